@@ -1,0 +1,10 @@
+"""A guard for running LLM-generated Python in a normal process, without accidental damage.
+
+``mk_audit(roots)`` makes a guard; code run ``with audit_perms():`` may write only below the
+approved roots and may not start processes, load libraries or call unknown native code.
+"""
+
+from ._native import AuditCfg, AuditPerms, Guard, __version__
+from .core import mk_audit
+
+__all__ = ["AuditCfg", "AuditPerms", "Guard", "__version__", "mk_audit"]

@@ -1,0 +1,14 @@
+//! `fastaudit_rs`: a guard that lets LLM-generated Python run in a normal Python process
+//! without accidental damage.
+//!
+//! Two layers, and arrows point down only:
+//!
+//! - [`policy`]: what a guard allows. Safe Rust over plain values, no interpreter needed.
+//! - `python` (feature `python`, on by default): the CPython binding, a PEP 578 audit hook and
+//!   a PEP 669 CALL monitor that decode Python objects, ask the policy and raise the denial.
+
+#![deny(unsafe_code)]
+
+pub mod policy;
+#[cfg(feature = "python")]
+mod python;

@@ -1,0 +1,172 @@
+//! The view of the file system that a check needs, and the real one.
+//!
+//! Paths are bytes with `/` as the separator, as POSIX has them. On Windows (untested) they are
+//! brought into that form: `C:\a` is `/c:/a`.
+
+use smallvec::SmallVec;
+
+/// A path as bytes; most fit without an allocation.
+pub type PathBuf = SmallVec<[u8; 256]>;
+
+/// What reading a directory entry as a symbolic link told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It is a link with this text.
+    To(PathBuf),
+    /// It is no link, or there is no such entry, or no way to it: an operation on it is then an
+    /// operation on this very name, or fails.
+    None,
+    /// The system would not say, so nothing may be concluded.
+    Unknown,
+}
+
+/// What the policy core asks the file system.
+pub trait FileSystem {
+    /// The absolute path of the current directory; `None` when it was deleted.
+    fn current_dir(&self) -> Option<PathBuf>;
+    /// Reads the entry as a symbolic link. The path is absolute and its parent is resolved.
+    fn read_link(&self, path: &[u8]) -> Link;
+    /// The absolute path of what an open descriptor refers to; `None` when that has no path.
+    fn descriptor_path(&self, fd: i32) -> Option<PathBuf>;
+    /// Whether there is a directory at the path.
+    fn is_dir(&self, path: &[u8]) -> bool;
+    /// Whether there is anything at the path.
+    fn exists(&self, path: &[u8]) -> bool;
+}
+
+/// The operating system's file system, as this process sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+#[cfg(unix)]
+mod imp {
+    use rustix::fs::{CWD, FileType};
+    use rustix::io::Errno;
+
+    use super::{FileSystem, Link, Os, PathBuf};
+
+    /// Longest name of one path component on every file system Linux and macOS have.
+    const NAME_MAX: usize = 255;
+
+    impl FileSystem for Os {
+        fn current_dir(&self) -> Option<PathBuf> {
+            let cwd = rustix::process::getcwd(Vec::new()).ok()?;
+            // Linux says "(unreachable)…" for a directory outside the process's root.
+            cwd.as_bytes().starts_with(b"/").then(|| PathBuf::from_slice(cwd.as_bytes()))
+        }
+
+        fn read_link(&self, path: &[u8]) -> Link {
+            match rustix::fs::readlinkat(CWD, path, Vec::new()) {
+                Ok(text) => Link::To(PathBuf::from_slice(text.as_bytes())),
+                // EINVAL: there, and no link. ENOENT, ENOTDIR: not there. EACCES: no way to it,
+                // and none for the operation either.
+                Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Link::None,
+                // A component that is too long cannot exist. A path that is too long can, by way
+                // of the current directory or a dir_fd, so it must not count as resolved.
+                Err(Errno::NAMETOOLONG) if last_component(path).len() > NAME_MAX => Link::None,
+                Err(_) => Link::Unknown,
+            }
+        }
+
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        fn descriptor_path(&self, fd: i32) -> Option<PathBuf> {
+            // proc_pid_fd(5): the link's text is the path, with " (deleted)" after the path of
+            // what was removed. A real name may end so too: then the text names it.
+            let path = rustix::fs::readlinkat(CWD, format!("/proc/self/fd/{fd}"), Vec::new()).ok()?;
+            let path = path.as_bytes();
+            let gone = path.ends_with(b" (deleted)") && !self.exists(path);
+            (path.starts_with(b"/") && !gone).then(|| PathBuf::from_slice(path))
+        }
+
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        fn descriptor_path(&self, fd: i32) -> Option<PathBuf> {
+            // /dev/fd/N does not tell a path here; canonicalizing it does on macOS.
+            let path = std::fs::canonicalize(format!("/dev/fd/{fd}")).ok()?;
+            let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+            (!path.starts_with(b"/dev/fd")).then(|| PathBuf::from_slice(path))
+        }
+
+        fn is_dir(&self, path: &[u8]) -> bool {
+            rustix::fs::stat(path)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        }
+
+        fn exists(&self, path: &[u8]) -> bool {
+            rustix::fs::lstat(path).is_ok()
+        }
+    }
+
+    fn last_component(path: &[u8]) -> &[u8] {
+        memchr::memrchr(b'/', path).map_or(path, |at| &path[at + 1..])
+    }
+}
+
+#[cfg(windows)]
+mod imp {
+    use std::path::{Path, PathBuf as OsPathBuf};
+
+    use super::{FileSystem, Link, Os, PathBuf};
+
+    fn to_os(path: &[u8]) -> OsPathBuf {
+        let text = String::from_utf8_lossy(path);
+        OsPathBuf::from(text.strip_prefix('/').unwrap_or(&text))
+    }
+
+    fn from_os(path: &Path) -> Option<PathBuf> {
+        Some(super::from_windows(path.to_str()?.as_bytes()))
+    }
+
+    impl FileSystem for Os {
+        fn current_dir(&self) -> Option<PathBuf> {
+            from_os(&std::env::current_dir().ok()?)
+        }
+
+        fn read_link(&self, path: &[u8]) -> Link {
+            match std::fs::read_link(to_os(path)) {
+                Ok(text) => from_os(&text).map_or(Link::Unknown, Link::To),
+                Err(_) => Link::None,
+            }
+        }
+
+        fn descriptor_path(&self, _fd: i32) -> Option<PathBuf> {
+            None
+        }
+
+        fn is_dir(&self, path: &[u8]) -> bool {
+            to_os(path).is_dir()
+        }
+
+        fn exists(&self, path: &[u8]) -> bool {
+            to_os(path).symlink_metadata().is_ok()
+        }
+    }
+}
+
+/// A Windows path in the form the policy core uses: `/` as the separator, lower-case ASCII as the
+/// file system does not tell case apart, and a `/` before the drive.
+#[must_use]
+pub fn from_windows(path: &[u8]) -> PathBuf {
+    let mut path: PathBuf = path
+        .iter()
+        .map(|&byte| if byte == b'\\' { b'/' } else { byte.to_ascii_lowercase() })
+        .collect();
+    if path.starts_with(b"//?/") {
+        path.drain(..4);
+    }
+    if path.get(1) == Some(&b':') {
+        path.insert(0, b'/');
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_paths_take_the_posix_form() {
+        assert_eq!(&from_windows(br"C:\Temp\x")[..], b"/c:/temp/x");
+        assert_eq!(&from_windows(br"\\?\C:\Temp")[..], b"/c:/temp");
+        assert_eq!(&from_windows(br"sub\x")[..], b"sub/x");
+    }
+}

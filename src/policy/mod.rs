@@ -1,0 +1,18 @@
+//! The policy core: audit events in, verdicts out.
+//!
+//! [`rules`] says what each audit event means, [`path`] where a name leads, [`roots`] which
+//! places are approved, and [`check`] puts them together. Nothing here knows of Python objects,
+//! callbacks or exceptions.
+
+pub mod check;
+pub mod database;
+pub mod fs;
+pub mod path;
+pub mod roots;
+pub mod rules;
+
+pub use check::{Operation, Policy, Verdict};
+pub use fs::{FileSystem, Os};
+pub use path::{Base, Name, Target};
+pub use roots::Roots;
+pub use rules::{PathArg, Rule};

@@ -1,0 +1,173 @@
+//! Where a name leads: resolution of the paths that audit events carry.
+//!
+//! The rules are those of `os.path.realpath(strict=False)`: symbolic links are followed, `..`
+//! goes up from where the path really is, and a tail that does not exist is taken as written.
+
+use memchr::{memchr, memrchr};
+
+use super::fs::{FileSystem, Link, PathBuf};
+
+/// Links that one path may go through; past it the kernel says `ELOOP` (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// What an event gives where a path is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name<'a> {
+    /// The bytes of a path.
+    Path(&'a [u8]),
+    /// An open file descriptor.
+    Descriptor(i32),
+    /// Something that names no file, or whose name cannot be known before it is used.
+    Unreadable,
+}
+
+/// The directory that a relative path starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// The current directory.
+    #[default]
+    CurrentDir,
+    /// The directory open as this descriptor (a `dir_fd`).
+    Descriptor(i32),
+}
+
+/// What an operation is aimed at: a name and where it starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The name.
+    pub name: Name<'a>,
+    /// Where a relative name starts from.
+    pub base: Base,
+}
+
+impl<'a> Target<'a> {
+    /// A path relative to the current directory, or absolute.
+    #[must_use]
+    pub fn path(path: &'a [u8]) -> Self {
+        Self { name: Name::Path(path), base: Base::CurrentDir }
+    }
+}
+
+/// An absolute path without links, `.` or `..`. Only resolution makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved(PathBuf);
+
+impl Resolved {
+    /// The path's bytes, beginning with `/` and ending with one only for the root itself.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The path of an entry of this directory.
+    #[must_use]
+    pub fn join(&self, name: &[u8]) -> PathBuf {
+        let mut path = self.0.clone();
+        push(&mut path, name);
+        path
+    }
+}
+
+/// Splits a path into the directory that holds its last component and that component, as
+/// `posixpath.split` does. A trailing slash makes the last component empty.
+#[must_use]
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let Some(slash) = memrchr(b'/', path) else { return (b"", path) };
+    let (head, tail) = (&path[..=slash], &path[slash + 1..]);
+    let end = head.iter().rposition(|&byte| byte != b'/').map_or(head.len(), |last| last + 1);
+    (&head[..end], tail)
+}
+
+/// Resolves a path. `None` when it cannot be known where it leads: a NUL inside, a current
+/// directory or base that is gone, or a system that would not say.
+pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    if memchr(0, path).is_some() {
+        return None;
+    }
+    let mut real = if path.starts_with(b"/") {
+        PathBuf::from_slice(b"/")
+    } else {
+        match base {
+            Base::CurrentDir => fs.current_dir()?,
+            Base::Descriptor(fd) => fs.descriptor_path(fd)?,
+        }
+    };
+    walk(fs, &mut real, path)?;
+    Some(Resolved(real))
+}
+
+/// Resolves a path that starts from a directory which is resolved already.
+pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Option<Resolved> {
+    if path.starts_with(b"/") {
+        return resolve(fs, path, Base::CurrentDir);
+    }
+    if memchr(0, path).is_some() {
+        return None;
+    }
+    let mut real = dir.0.clone();
+    walk(fs, &mut real, path)?;
+    Some(Resolved(real))
+}
+
+fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
+    let mut rest = PathBuf::from_slice(path);
+    let mut links = 0;
+    while !rest.is_empty() {
+        let end = memchr(b'/', &rest).unwrap_or(rest.len());
+        match &rest[..end] {
+            b"" | b"." => {}
+            b".." => pop(real),
+            component => {
+                let parent = real.len();
+                push(real, component);
+                let link = if links < MAX_LINKS { fs.read_link(real) } else { Link::None };
+                match link {
+                    Link::None => {}
+                    Link::Unknown => return None,
+                    Link::To(mut text) => {
+                        links += 1;
+                        real.truncate(if text.starts_with(b"/") { 1 } else { parent });
+                        text.extend_from_slice(&rest[end..]);
+                        rest = text;
+                        continue;
+                    }
+                }
+            }
+        }
+        rest.drain(..(end + 1).min(rest.len()));
+    }
+    Some(())
+}
+
+fn push(path: &mut PathBuf, component: &[u8]) {
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(component);
+}
+
+fn pop(path: &mut PathBuf) {
+    let slash = memrchr(b'/', path).unwrap_or(0);
+    path.truncate(slash.max(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn split_is_posixpath_split() {
+        for (path, head, tail) in [
+            ("a", "", "a"),
+            ("a/b", "a", "b"),
+            ("a/b/", "a/b", ""),
+            ("a//b", "a", "b"),
+            ("/a", "/", "a"),
+            ("//a", "//", "a"),
+            ("/", "/", ""),
+            ("", "", ""),
+        ] {
+            assert_eq!(split(path.as_bytes()), (head.as_bytes(), tail.as_bytes()), "{path}");
+        }
+    }
+}
