@@ -93,16 +93,17 @@ impl Policy {
             Name::Descriptor(_) => return true,
             Name::Unreadable => return false,
         };
-        let Some(dir) = parent(fs, path, target.base) else { return false };
+        let Some(dir) = parent(fs, path, target.base) else {
+            return false;
+        };
         if self.roots.contain(fs, &dir) || is_standing_device(&dir.join(path::split(path).1)) {
             return true;
         }
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
-        path::resolve(fs, path, target.base).is_some_and(|whole| {
-            self.roots.is_root(fs, &whole) && fs.is_dir(whole.as_bytes())
-        })
+        path::resolve(fs, path, target.base)
+            .is_some_and(|whole| self.roots.is_root(fs, &whole) && fs.is_dir(whole.as_bytes()))
     }
 
     fn may_enter(&self, fs: &impl FileSystem, to: Target<'_>, left: Option<&[u8]>) -> bool {
@@ -116,7 +117,9 @@ impl Policy {
     }
 
     fn may_link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> bool {
-        let (Name::Path(text), Name::Path(link)) = (text, at.name) else { return false };
+        let (Name::Path(text), Name::Path(link)) = (text, at.name) else {
+            return false;
+        };
         if text.starts_with(b"/") {
             return self.holds_entry(fs, text, Base::CurrentDir);
         }
@@ -130,9 +133,7 @@ impl Policy {
             Database::Private => return true,
             Database::File => return self.holds_entry(fs, name, Base::CurrentDir),
             Database::Uri(UriTarget::Memory | UriTarget::Read(_)) => true,
-            Database::Uri(UriTarget::Write(path)) => {
-                self.holds_entry(fs, &path, Base::CurrentDir)
-            }
+            Database::Uri(UriTarget::Write(path)) => self.holds_entry(fs, &path, Base::CurrentDir),
         };
         // Without uri=True the same text is a relative path, "file:" its first directory. Where
         // that does not exist, nothing can be opened by it.

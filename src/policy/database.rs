@@ -35,7 +35,9 @@ pub fn parse(name: &[u8]) -> Database {
     if name.is_empty() || name == b":memory:" {
         return Database::Private;
     }
-    let Some(rest) = name.strip_prefix(b"file:") else { return Database::File };
+    let Some(rest) = name.strip_prefix(b"file:") else {
+        return Database::File;
+    };
     let rest = &rest[..memchr(b'#', rest).unwrap_or(rest.len())];
     let (path, query) = match memchr(b'?', rest) {
         Some(at) => (&rest[..at], &rest[at + 1..]),
@@ -73,7 +75,9 @@ fn percent_decode(text: &[u8]) -> PathBuf {
     while let Some((&first, tail)) = rest.split_first() {
         rest = tail;
         match (first, tail) {
-            (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (b'%', [high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 out.push(hex(*high) << 4 | hex(*low));
                 rest = after;
             }
@@ -122,7 +126,12 @@ mod tests {
 
     #[test]
     fn uris_in_memory() {
-        for name in [&b"file::memory:"[..], b"file:", b"file:?cache=shared", b"file:m?mode=memory"] {
+        for name in [
+            &b"file::memory:"[..],
+            b"file:",
+            b"file:?cache=shared",
+            b"file:m?mode=memory",
+        ] {
             assert_eq!(parse(name), Database::Uri(UriTarget::Memory), "{name:?}");
         }
     }

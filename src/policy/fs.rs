@@ -52,7 +52,9 @@ mod imp {
         fn current_dir(&self) -> Option<PathBuf> {
             let cwd = rustix::process::getcwd(Vec::new()).ok()?;
             // Linux says "(unreachable)…" for a directory outside the process's root.
-            cwd.as_bytes().starts_with(b"/").then(|| PathBuf::from_slice(cwd.as_bytes()))
+            cwd.as_bytes()
+                .starts_with(b"/")
+                .then(|| PathBuf::from_slice(cwd.as_bytes()))
         }
 
         fn read_link(&self, path: &[u8]) -> Link {
@@ -72,7 +74,8 @@ mod imp {
         fn descriptor_path(&self, fd: i32) -> Option<PathBuf> {
             // proc_pid_fd(5): the link's text is the path, with " (deleted)" after the path of
             // what was removed. A real name may end so too: then the text names it.
-            let path = rustix::fs::readlinkat(CWD, format!("/proc/self/fd/{fd}"), Vec::new()).ok()?;
+            let path =
+                rustix::fs::readlinkat(CWD, format!("/proc/self/fd/{fd}"), Vec::new()).ok()?;
             let path = path.as_bytes();
             let gone = path.ends_with(b" (deleted)") && !self.exists(path);
             (path.starts_with(b"/") && !gone).then(|| PathBuf::from_slice(path))
@@ -148,7 +151,13 @@ mod imp {
 pub fn from_windows(path: &[u8]) -> PathBuf {
     let mut path: PathBuf = path
         .iter()
-        .map(|&byte| if byte == b'\\' { b'/' } else { byte.to_ascii_lowercase() })
+        .map(|&byte| {
+            if byte == b'\\' {
+                b'/'
+            } else {
+                byte.to_ascii_lowercase()
+            }
+        })
         .collect();
     if path.starts_with(b"//?/") {
         path.drain(..4);

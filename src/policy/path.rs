@@ -44,7 +44,10 @@ impl<'a> Target<'a> {
     /// A path relative to the current directory, or absolute.
     #[must_use]
     pub fn path(path: &'a [u8]) -> Self {
-        Self { name: Name::Path(path), base: Base::CurrentDir }
+        Self {
+            name: Name::Path(path),
+            base: Base::CurrentDir,
+        }
     }
 }
 
@@ -72,9 +75,14 @@ impl Resolved {
 /// `posixpath.split` does. A trailing slash makes the last component empty.
 #[must_use]
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let Some(slash) = memrchr(b'/', path) else { return (b"", path) };
+    let Some(slash) = memrchr(b'/', path) else {
+        return (b"", path);
+    };
     let (head, tail) = (&path[..=slash], &path[slash + 1..]);
-    let end = head.iter().rposition(|&byte| byte != b'/').map_or(head.len(), |last| last + 1);
+    let end = head
+        .iter()
+        .rposition(|&byte| byte != b'/')
+        .map_or(head.len(), |last| last + 1);
     (&head[..end], tail)
 }
 
@@ -120,7 +128,11 @@ fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
             component => {
                 let parent = real.len();
                 push(real, component);
-                let link = if links < MAX_LINKS { fs.read_link(real) } else { Link::None };
+                let link = if links < MAX_LINKS {
+                    fs.read_link(real)
+                } else {
+                    Link::None
+                };
                 match link {
                     Link::None => {}
                     Link::Unknown => return None,
@@ -167,7 +179,11 @@ mod tests {
             ("/", "/", ""),
             ("", "", ""),
         ] {
-            assert_eq!(split(path.as_bytes()), (head.as_bytes(), tail.as_bytes()), "{path}");
+            assert_eq!(
+                split(path.as_bytes()),
+                (head.as_bytes(), tail.as_bytes()),
+                "{path}"
+            );
         }
     }
 }

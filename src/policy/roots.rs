@@ -35,21 +35,27 @@ impl Roots {
     pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
         self.fixed_contain(path.as_bytes())
             || (self.follows_current_dir
-                && fs.current_dir().is_some_and(|dir| is_within(path.as_bytes(), &dir)))
+                && fs
+                    .current_dir()
+                    .is_some_and(|dir| is_within(path.as_bytes(), &dir)))
     }
 
     /// Whether the path is itself a root.
     pub fn is_root(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
         self.fixed.contains(path.as_bytes())
             || (self.follows_current_dir
-                && fs.current_dir().is_some_and(|dir| dir[..] == *path.as_bytes()))
+                && fs
+                    .current_dir()
+                    .is_some_and(|dir| dir[..] == *path.as_bytes()))
     }
 
     fn fixed_contain(&self, path: &[u8]) -> bool {
         !self.fixed.is_empty()
             && (self.fixed.contains(&b"/"[..])
                 || self.fixed.contains(path)
-                || memchr_iter(b'/', path).skip(1).any(|end| self.fixed.contains(&path[..end])))
+                || memchr_iter(b'/', path)
+                    .skip(1)
+                    .any(|end| self.fixed.contains(&path[..end])))
     }
 }
 

@@ -41,19 +41,35 @@ pub enum Rule {
 }
 
 const fn entry(path: usize) -> PathArg {
-    PathArg { path, dir_fd: None, descriptor: false }
+    PathArg {
+        path,
+        dir_fd: None,
+        descriptor: false,
+    }
 }
 
 const fn entry_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg { path, dir_fd: Some(dir_fd), descriptor: false }
+    PathArg {
+        path,
+        dir_fd: Some(dir_fd),
+        descriptor: false,
+    }
 }
 
 const fn entry_or_descriptor(path: usize) -> PathArg {
-    PathArg { path, dir_fd: None, descriptor: true }
+    PathArg {
+        path,
+        dir_fd: None,
+        descriptor: true,
+    }
 }
 
 const fn entry_or_descriptor_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg { path, dir_fd: Some(dir_fd), descriptor: true }
+    PathArg {
+        path,
+        dir_fd: Some(dir_fd),
+        descriptor: true,
+    }
 }
 
 /// Every event the rule set names, with its rule.
@@ -152,7 +168,10 @@ pub const RULES: &[(&str, Rule)] = &[
     ("sqlite3.load_extension", Rule::Entries(&[entry(1)])),
     // Both change.
     ("os.link", Rule::Entries(&[entry_at(0, 2), entry_at(1, 3)])),
-    ("os.rename", Rule::Entries(&[entry_at(0, 2), entry_at(1, 3)])),
+    (
+        "os.rename",
+        Rule::Entries(&[entry_at(0, 2), entry_at(1, 3)]),
+    ),
     ("shutil.move", Rule::Entries(&[entry(0), entry(1)])),
     // Events with rules of their own.
     ("open", Rule::Open),
@@ -166,7 +185,12 @@ pub const RULES: &[(&str, Rule)] = &[
 pub fn lookup(event: &[u8]) -> Option<Rule> {
     static TABLE: OnceLock<AHashMap<&'static [u8], Rule>> = OnceLock::new();
     TABLE
-        .get_or_init(|| RULES.iter().map(|(name, rule)| (name.as_bytes(), *rule)).collect())
+        .get_or_init(|| {
+            RULES
+                .iter()
+                .map(|(name, rule)| (name.as_bytes(), *rule))
+                .collect()
+        })
         .get(event)
         .copied()
 }

@@ -1,0 +1,175 @@
+//! What one guard is made of: its policy, callbacks and host data.
+
+use std::sync::Arc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use super::decode;
+use super::errors;
+use super::ffi as raw;
+use crate::policy::fs::Os;
+use crate::policy::path::{self, Base};
+use crate::policy::{Policy, Roots};
+
+/// The configuration of a guard. Immutable: changing it makes another one.
+#[pyclass(frozen, module = "fastaudit_rs._native")]
+pub struct AuditCfg {
+    policy: Arc<Policy>,
+    oks: Py<PyTuple>,
+    before_deny: Option<Py<PyAny>>,
+    on_call: Option<Py<PyAny>>,
+    data: Py<PyAny>,
+    monitor_calls: bool,
+}
+
+impl AuditCfg {
+    /// Puts a configuration together from arguments that were checked.
+    pub fn new(
+        roots: ApprovedRoots,
+        before_deny: Option<Py<PyAny>>,
+        on_call: Option<Py<PyAny>>,
+        data: Py<PyAny>,
+        monitor_calls: bool,
+    ) -> Self {
+        let policy = Arc::new(Policy::new(roots.roots));
+        Self {
+            policy,
+            oks: roots.names,
+            before_deny,
+            on_call,
+            data,
+            monitor_calls,
+        }
+    }
+
+    /// The same configuration with other host data.
+    pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
+        Self {
+            policy: Arc::clone(&self.policy),
+            oks: self.oks.clone_ref(py),
+            before_deny: self
+                .before_deny
+                .as_ref()
+                .map(|callback| callback.clone_ref(py)),
+            on_call: self.on_call.as_ref().map(|callback| callback.clone_ref(py)),
+            data,
+            monitor_calls: self.monitor_calls,
+        }
+    }
+
+    /// What the guard allows.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+#[pymethods]
+impl AuditCfg {
+    /// The approved roots, resolved when the guard was made; `'.'` is the current directory at
+    /// the time of each check.
+    #[getter]
+    pub fn oks<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        self.oks.bind(py).clone()
+    }
+
+    /// The callback that may allow what would be denied.
+    #[getter]
+    pub fn before_deny<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.before_deny
+            .as_ref()
+            .map(|callback| callback.bind(py).clone())
+    }
+
+    /// The callback that may suppress the event of a native call.
+    #[getter]
+    pub fn on_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.on_call
+            .as_ref()
+            .map(|callback| callback.bind(py).clone())
+    }
+
+    /// The host data, handed to both callbacks.
+    #[getter]
+    pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.data.bind(py).clone()
+    }
+
+    /// Whether native calls raise `fastaudit.call`.
+    #[getter]
+    pub fn monitor_calls(&self) -> bool {
+        self.monitor_calls
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let repr = |callback: &Option<Py<PyAny>>| match callback {
+            Some(callback) => callback.bind(py).repr().map(|text| text.to_string()),
+            None => Ok("None".to_owned()),
+        };
+        Ok(format!(
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={})",
+            self.oks.bind(py).repr()?,
+            repr(&self.before_deny)?,
+            repr(&self.on_call)?,
+            self.data.bind(py).repr()?,
+            if self.monitor_calls { "True" } else { "False" },
+        ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.oks)?;
+        visit.call(&self.before_deny)?;
+        visit.call(&self.on_call)?;
+        visit.call(&self.data)
+    }
+}
+
+/// The roots a host approved, and the names that messages give them.
+pub struct ApprovedRoots {
+    roots: Roots,
+    names: Py<PyTuple>,
+}
+
+/// Reads the `oks` argument.
+///
+/// # Errors
+/// `TypeError` for one path in place of an iterable of them and for what is not a path,
+/// `ValueError` for a path that no file can have, `OSError` when it cannot be resolved.
+pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
+    let py = oks.py();
+    if oks.is_instance_of::<PyString>()
+        || oks.is_instance_of::<PyBytes>()
+        || oks.hasattr("__fspath__")?
+    {
+        return Err(errors::oks_is_one_path(oks));
+    }
+    let items = oks
+        .try_iter()
+        .map_err(|error| errors::oks_not_iterable(oks, error))?;
+    let mut roots = Roots::new();
+    let mut names = Vec::new();
+    for (index, item) in items.enumerate() {
+        let item = item?;
+        if let Ok(text) = item.cast::<PyString>()
+            && raw::fs_encode(text.as_borrowed()).is_ok_and(|name| name.as_bytes() == b".")
+        {
+            roots.follow_current_dir();
+            names.push(PyString::new(py, "."));
+            continue;
+        }
+        let path =
+            raw::fs_path(&item).map_err(|error| errors::root_not_a_path(index, &item, error))?;
+        let name = decode::root_name(&path)
+            .map_err(|error| errors::root_unreadable(index, &path, error))?;
+        let root = path::resolve(&Os, &name, Base::CurrentDir)
+            .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
+        roots.add(&root);
+        names.push(raw::fs_decode(py, root.as_bytes())?);
+    }
+    Ok(ApprovedRoots {
+        roots,
+        names: PyTuple::new(py, names)?.unbind(),
+    })
+}

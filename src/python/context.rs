@@ -1,0 +1,244 @@
+//! Which guard is active: the `ContextVar` and what it holds.
+//!
+//! Its value is an opaque object of ours that cannot be made or changed from Python. A task that
+//! is created under a guard copies the context and so stays guarded, also after the `with` block
+//! that it was created in has ended.
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use super::config::AuditCfg;
+use super::ffi as raw;
+use super::monitor;
+use crate::policy::fs::{FileSystem, Os, PathBuf};
+
+/// How many guards are in force anywhere in the process. While there is none, the hook returns at
+/// once, whatever the context holds.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// The interpreter that the context variable belongs to.
+static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
+
+static VAR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A guard in force: what a `with` block puts into the context.
+#[pyclass(frozen, module = "fastaudit_rs._native", name = "_Active")]
+pub struct Active {
+    /// `None` marks a context that all guards have left.
+    config: Option<Py<AuditCfg>>,
+    /// The guard that is in force again when this one is left.
+    outer: Mutex<Option<Py<Active>>>,
+    /// Whether `outer` is another than the one that was in force on entry.
+    outer_changed: AtomicBool,
+    first_dir: OnceLock<Option<PathBuf>>,
+    /// Keeps CALL monitoring on for as long as any context can see this guard.
+    _monitoring: Option<monitor::Hold>,
+}
+
+impl Active {
+    /// The guard's configuration; `None` in a context that all guards have left.
+    pub fn config(&self) -> Option<&Py<AuditCfg>> {
+        self.config.as_ref()
+    }
+
+    /// The directory that was current when the guarded code first asked to change it.
+    pub fn first_dir(&self) -> Option<&[u8]> {
+        self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
+    }
+
+    fn new(
+        config: Option<Py<AuditCfg>>,
+        outer: Option<Py<Self>>,
+        monitoring: Option<monitor::Hold>,
+    ) -> Self {
+        if config.is_some() {
+            LIVE.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            config,
+            outer: Mutex::new(outer),
+            outer_changed: AtomicBool::new(false),
+            first_dir: OnceLock::new(),
+            _monitoring: monitoring,
+        }
+    }
+
+    fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
+        let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        outer.as_ref().map(|active| active.clone_ref(py))
+    }
+
+    fn set_outer(&self, outer: Option<Py<Self>>) {
+        let old = std::mem::replace(
+            &mut *self.outer.lock().unwrap_or_else(PoisonError::into_inner),
+            outer,
+        );
+        self.outer_changed.store(true, Ordering::Relaxed);
+        drop(old);
+    }
+}
+
+#[pymethods]
+impl Active {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)?;
+        match self.outer.try_lock() {
+            Ok(outer) => visit.call(&*outer),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        if self.config.is_some() {
+            LIVE.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Guards nested a thousand deep are freed one by one, not by recursion.
+        let mut next = self
+            .outer
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        while let Some(active) = next {
+            next = if raw::is_only_reference(&active) {
+                active
+                    .get()
+                    .outer
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            } else {
+                None
+            };
+            drop(active);
+        }
+    }
+}
+
+/// What the current context says.
+pub enum Current<'py> {
+    /// No guard.
+    Unguarded,
+    /// This guard.
+    Guarded(Bound<'py, Active>),
+    /// The variable was set to something that is no guard: nothing may pass.
+    Tampered,
+}
+
+/// Whether the hook has anything to look at: some guard is in force, in this interpreter.
+#[inline]
+pub fn may_be_guarded() -> bool {
+    LIVE.load(Ordering::Relaxed) != 0
+        && std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
+}
+
+/// Makes the context variable, for this interpreter.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    VAR.get_or_try_init(py, || {
+        OWNER.store(raw::current_interpreter(), Ordering::Relaxed);
+        raw::new_context_var(py, c"fastaudit_rs_guard").map(Bound::unbind)
+    })
+    .map(|_| ())
+}
+
+fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    VAR.get(py)
+        .map(|var| var.bind(py))
+        .ok_or_else(|| PyRuntimeError::new_err("fastaudit_rs: the audit hook is not installed"))
+}
+
+/// The guard in force in the current context.
+pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
+    let Some(value) = raw::context_var_get(py, var(py)?)? else {
+        return Ok(Current::Unguarded);
+    };
+    Ok(match value.cast_into_exact::<Active>() {
+        Ok(active) if active.get().config.is_none() => Current::Unguarded,
+        Ok(active) => Current::Guarded(active),
+        Err(_) => Current::Tampered,
+    })
+}
+
+/// A guard that was entered: what it takes to leave it.
+pub struct Entered {
+    active: Py<Active>,
+    token: Py<PyAny>,
+}
+
+impl Entered {
+    /// Shows the garbage collector what is held.
+    pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.active)?;
+        visit.call(&self.token)
+    }
+}
+
+/// Puts a guard in force in the current context.
+pub fn enter(
+    py: Python<'_>,
+    config: Py<AuditCfg>,
+    outer: Option<Bound<'_, Active>>,
+) -> PyResult<Entered> {
+    let monitoring = if config.get().monitor_calls() {
+        Some(monitor::Hold::new(py)?)
+    } else {
+        None
+    };
+    let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring);
+    let active = Bound::new(py, active)?;
+    let token = raw::context_var_set(var(py)?, active.as_any())?;
+    Ok(Entered {
+        active: active.unbind(),
+        token: token.unbind(),
+    })
+}
+
+/// Takes a guard out of force. Guards that were entered later and are still entered stay in force,
+/// and when they are left in turn the context goes back past this one.
+///
+/// # Errors
+/// `ValueError`, and the guard stays in force, in another context than it was entered in.
+pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
+    let var = var(py)?;
+    let before = raw::context_var_get(py, var)?;
+    raw::context_var_reset(var, entered.token.bind(py))?;
+    let active = entered.active.get();
+    match before {
+        Some(inner) if !inner.is(&entered.active) => {
+            raw::context_var_set(var, &inner)?;
+            if let Ok(inner) = inner.cast_into_exact::<Active>() {
+                unlink(py, inner.unbind(), &entered.active);
+            }
+        }
+        _ if active.outer_changed.load(Ordering::Relaxed) => {
+            let outer = match active.outer(py) {
+                Some(outer) => outer,
+                None => Py::new(py, Active::new(None, None, None))?,
+            };
+            raw::context_var_set(var, outer.bind(py).as_any())?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Takes a guard that was left early out of the chain that begins at `inner`. All links before it
+/// were entered in the same context: what a context holds is replaced only by entering in it.
+fn unlink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>) {
+    let mut link = Some(inner);
+    while let Some(active) = link {
+        let outer = active.get().outer(py);
+        if outer.as_ref().is_some_and(|outer| outer.is(left)) {
+            active.get().set_outer(left.get().outer(py));
+            return;
+        }
+        link = outer;
+    }
+}

@@ -1,0 +1,137 @@
+//! The one place that refuses: the message, the host's say, the exception.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use super::config::AuditCfg;
+use super::{errors, ffi as raw, frames, process_start};
+
+/// What a denial says.
+#[derive(Clone, Copy)]
+pub enum Reason {
+    /// The event is denied as such.
+    Event,
+    /// The path at this position of the event's arguments is not approved.
+    Path(usize),
+}
+
+thread_local! {
+    static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks, for as long as it lives, that `before_deny` runs on this thread. A denial there is a
+/// plain one: asking again could go on for ever.
+struct Asking;
+
+impl Asking {
+    fn begin() -> Self {
+        ASKING_HOST.set(true);
+        Self
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKING_HOST.set(false);
+    }
+}
+
+/// Whether `before_deny` runs on this thread.
+pub fn is_asking_host() -> bool {
+    ASKING_HOST.get()
+}
+
+/// Denies an event, unless `before_deny` allows it.
+///
+/// # Errors
+/// `PermissionError` when it is denied; whatever `before_deny` raised.
+pub fn deny(
+    config: &AuditCfg,
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    reason: Reason,
+) -> PyResult<()> {
+    let py = args.py();
+    let event = PyString::new(py, &event.to_string_lossy());
+    let message = message(config, &event, args, reason)?;
+    if let Some(before_deny) = config.before_deny(py)
+        && !is_asking_host()
+    {
+        let frame = frames::first_foreign(py)?;
+        let answer = {
+            let _asking = Asking::begin();
+            let answer = before_deny.call1((&event, args, frame, &message, config.data(py)))?;
+            if is_awaitable(&answer) {
+                return Err(errors::returned_awaitable("before_deny", &answer));
+            }
+            answer.is_truthy()?
+        };
+        if answer {
+            process_start::approved(&event, args);
+            return Ok(());
+        }
+    }
+    raw::set_permission_error(message.as_any());
+    Err(PyErr::fetch(py))
+}
+
+/// Denies an event because of something that went wrong inside the guard itself.
+pub fn deny_by_failure(py: Python<'_>, event: &CStr, what: &str) -> PyErr {
+    let message = format!(
+        "Audit: {} denied: fastaudit_rs could not check it ({what})",
+        event.to_string_lossy()
+    );
+    raw::set_permission_error(PyString::new(py, &message).as_any());
+    PyErr::fetch(py)
+}
+
+fn message<'py>(
+    config: &AuditCfg,
+    event: &Bound<'py, PyString>,
+    args: &Bound<'py, PyTuple>,
+    reason: Reason,
+) -> PyResult<Bound<'py, PyString>> {
+    let py = event.py();
+    match reason {
+        Reason::Event => {
+            let args = shown(args.as_any())?;
+            PyString::from_fmt(
+                py,
+                format_args!("Audit: {event} blocked in sandbox with args: {args}"),
+            )
+        }
+        Reason::Path(index) => {
+            let path = shown(&args.get_item(index)?)?;
+            let oks = config.oks(py).repr()?;
+            PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
+        }
+    }
+}
+
+/// `repr(object)`, or a stand-in where that fails: the denial stands either way.
+///
+/// # Errors
+/// What `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let repr = match object.cast::<PyString>() {
+        Ok(text) => raw::str_repr(text),
+        Err(_) => object.repr(),
+    };
+    match repr {
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => {
+            let ty = object.get_type().name()?;
+            PyString::from_fmt(object.py(), format_args!("<{ty} object whose repr failed>"))
+        }
+        repr => repr,
+    }
+}
+
+/// Whether a callback's answer is still to be computed: it would count as true before it has run.
+pub fn is_awaitable(answer: &Bound<'_, PyAny>) -> bool {
+    let name = pyo3::intern!(answer.py(), "__await__");
+    raw::type_lookup(&answer.get_type(), name).is_some()
+}

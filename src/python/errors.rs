@@ -1,0 +1,178 @@
+//! What is wrong with an argument, and what is accepted: one place that words it.
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object
+        .get_type()
+        .name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
+fn shown(object: &Bound<'_, PyAny>) -> String {
+    object
+        .repr()
+        .map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
+}
+
+fn caused_by(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// `oks` is a path where an iterable of paths is wanted.
+pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "oks must be an iterable of paths, not one path of type {}: write mk_audit([{}])",
+        type_name(oks),
+        shown(oks)
+    ))
+}
+
+/// `oks` is nothing that can be iterated over.
+pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyTypeError>(oks.py()) {
+        return cause;
+    }
+    PyTypeError::new_err(format!(
+        "oks must be an iterable of paths (str, bytes or os.PathLike), not {}",
+        type_name(oks)
+    ))
+}
+
+/// One of `oks` is no path.
+pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyTypeError>(item.py()) {
+        return cause;
+    }
+    PyTypeError::new_err(format!(
+        "oks[{index}] must be str, bytes or os.PathLike, not {}",
+        type_name(item)
+    ))
+}
+
+/// One of `oks` has text that the file system cannot encode.
+pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    let error = PyValueError::new_err(format!(
+        "oks[{index}] must be a path that the file system can hold, not {}",
+        shown(path)
+    ));
+    caused_by(path.py(), error, cause)
+}
+
+/// It cannot be told where one of `oks` leads.
+pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> PyErr {
+    if name.contains(&0) {
+        return PyValueError::new_err(format!(
+            "oks[{index}] must be a path without embedded NUL characters, not {}",
+            shown(path)
+        ));
+    }
+    PyOSError::new_err(format!("oks[{index}] cannot be resolved: {}", shown(path)))
+}
+
+/// A callback is given that cannot be called.
+pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be None or a function {argument}{signature}, not {}",
+        type_name(given)
+    ))
+}
+
+/// A callback does not take the arguments that it will get.
+pub fn wrong_signature(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must take the arguments {signature}, which {} does not",
+        shown(given)
+    ))
+}
+
+/// A callback would return a coroutine or a generator, which is true whatever it would answer.
+pub fn not_a_plain_function(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be a plain function, not a coroutine or generator function: what {} \
+         returns is true before it has run",
+        shown(given)
+    ))
+}
+
+/// A callback returned a coroutine or another awaitable.
+pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must return a plain value, not an awaitable of type {}; the operation is denied",
+        type_name(returned)
+    ))
+}
+
+/// `tool_id` is no `int`.
+pub fn tool_id_type(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "tool_id must be an int from 0 to 5, not {}",
+        type_name(given)
+    ))
+}
+
+/// `tool_id` is no `sys.monitoring` tool id.
+pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
+    PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
+}
+
+/// `monitor_calls` is no `bool`.
+pub fn monitor_calls_type(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "monitor_calls must be True or False, not {}",
+        shown(given)
+    ))
+}
+
+/// `on_call` without the monitor that would call it.
+pub fn on_call_without_monitor() -> PyErr {
+    PyRuntimeError::new_err("on_call requires monitor_calls=True")
+}
+
+/// CALL monitoring on a Python that has none.
+#[cfg(not(Py_3_12))]
+pub fn no_monitoring() -> PyErr {
+    PyRuntimeError::new_err("monitor_calls=True requires Python 3.12+ sys.monitoring")
+}
+
+/// Our monitor runs under another tool id already.
+#[cfg(Py_3_12)]
+pub fn other_tool_id(ours: i32) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "fastaudit_rs already uses sys.monitoring tool id {ours}"
+    ))
+}
+
+/// The tool id belongs to another tool.
+#[cfg(Py_3_12)]
+pub fn tool_id_taken(id: i32, tool: &Bound<'_, PyAny>) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "sys.monitoring tool id {id} is already used by {}: pass another tool_id, from 0 to 5",
+        shown(tool)
+    ))
+}
+
+/// Our tool id was taken from us.
+#[cfg(Py_3_12)]
+pub fn tool_id_lost(id: i32) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "sys.monitoring tool id {id} no longer belongs to fastaudit_rs, so native calls cannot be \
+         watched; call mk_audit() again"
+    ))
+}
+
+/// Another audit hook kept ours out.
+pub fn hook_vetoed(py: Python<'_>, cause: Option<PyErr>) -> PyErr {
+    let error = PyRuntimeError::new_err(
+        "the audit hook could not be installed: another audit hook refused it, so nothing would be guarded",
+    );
+    error.set_cause(py, cause);
+    error
+}
+
+/// `mk_audit` is called while it is being set up.
+pub fn being_installed() -> PyErr {
+    PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
+}

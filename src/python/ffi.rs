@@ -1,0 +1,357 @@
+//! Every raw C-API call that PyO3 does not wrap, each behind a small safe function.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject, PyTypeObject};
+use pyo3::prelude::*;
+#[cfg(Py_3_12)]
+use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyString, PyType};
+
+/// `Py_AuditHookFunction` of the C API.
+pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
+    fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
+    #[cfg(not(Py_3_13))]
+    fn _Py_IsFinalizing() -> c_int;
+}
+
+/// Adds a native audit hook for the rest of the process's life (PEP 578).
+///
+/// # Errors
+/// What an earlier hook raised to veto it. A veto by a `RuntimeError` is reported as success by
+/// CPython: probe for the hook.
+pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
+    // SAFETY: the interpreter is attached, and the hook is a function, which lives for ever.
+    let result = unsafe { PySys_AddAuditHook(hook, ptr::null_mut()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(py))
+    }
+}
+
+/// Whether the interpreter is being torn down.
+pub fn is_finalizing(_py: Python<'_>) -> bool {
+    // SAFETY: may be called at any time.
+    #[cfg(Py_3_13)]
+    let finalizing = unsafe { ffi::Py_IsFinalizing() };
+    // SAFETY: as above; the name it had before 3.13.
+    #[cfg(not(Py_3_13))]
+    let finalizing = unsafe { _Py_IsFinalizing() };
+    finalizing != 0
+}
+
+/// The interpreter of this thread; null when the thread has none.
+pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
+    // SAFETY: asks for the thread state without requiring one, and only uses it when there is.
+    unsafe {
+        let state = ffi::compat::PyThreadState_GetUnchecked();
+        if state.is_null() {
+            ptr::null_mut()
+        } else {
+            ffi::PyThreadState_GetInterpreter(state)
+        }
+    }
+}
+
+/// Makes a context variable without a default.
+pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name is NUL-terminated; the result is a new reference or an error.
+    unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyContextVar_New(name.as_ptr(), ptr::null_mut()))
+    }
+}
+
+/// The context variable's value in the current context, `None` when it is not set there.
+pub fn context_var_get<'py>(
+    py: Python<'py>,
+    var: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut value = ptr::null_mut();
+    // SAFETY: `var` is a context variable (only this crate passes one), `value` a place for a new
+    // reference, which stays null when the variable is not set.
+    unsafe {
+        if ffi::PyContextVar_Get(var.as_ptr(), ptr::null_mut(), &raw mut value) < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(Bound::from_owned_ptr_or_opt(py, value))
+    }
+}
+
+/// Sets the context variable in the current context; returns the token that undoes it.
+pub fn context_var_set<'py>(
+    var: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: `var` is a context variable; the result is a new reference or an error.
+    unsafe {
+        let token = ffi::PyContextVar_Set(var.as_ptr(), value.as_ptr());
+        Bound::from_owned_ptr_or_err(var.py(), token)
+    }
+}
+
+/// Undoes the `context_var_set` that gave the token.
+///
+/// # Errors
+/// `ValueError` in another context than the one it was set in.
+pub fn context_var_reset(var: &Bound<'_, PyAny>, token: &Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: `var` is a context variable and `token` one of its tokens.
+    let result = unsafe { ffi::PyContextVar_Reset(var.as_ptr(), token.as_ptr()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(var.py()))
+    }
+}
+
+/// The frame of the innermost Python code, `None` when there is none.
+pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    // SAFETY: the result is borrowed from the running interpreter frame, or null.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
+}
+
+/// The globals of the innermost Python code.
+#[cfg(Py_3_12)]
+pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
+    // SAFETY: the result is borrowed from the running frame, or null.
+    let globals = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetGlobals()) };
+    globals.and_then(|globals| globals.cast_into().ok())
+}
+
+/// Whether nothing else holds the object.
+pub fn is_only_reference<T>(object: &Py<T>) -> bool {
+    // SAFETY: the object is alive; its count is only read.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
+}
+
+/// Looks an attribute up on a type and its bases, without running any code of a metaclass.
+pub fn type_lookup<'py>(
+    ty: &Bound<'py, PyType>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a type and a str. The result is borrowed, or null without an exception set.
+    unsafe {
+        let found = _PyType_Lookup(ty.as_type_ptr(), name.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(ty.py(), found)
+    }
+}
+
+/// Whether the object is a function made by Python code.
+#[cfg(Py_3_12)]
+pub fn is_python_function(object: *mut PyObject) -> bool {
+    // SAFETY: callers hold the object alive; only its type is read.
+    unsafe { ffi::PyFunction_Check(object) != 0 }
+}
+
+/// The bytes of a `str` in the file system encoding, without a copy when it is plain ASCII.
+///
+/// # Errors
+/// `UnicodeEncodeError` for what no file name can hold.
+pub fn fs_encode<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<FsBytes<'a, 'py>> {
+    // SAFETY: `text` is a str. The UTF-8 form of an ASCII str is the object's own buffer, which
+    // lives as long as the object, and ASCII is the same in every file system encoding.
+    unsafe {
+        if ffi::PyUnicode_IS_ASCII(text.as_ptr()) != 0 {
+            let mut len = 0;
+            let data = ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &raw mut len);
+            if data.is_null() {
+                return Err(PyErr::fetch(text.py()));
+            }
+            let len = usize::try_from(len).unwrap_or(0);
+            return Ok(FsBytes::Shared(std::slice::from_raw_parts(
+                data.cast(),
+                len,
+            )));
+        }
+        let bytes = ffi::PyUnicode_EncodeFSDefault(text.as_ptr());
+        Ok(FsBytes::Owned(
+            Bound::from_owned_ptr_or_err(text.py(), bytes)?.cast_into()?,
+        ))
+    }
+}
+
+/// A file name's bytes.
+pub enum FsBytes<'a, 'py> {
+    /// The buffer of the object they came from.
+    Shared(&'a [u8]),
+    /// A `bytes` made of it.
+    Owned(Bound<'py, PyBytes>),
+}
+
+impl FsBytes<'_, '_> {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Owned(bytes) => bytes.as_bytes(),
+        }
+    }
+}
+
+/// The part of a `str` up to and including its last slash, read from the actual text.
+pub fn up_to_last_slash<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: `text` is a str, and the bounds lie within it: FindChar gives -1 for "not there".
+    unsafe {
+        let len = ffi::PyUnicode_GetLength(text.as_ptr());
+        let slash = ffi::PyUnicode_FindChar(text.as_ptr(), u32::from(b'/'), 0, len, -1);
+        let head = ffi::PyUnicode_Substring(text.as_ptr(), 0, slash + 1);
+        Ok(Bound::from_owned_ptr_or_err(text.py(), head)?.cast_into()?)
+    }
+}
+
+/// `os.fspath(path)`: a `str` or `bytes`.
+pub fn fs_path<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the result is a new reference or an error.
+    unsafe { Bound::from_owned_ptr_or_err(path.py(), ffi::PyOS_FSPath(path.as_ptr())) }
+}
+
+/// The value of an `int`; `None` for another object or a value out of range.
+pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
+    // SAFETY: an int is checked for. Its own value is read: no `__index__` runs. On overflow
+    // the exception is cleared.
+    unsafe {
+        if ffi::PyLong_Check(object.as_ptr()) == 0 {
+            return None;
+        }
+        let value = ffi::PyLong_AsLongLong(object.as_ptr());
+        if value == -1 && !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        Some(value)
+    }
+}
+
+/// Whether the object is an `int` or can be turned into one, as a file descriptor is taken.
+pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: only the type's slots are read.
+    unsafe { ffi::PyIndex_Check(object.as_ptr()) != 0 }
+}
+
+/// `str.__repr__` of the actual text, whatever a subclass makes of it.
+pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: `PyUnicode_Type` has a `tp_repr`, which takes any str.
+    unsafe {
+        let plain = (*&raw const ffi::PyUnicode_Type).tp_repr;
+        let Some(plain) = plain else {
+            return Ok(text.repr()?);
+        };
+        Ok(Bound::from_owned_ptr_or_err(text.py(), plain(text.as_ptr()))?.cast_into()?)
+    }
+}
+
+/// Raises a `PermissionError` with this message as its only argument.
+pub fn set_permission_error(message: &Bound<'_, PyAny>) {
+    // SAFETY: the exception type is static; the message is kept by the exception.
+    unsafe { ffi::PyErr_SetObject(ffi::PyExc_PermissionError, message.as_ptr()) }
+}
+
+/// What a native function object is made of, as in `cpython/methodobject.h`.
+#[repr(C)]
+pub struct NativeFunction {
+    base: PyObject,
+    method: *mut ffi::PyMethodDef,
+    receiver: *mut PyObject,
+    module: *mut PyObject,
+}
+
+/// A native function (`builtin_function_or_method`).
+pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> Builtin<'a, 'py> {
+    /// The object as a native function, if it is one.
+    pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
+        // SAFETY: only the type is read.
+        (unsafe { ffi::PyCFunction_Check(object.as_ptr()) } != 0).then_some(Self(object))
+    }
+
+    fn raw(&self) -> *mut NativeFunction {
+        self.0.as_ptr().cast()
+    }
+
+    /// The table entry that the function was made from.
+    pub fn method(&self) -> *mut ffi::PyMethodDef {
+        // SAFETY: `cast` checked the type, whose layout this is.
+        unsafe { (*self.raw()).method }
+    }
+
+    /// Its `__name__`.
+    #[cfg(Py_3_12)]
+    pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        // SAFETY: the entry of a function object has a NUL-terminated name.
+        let name = unsafe { CStr::from_ptr((*self.method()).ml_name) };
+        Ok(PyString::intern(py, &name.to_string_lossy()))
+    }
+
+    /// Makes the function call another native one from now on.
+    ///
+    /// # Safety
+    /// `method` lives for ever and has the calling convention of the entry it replaces.
+    pub unsafe fn set_method(&self, method: *mut ffi::PyMethodDef) {
+        // SAFETY: as for `method`; the caller vouches for the entry.
+        unsafe { (*self.raw()).method = method };
+    }
+
+    /// The object it is bound to, or the module it belongs to.
+    #[cfg(Py_3_12)]
+    pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: as for `method`; the field is null or an object the function keeps alive.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).receiver) }
+    }
+
+    /// Its `__module__`.
+    #[cfg(Py_3_12)]
+    pub fn module(&self) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: as for `receiver`.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).module) }
+    }
+}
+
+/// What a method descriptor, of a class or of its instances, was made from.
+pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
+    // SAFETY: the layout is read only for the two types that have it.
+    unsafe {
+        let ty = ffi::Py_TYPE(descriptor.as_ptr());
+        let is_method =
+            ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
+        is_method.then(|| (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method)
+    }
+}
+
+/// Makes a native function of no module that takes positional arguments as an array.
+#[cfg(Py_3_12)]
+pub fn new_fast_function<'py>(
+    py: Python<'py>,
+    name: &'static CStr,
+    function: ffi::PyCFunctionFast,
+) -> PyResult<Bound<'py, PyAny>> {
+    // A function object points to its table entry for ever.
+    let method = Box::leak(Box::new(ffi::PyMethodDef {
+        ml_name: name.as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer {
+            PyCFunctionFast: function,
+        },
+        ml_flags: ffi::METH_FASTCALL,
+        ml_doc: ptr::null(),
+    }));
+    // SAFETY: the entry lives for ever and its flags fit the function's type.
+    unsafe {
+        let function = ffi::PyCFunction_NewEx(method, ptr::null_mut(), ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, function)
+    }
+}
+
+/// `os.fsdecode(path)`.
+pub fn fs_decode<'py>(py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    let len = ffi::Py_ssize_t::try_from(path.len()).unwrap_or(0);
+    // SAFETY: the bytes are valid for `len`; the result is a new reference or an error.
+    unsafe {
+        let text = ffi::PyUnicode_DecodeFSDefaultAndSize(path.as_ptr().cast(), len);
+        Ok(Bound::from_owned_ptr_or_err(py, text)?.cast_into()?)
+    }
+}

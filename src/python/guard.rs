@@ -1,0 +1,207 @@
+//! What `mk_audit` returns, and the context managers that it makes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::config::AuditCfg;
+use super::context::{self, Current, Entered};
+use super::{hook, process_start};
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes guards of one configuration: ``with audit_perms(): ...``.
+#[pyclass(frozen, module = "fastaudit_rs._native")]
+pub struct AuditPerms {
+    config: Mutex<Py<AuditCfg>>,
+}
+
+impl AuditPerms {
+    /// Guards of this configuration.
+    pub fn new(config: Py<AuditCfg>) -> Self {
+        Self {
+            config: Mutex::new(config),
+        }
+    }
+
+    fn config(&self, py: Python<'_>) -> Py<AuditCfg> {
+        lock(&self.config).clone_ref(py)
+    }
+}
+
+#[pymethods]
+impl AuditPerms {
+    /// A guard to enter with ``with``, or to decorate a function with.
+    fn __call__(slf: Py<Self>) -> Guard {
+        Guard {
+            perms: slf,
+            entered: Mutex::new(None),
+        }
+    }
+
+    /// Replaces the host data for guards entered from now on, and returns it.
+    ///
+    /// Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
+    #[pyo3(signature = (d))]
+    fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        hook::audit(py, c"audit_perms.set_data", &[&d])?;
+        let config = Py::new(py, self.config(py).get().with_data(py, d.clone().unbind()))?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(d)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.config.try_lock() {
+            Ok(config) => visit.call(&*config),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
+///
+/// Enter it once at a time; it can be entered again after it was left. As a decorator it guards
+/// each call of the function, also of a coroutine function.
+#[pyclass(frozen, module = "fastaudit_rs._native", weakref)]
+pub struct Guard {
+    perms: Py<AuditPerms>,
+    entered: Mutex<Option<Entered>>,
+}
+
+impl Guard {
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        if lock(&self.entered).is_some() {
+            return Err(PyRuntimeError::new_err(
+                "this guard is entered already: call audit_perms() anew for each with block",
+            ));
+        }
+        let config = self.perms.get().config(py);
+        let mut current = context::current(py)?;
+        if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
+        {
+            hook::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
+            // A hook may have entered or left a guard meanwhile.
+            current = context::current(py)?;
+        }
+        let outer = match current {
+            Current::Guarded(active) => Some(active),
+            Current::Unguarded | Current::Tampered => None,
+        };
+        let entered = context::enter(py, config, outer)?;
+        *lock(&self.entered) = Some(entered);
+        Ok(())
+    }
+
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(entered) = lock(&self.entered).take() else {
+            return Err(PyRuntimeError::new_err("this guard is not entered"));
+        };
+        if let Err(error) = context::leave(py, &entered) {
+            // Still in force where it was entered: it can be left there.
+            *lock(&self.entered) = Some(entered);
+            return Err(error);
+        }
+        process_start::forget();
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Guard {
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)
+    }
+
+    #[pyo3(signature = (*_exc_info))]
+    fn __exit__(&self, py: Python<'_>, _exc_info: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.leave(py)
+    }
+
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<Ready> {
+        self.enter(py).map(|()| Ready)
+    }
+
+    #[pyo3(signature = (*_exc_info))]
+    fn __aexit__(&self, py: Python<'_>, _exc_info: &Bound<'_, PyAny>) -> PyResult<Ready> {
+        self.leave(py).map(|()| Ready)
+    }
+
+    /// Decorates a function or coroutine function: each call runs under a guard of its own.
+    ///
+    /// The wrapper is the standard library's, `contextlib.ContextDecorator` or
+    /// `AsyncContextDecorator`, so that no frame of this package is in a traceback.
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        function: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "a guard decorates a function, not {}",
+                function.get_type().name()?
+            )));
+        }
+        let inspect = py.import("inspect")?;
+        let is = |what: &str| inspect.call_method1(what, (function,))?.is_truthy();
+        if is("isgeneratorfunction")? || is("isasyncgenfunction")? {
+            return Err(PyTypeError::new_err(
+                "a guard cannot decorate a generator function, whose body runs after the call: \
+                 put `with audit_perms():` into the body",
+            ));
+        }
+        let kind = if is("iscoroutinefunction")? {
+            "AsyncContextDecorator"
+        } else {
+            "ContextDecorator"
+        };
+        let decorator = py
+            .import("contextlib")?
+            .getattr(kind)?
+            .cast_into::<PyType>()?;
+        decorator.call_method1("__call__", (slf, function))
+    }
+
+    /// A fresh guard for one call of a decorated function, as `contextlib` asks for it.
+    fn _recreate_cm(&self, py: Python<'_>) -> Self {
+        Self {
+            perms: self.perms.clone_ref(py),
+            entered: Mutex::new(None),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.perms)?;
+        match self.entered.try_lock() {
+            Ok(entered) => entered
+                .as_ref()
+                .map_or(Ok(()), |entered| entered.traverse(visit)),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// An awaitable that is done: entering and leaving a guard waits for nothing.
+#[pyclass(frozen, module = "fastaudit_rs._native", name = "_Ready")]
+pub struct Ready;
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<Py<PyAny>> {
+        None
+    }
+}

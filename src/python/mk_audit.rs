@@ -1,0 +1,127 @@
+//! `mk_audit`: reads its arguments, installs what is missing, makes the guards.
+//!
+//! Everything that can be wrong is looked at before anything is installed.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use super::config::{AuditCfg, read_oks};
+use super::ffi as raw;
+use super::guard::AuditPerms;
+use super::{callbacks, errors, hook, monitor};
+
+/// An argument, or its default when the caller leaves it out (`None` is an argument).
+pub enum OrDefault<'py> {
+    Default,
+    Given(Bound<'py, PyAny>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Given(object.to_owned()))
+    }
+}
+
+/// The `sys.monitoring` tool id used unless another is asked for.
+const DEFAULT_TOOL_ID: i32 = 3;
+
+/// Make a guard factory for code that may write only below the approved roots.
+///
+/// Args:
+///     oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is resolved
+///         now, links included; ``'.'`` stands for the current directory at the time of each
+///         check; ``'/'`` approves every path. No roots: nothing may be written.
+///     before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
+///         denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
+///         raises goes to the guarded code. What is denied while it runs is denied without asking
+///         it again.
+///     on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
+///         raises ``fastaudit.call``. ``False`` suppresses the event;
+///         ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
+///     data: Any object; handed to both callbacks.
+///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
+///     monitor_calls: Whether calls of native code that is not in the standard library raise the
+///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+///
+/// Returns:
+///     A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
+///     ``audit_perms.set_data(d)`` replaces ``data``.
+///
+/// Raises:
+///     TypeError: An argument has the wrong type; the message names it.
+///     ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
+///     RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
+///         ``on_call`` without ``monitor_calls``; another audit hook refused ours.
+///     PermissionError: Called inside a guard.
+///
+/// The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
+/// event ``audit_perms.set_config`` with ``oks``.
+#[pyfunction]
+#[pyo3(
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True)"
+)]
+pub fn mk_audit(
+    py: Python<'_>,
+    oks: &Bound<'_, PyAny>,
+    before_deny: Option<Bound<'_, PyAny>>,
+    on_call: Option<Bound<'_, PyAny>>,
+    data: Option<Bound<'_, PyAny>>,
+    tool_id: OrDefault<'_>,
+    monitor_calls: OrDefault<'_>,
+) -> PyResult<AuditPerms> {
+    hook::audit(py, c"audit_perms.set_config", &[oks])?;
+    let tool_id = read_tool_id(&tool_id)?;
+    let monitor_calls = read_monitor_calls(&monitor_calls)?;
+    if let Some(before_deny) = &before_deny {
+        callbacks::check(before_deny, &callbacks::BEFORE_DENY)?;
+    }
+    if let Some(on_call) = &on_call {
+        callbacks::check(on_call, &callbacks::ON_CALL)?;
+        if !monitor_calls {
+            return Err(errors::on_call_without_monitor());
+        }
+    }
+    let roots = read_oks(oks)?;
+    if monitor_calls {
+        monitor::check_available(py, tool_id)?;
+    }
+    hook::install(py)?;
+    if monitor_calls {
+        monitor::install(py, tool_id)?;
+    }
+    let data = data.map_or_else(|| py.None(), Bound::unbind);
+    let config = AuditCfg::new(
+        roots,
+        before_deny.map(Bound::unbind),
+        on_call.map(Bound::unbind),
+        data,
+        monitor_calls,
+    );
+    Ok(AuditPerms::new(Py::new(py, config)?))
+}
+
+fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {
+    let OrDefault::Given(given) = given else {
+        return Ok(DEFAULT_TOOL_ID);
+    };
+    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<pyo3::types::PyInt>() {
+        return Err(errors::tool_id_type(given));
+    }
+    raw::int_value(given)
+        .and_then(|id| i32::try_from(id).ok())
+        .filter(|id| (0..=5).contains(id))
+        .ok_or_else(|| errors::tool_id_range(given))
+}
+
+fn read_monitor_calls(given: &OrDefault<'_>) -> PyResult<bool> {
+    let OrDefault::Given(given) = given else {
+        return Ok(true);
+    };
+    given
+        .cast::<PyBool>()
+        .map(|value| value.is_true())
+        .map_err(|_| errors::monitor_calls_type(given))
+}

@@ -1,0 +1,35 @@
+//! The CPython binding: the only part that knows of Python objects.
+
+mod callbacks;
+#[cfg(Py_3_12)]
+mod callee;
+mod config;
+mod context;
+mod decode;
+mod denial;
+mod errors;
+mod ffi;
+mod frames;
+mod guard;
+mod hook;
+mod mk_audit;
+mod monitor;
+mod open_at;
+mod process_start;
+
+use pyo3::prelude::*;
+
+/// The native core of `fastaudit_rs`.
+#[pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use super::config::AuditCfg;
+    #[pymodule_export]
+    use super::guard::{AuditPerms, Guard};
+    #[pymodule_export]
+    use super::mk_audit::mk_audit;
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,63 @@
+"""What the tests share: the implementation under test, and a directory tree to overreach in."""
+
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--implementation",
+        default="fastaudit_rs",
+        choices=["fastaudit_rs", "fastaudit"],
+        help="the package whose mk_audit is tested (the original, to see which tests it fails)",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "original_fails(since=None, until=None): the original fails this test, on the Python "
+        "versions from `since` up to `until`; test_against_original.py sees to it that it does",
+    )
+
+
+@pytest.fixture(scope="session")
+def mk_audit(request):
+    """`mk_audit` of the implementation under test."""
+    return importlib.import_module(request.config.getoption("--implementation")).mk_audit
+
+
+@dataclass(frozen=True)
+class Places:
+    """Three directories: `ok` is approved, `out` is not, `cwd` is the current one and is not."""
+
+    ok: str
+    out: str
+    cwd: str
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch) -> Places:
+    base = Path(os.path.realpath(tmp_path))
+    for name in ("ok", "out", "cwd"):
+        (base / name).mkdir()
+    monkeypatch.chdir(base / "cwd")
+    monkeypatch.setenv("TMPDIR", str(base / "ok"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return Places(str(base / "ok"), str(base / "out"), str(base / "cwd"))
+
+
+@pytest.fixture
+def guard(mk_audit, places):
+    """`guard(**options)`: a guard with `places.ok` approved, without call monitoring."""
+
+    def make(oks=None, **options):
+        options.setdefault("monitor_calls", False)
+        return mk_audit([places.ok] if oks is None else oks, **options)()
+
+    return make
