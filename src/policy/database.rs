@@ -5,8 +5,6 @@
 
 use memchr::memchr;
 
-use super::fs::PathBuf;
-
 /// What a database name opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
@@ -24,9 +22,9 @@ pub enum UriTarget {
     /// A database in memory.
     Memory,
     /// A file, for reading only (`mode=ro`).
-    Read(PathBuf),
+    Read(Vec<u8>),
     /// A file, for writing.
-    Write(PathBuf),
+    Write(Vec<u8>),
 }
 
 /// Reads a database name as `sqlite3_open_v2` does.
@@ -52,25 +50,25 @@ pub fn parse(name: &[u8]) -> Database {
     let mode = query
         .split(|&byte| byte == b'&')
         .filter_map(parameter)
-        .filter(|(key, _)| key[..] == *b"mode")
+        .filter(|(key, _)| key == b"mode")
         .map(|(_, value)| value)
-        .last();
+        .next_back();
     Database::Uri(match mode.as_deref() {
         Some(b"memory") => UriTarget::Memory,
-        _ if path.is_empty() || path[..] == *b":memory:" => UriTarget::Memory,
+        _ if path.is_empty() || path == b":memory:" => UriTarget::Memory,
         Some(b"ro") => UriTarget::Read(path),
         _ => UriTarget::Write(path),
     })
 }
 
 /// `key=value`, both percent-decoded.
-fn parameter(pair: &[u8]) -> Option<(PathBuf, PathBuf)> {
+fn parameter(pair: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let at = memchr(b'=', pair)?;
     Some((percent_decode(&pair[..at]), percent_decode(&pair[at + 1..])))
 }
 
-fn percent_decode(text: &[u8]) -> PathBuf {
-    let mut out = PathBuf::new();
+fn percent_decode(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {
         rest = tail;
@@ -100,7 +98,7 @@ mod tests {
     use super::*;
 
     fn write(path: &str) -> Database {
-        Database::Uri(UriTarget::Write(PathBuf::from_slice(path.as_bytes())))
+        Database::Uri(UriTarget::Write(path.into()))
     }
 
     #[test]
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!(parse(b"file:/%65tc/x%zz"), write("/etc/x%zz"));
         assert_eq!(
             parse(b"file:/a?mode=ro"),
-            Database::Uri(UriTarget::Read(PathBuf::from_slice(b"/a")))
+            Database::Uri(UriTarget::Read(b"/a".to_vec()))
         );
     }
 

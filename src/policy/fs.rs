@@ -12,7 +12,7 @@ pub type PathBuf = SmallVec<[u8; 256]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// It is a link with this text.
-    To(PathBuf),
+    To(Vec<u8>),
     /// It is no link, or there is no such entry, or no way to it: an operation on it is then an
     /// operation on this very name, or fails.
     None,
@@ -59,7 +59,7 @@ mod imp {
 
         fn read_link(&self, path: &[u8]) -> Link {
             match rustix::fs::readlinkat(CWD, path, Vec::new()) {
-                Ok(text) => Link::To(PathBuf::from_slice(text.as_bytes())),
+                Ok(text) => Link::To(text.into_bytes()),
                 // EINVAL: there, and no link. ENOENT, ENOTDIR: not there. EACCES: no way to it,
                 // and none for the operation either.
                 Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Link::None,
@@ -126,7 +126,7 @@ mod imp {
 
         fn read_link(&self, path: &[u8]) -> Link {
             match std::fs::read_link(to_os(path)) {
-                Ok(text) => from_os(&text).map_or(Link::Unknown, Link::To),
+                Ok(text) => from_os(&text).map_or(Link::Unknown, |text| Link::To(text.to_vec())),
                 Err(_) => Link::None,
             }
         }

@@ -140,7 +140,7 @@ fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
                         links += 1;
                         real.truncate(if text.starts_with(b"/") { 1 } else { parent });
                         text.extend_from_slice(&rest[end..]);
-                        rest = text;
+                        rest = PathBuf::from_vec(text);
                         continue;
                     }
                 }

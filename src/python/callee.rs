@@ -106,7 +106,7 @@ fn stands_for<'py>(
         return callee.getattr(pyo3::intern!(py, "func")).map(Some);
     }
     if ty.is(&known.lru_cache) {
-        return Ok(attribute(callee, pyo3::intern!(py, "__wrapped__"))?);
+        return attribute(callee, pyo3::intern!(py, "__wrapped__"));
     }
     // An instance: calling it calls what its class has for `__call__`.
     let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));

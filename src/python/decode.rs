@@ -15,7 +15,7 @@ pub enum NameArg<'a, 'py> {
     /// The bytes of a path.
     Path(FsBytes<'a, 'py>),
     /// The bytes of a path that had to be made anew.
-    Made(PathBuf),
+    Made(Vec<u8>),
     /// An open file descriptor.
     Descriptor(i32),
     /// Nothing that can be judged.
@@ -88,7 +88,7 @@ pub fn name_at<'a, 'py>(
     };
     Ok(match plain_name(path.as_borrowed())? {
         Some(name) => NameArg::Made(match name.name() {
-            Name::Path(bytes) => PathBuf::from_slice(bytes),
+            Name::Path(bytes) => bytes.to_vec(),
             _ => return Ok(NameArg::Unreadable),
         }),
         None => NameArg::Unreadable,
@@ -124,7 +124,7 @@ fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
 
 #[cfg(windows)]
 fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
-    NameArg::Made(crate::policy::fs::from_windows(bytes.as_bytes()))
+    NameArg::Made(crate::policy::fs::from_windows(bytes.as_bytes()).to_vec())
 }
 
 /// A name that the file system cannot hold: no operation on it can succeed, but it is judged by
@@ -133,7 +133,7 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
     let directory = raw::up_to_last_slash(&text)?;
     Ok(match raw::fs_encode(directory.as_borrowed()) {
         Ok(bytes) => {
-            let mut path = PathBuf::from_slice(bytes.as_bytes());
+            let mut path = bytes.as_bytes().to_vec();
             path.push(0);
             NameArg::Made(path)
         }

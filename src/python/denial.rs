@@ -98,7 +98,7 @@ fn message<'py>(
     let py = event.py();
     match reason {
         Reason::Event => {
-            let args = shown(args.as_any())?;
+            let args = shown_all(args)?;
             PyString::from_fmt(
                 py,
                 format_args!("Audit: {event} blocked in sandbox with args: {args}"),
@@ -109,6 +109,23 @@ fn message<'py>(
             let oks = config.oks(py).repr()?;
             PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
         }
+    }
+}
+
+/// `repr(args)`, item by item where that fails.
+fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
+    let py = args.py();
+    match args.repr() {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            let items = args
+                .iter()
+                .map(|item| shown(&item))
+                .collect::<PyResult<Vec<_>>>()?;
+            let items = items.iter().map(|item| item.to_string_lossy().into_owned());
+            let items = items.collect::<Vec<_>>().join(", ");
+            PyString::from_fmt(py, format_args!("({items})"))
+        }
+        repr => repr,
     }
 }
 

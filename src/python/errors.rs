@@ -172,6 +172,18 @@ pub fn hook_vetoed(py: Python<'_>, cause: Option<PyErr>) -> PyErr {
     error
 }
 
+/// A guard is left in another context than it was entered in.
+pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyValueError>(py) {
+        return cause;
+    }
+    let error = PyValueError::new_err(
+        "this guard was entered in another context (another task or thread), where it is still \
+         in force: leave it there",
+    );
+    caused_by(py, error, cause)
+}
+
 /// `mk_audit` is called while it is being set up.
 pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")

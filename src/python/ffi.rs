@@ -237,9 +237,9 @@ pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
 pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
     // SAFETY: `PyUnicode_Type` has a `tp_repr`, which takes any str.
     unsafe {
-        let plain = (*&raw const ffi::PyUnicode_Type).tp_repr;
+        let plain = ffi::PyUnicode_Type.tp_repr;
         let Some(plain) = plain else {
-            return Ok(text.repr()?);
+            return text.repr();
         };
         Ok(Bound::from_owned_ptr_or_err(text.py(), plain(text.as_ptr()))?.cast_into()?)
     }

@@ -10,7 +10,7 @@ use pyo3::types::PyType;
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
-use super::{hook, process_start};
+use super::{errors, hook, process_start};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,7 +106,7 @@ impl Guard {
         if let Err(error) = context::leave(py, &entered) {
             // Still in force where it was entered: it can be left there.
             *lock(&self.entered) = Some(entered);
-            return Err(error);
+            return Err(errors::left_elsewhere(py, error));
         }
         process_start::forget();
         Ok(())
@@ -119,8 +119,15 @@ impl Guard {
         self.enter(py)
     }
 
-    #[pyo3(signature = (*_exc_info))]
-    fn __exit__(&self, py: Python<'_>, _exc_info: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    #[expect(unused_variables, reason = "the context manager protocol passes them")]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         self.leave(py)
     }
 
@@ -128,8 +135,15 @@ impl Guard {
         self.enter(py).map(|()| Ready)
     }
 
-    #[pyo3(signature = (*_exc_info))]
-    fn __aexit__(&self, py: Python<'_>, _exc_info: &Bound<'_, PyAny>) -> PyResult<Ready> {
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    #[expect(unused_variables, reason = "the context manager protocol passes them")]
+    fn __aexit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Ready> {
         self.leave(py).map(|()| Ready)
     }
 

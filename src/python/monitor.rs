@@ -284,7 +284,10 @@ mod on {
                 SITES_OFF.fetch_or(alone, Ordering::Relaxed);
                 return Ok(alone);
             }
-            if answer.is(&PyBool::new(py, false).to_owned()) {
+            if answer
+                .cast::<PyBool>()
+                .is_ok_and(|answer| !answer.is_true())
+            {
                 return Ok(false);
             }
         }

@@ -1,0 +1,137 @@
+"""The native core of fastaudit_rs. What is documented here is offered by `fastaudit_rs` itself."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from os import PathLike
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, TypeAlias, TypeVar, final
+
+__all__ = ["AuditCfg", "AuditPerms", "Guard", "__version__", "mk_audit"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Data = TypeVar("_Data")
+_Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
+
+_BeforeDeny: TypeAlias = Callable[[str, tuple[Any, ...], FrameType | None, str, Any], object]
+"""``before_deny(event, args, frame, msg, data)``: a true answer allows the event."""
+
+_OnCall: TypeAlias = Callable[[str, str, Any, CodeType, int, Any], object]
+"""``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE``
+suppresses the call's event."""
+
+__version__: Final[str]
+
+def mk_audit(
+    oks: Iterable[_Path],
+    before_deny: _BeforeDeny | None = None,
+    on_call: _OnCall | None = None,
+    data: Any = None,
+    tool_id: int = 3,
+    monitor_calls: bool = True,
+) -> AuditPerms:
+    """Make a guard factory for code that may write only below the approved roots.
+
+    Args:
+        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is
+            resolved now, links included; ``'.'`` stands for the current directory at the time of
+            each check; ``'/'`` approves every path. No roots: nothing may be written.
+        before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
+            denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
+            raises goes to the guarded code. What is denied while it runs is denied without asking
+            it again.
+        on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
+            raises ``fastaudit.call``. ``False`` suppresses the event;
+            ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
+        data: Any object; handed to both callbacks.
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
+        monitor_calls: Whether calls of native code that is not in the standard library raise the
+            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+
+    Returns:
+        A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
+        ``audit_perms.set_data(d)`` replaces ``data``.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
+        RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
+            ``on_call`` without ``monitor_calls``; another audit hook refused ours.
+        PermissionError: Called inside a guard.
+
+    The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
+    event ``audit_perms.set_config`` with ``oks``.
+    """
+
+@final
+class AuditPerms:
+    """Makes guards of one configuration: ``with audit_perms(): ...``."""
+
+    def __call__(self) -> Guard:
+        """Make a guard to enter with ``with``, or to decorate a function with."""
+
+    def set_data(self, d: _Data) -> _Data:
+        """Replace the host data for guards entered from now on, and return it.
+
+        Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
+        """
+
+@final
+class Guard:
+    """A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
+
+    Enter it once at a time; it can be entered again after it was left. As a decorator it guards
+    each call of the function, also of a coroutine function. Entering raises the audit event
+    ``audit_perms.set_config`` unless a guard of the same configuration is in force.
+    """
+
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    def __aenter__(self) -> Awaitable[None]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> Awaitable[None]: ...
+    def __call__(self, function: _Function, /) -> _Function:
+        """Decorate a function or coroutine function: each call runs under a guard of its own.
+
+        Raises:
+            TypeError: Not a function, or a generator function, whose body runs after the call.
+        """
+
+@final
+class AuditCfg:
+    """The configuration of a guard. Immutable.
+
+    It is the argument of the event ``audit_perms.set_config`` that entering a guard raises.
+    """
+
+    @property
+    def oks(self) -> tuple[str, ...]:
+        """The approved roots, resolved when the guard was made.
+
+        ``'.'`` is the current directory at the time of each check.
+        """
+
+    @property
+    def before_deny(self) -> _BeforeDeny | None:
+        """The callback that may allow what would be denied."""
+
+    @property
+    def on_call(self) -> _OnCall | None:
+        """The callback that may suppress the event of a native call."""
+
+    @property
+    def data(self) -> Any:
+        """The host data, handed to both callbacks."""
+
+    @property
+    def monitor_calls(self) -> bool:
+        """Whether native calls raise ``fastaudit.call``."""
