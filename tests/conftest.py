@@ -1,12 +1,12 @@
 """What the tests share: the implementation under test, and a directory tree to overreach in."""
 
+import contextvars
 import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 
 
 def pytest_addoption(parser):
@@ -24,6 +24,14 @@ def pytest_configure(config):
         "original_fails(since=None, until=None): the original fails this test, on the Python "
         "versions from `since` up to `until`; test_against_original.py sees to it that it does",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run each test in a context of its own: a guard that one leaves behind ends with it."""
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    contextvars.copy_context().run(pyfuncitem.obj, **arguments)
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,194 @@
+"""Bad input to `mk_audit`: a specific error that names the argument, and nothing is installed."""
+
+import functools
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+
+class AsyncCallable:
+    async def __call__(self, *args):
+        return False
+
+
+async def coroutine_function(*args):
+    return False
+
+
+async def async_generator_function(*args):
+    yield False
+
+
+def generator_function(*args):
+    yield False
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("kind", [str, os.fsencode, Path], ids=["str", "bytes", "PathLike"])
+def test_one_path_as_oks(mk_audit, kind, places):
+    with pytest.raises(TypeError, match=r"^oks must be an iterable of paths.*mk_audit\(\[.*\]\)$"):
+        mk_audit(kind(places.ok), monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+def test_oks_not_iterable(mk_audit):
+    with pytest.raises(TypeError, match="^oks must be an iterable of paths.*not int$"):
+        mk_audit(3, monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("item", [None, 3, 1.5, object()])
+def test_oks_holding_a_non_path(mk_audit, places, item):
+    with pytest.raises(TypeError, match=r"^oks\[1\] must be str, bytes or os.PathLike, not "):
+        mk_audit([places.ok, item], monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("item", ["a\0b", b"a\0b", "\ud800"])
+def test_oks_holding_a_path_that_no_file_can_have(mk_audit, places, item):
+    with pytest.raises(ValueError, match=r"^oks\[1\] must be a path "):
+        mk_audit([places.ok, item], monitor_calls=False)
+
+
+def test_errors_of_the_iterable_and_its_items_come_through(mk_audit):
+    class Odd:
+        def __fspath__(self):
+            raise ZeroDivisionError
+
+    def items():
+        yield "a"
+        raise LookupError
+
+    with pytest.raises(ZeroDivisionError):
+        mk_audit([Odd()], monitor_calls=False)
+    with pytest.raises(LookupError):
+        mk_audit(items(), monitor_calls=False)
+
+
+@pytest.mark.parametrize("make", [list, tuple, set, iter, lambda paths: (path for path in paths)])
+def test_oks_may_be_any_iterable(mk_audit, places, make):
+    with mk_audit(make([places.ok, places.cwd]), monitor_calls=False)():
+        os.mkdir(places.ok + "/a")
+        os.mkdir(places.cwd + "/a")
+
+
+def test_oks_are_copied(mk_audit, places):
+    oks = [places.ok]
+    audit_perms = mk_audit(oks, monitor_calls=False)
+    oks.append(places.out)
+    with audit_perms(), pytest.raises(PermissionError):
+        os.mkdir(places.out + "/a")
+
+
+CALLBACKS = ["before_deny"] if sys.version_info < (3, 12) else ["before_deny", "on_call"]
+
+
+def options(argument, callback):
+    return {argument: callback, "monitor_calls": argument == "on_call"}
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("argument", CALLBACKS)
+@pytest.mark.parametrize("callback", [3, "before_deny", False, {}])
+def test_callback_not_callable(mk_audit, argument, callback):
+    with pytest.raises(TypeError, match=rf"^{argument} must be None or a function {argument}\("):
+        mk_audit([], **options(argument, callback))
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("argument", CALLBACKS)
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda: None,
+        lambda a: None,
+        lambda a, b, c, d, e, f, g: None,
+        lambda *, event: None,
+        lambda *args, needed: None,
+        functools.partial(lambda a: None, 1),
+    ],
+)
+def test_callback_that_cannot_take_the_arguments(mk_audit, argument, callback):
+    with pytest.raises(TypeError, match=rf"^{argument} must take the arguments \("):
+        mk_audit([], **options(argument, callback))
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("argument", CALLBACKS)
+@pytest.mark.parametrize(
+    "callback",
+    [
+        coroutine_function,
+        async_generator_function,
+        generator_function,
+        AsyncCallable(),
+        AsyncCallable().__call__,
+        functools.partial(coroutine_function),
+    ],
+    ids=["coroutine", "async-generator", "generator", "callable", "method", "partial"],
+)
+def test_callback_that_answers_before_it_has_run(mk_audit, argument, callback):
+    with pytest.raises(TypeError, match=f"^{argument} must be a plain function"):
+        mk_audit([], **options(argument, callback))
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda *args: None,
+        lambda event, args, frame, msg, data: None,
+        lambda event, args, frame, msg, data=None, more=1: None,
+        functools.partial(lambda extra, *args: None, 1),
+        print,
+        max,
+    ],
+)
+def test_callbacks_that_fit_or_do_not_tell(mk_audit, callback):
+    mk_audit([], callback, monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+def test_a_native_callback_that_cannot_take_the_arguments(mk_audit):
+    with pytest.raises(TypeError, match="before_deny must take the arguments"):
+        mk_audit([], isinstance, monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("tool_id", [None, True, "3", 3.0])
+def test_tool_id_of_the_wrong_type(mk_audit, tool_id):
+    with pytest.raises(TypeError, match="^tool_id must be an int from 0 to 5, not "):
+        mk_audit([], tool_id=tool_id, monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("tool_id", [-1, 6, 10**30])
+def test_tool_id_out_of_range(mk_audit, tool_id):
+    with pytest.raises(ValueError, match=f"^tool_id must be from 0 to 5, not {tool_id}$"):
+        mk_audit([], tool_id=tool_id, monitor_calls=False)
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("monitor_calls", [None, 0, 1, "no"])
+def test_monitor_calls_not_a_bool(mk_audit, monitor_calls):
+    with pytest.raises(TypeError, match="^monitor_calls must be True or False, not "):
+        mk_audit([], monitor_calls=monitor_calls)
+
+
+def test_on_call_needs_the_monitor(mk_audit):
+    with pytest.raises(RuntimeError, match="^on_call requires monitor_calls=True$"):
+        mk_audit([], on_call=lambda *args: None, monitor_calls=False)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="has sys.monitoring")
+def test_monitoring_needs_a_newer_python(mk_audit):
+    message = r"^monitor_calls=True requires Python 3\.12\+ sys\.monitoring$"
+    with pytest.raises(RuntimeError, match=message):
+        mk_audit([])
+
+
+def test_the_order_of_the_arguments(mk_audit, places):
+    audit_perms = mk_audit([places.ok], lambda *args: args[-1] == "data", None, "data", 3, False)
+    with audit_perms():
+        os.mkdir(places.out + "/a")

@@ -1,0 +1,197 @@
+"""The events of the contract: which are denied, which are checked where, with what message."""
+
+import os
+import sys
+
+import pytest
+
+DENIED = """
+subprocess.Popen os.system os.exec os.spawn os.posix_spawn os.startfile os.startfile/2 os.kill
+os.killpg pty.spawn _posixsubprocess.fork_exec signal.pthread_kill
+sys.addaudithook sys.excepthook sys.unraisablehook sys.monitoring.register_callback
+cpython.PyConfig_Set cpython.PyInterpreterState_Clear cpython.PyInterpreterState_New
+cpython._PySys_ClearAuditHooks cpython.run_command cpython.run_file cpython.run_module
+cpython.run_stdin cpython.run_startup cpython.remote_debugger_script sys.remote_exec
+socket.sethostname os.add_dll_directory os.putenv os.unsetenv
+_thread.start_new_thread _thread.start_joinable_thread
+ctypes.dlopen ctypes.dlsym ctypes.dlsym/handle ctypes.call_function ctypes.cdata
+ctypes.cdata/buffer ctypes.memoryview_at ctypes.string_at ctypes.wstring_at ctypes.addressof
+ctypes.PyObj_FromPtr
+_winapi.CreateFile _winapi.CreateProcess _winapi.OpenProcess _winapi.TerminateProcess
+_winapi.CreateJunction _winapi.CreateNamedPipe _winapi.CreatePipe msvcrt.locking
+msvcrt.get_osfhandle msvcrt.open_osfhandle winreg.CreateKey winreg.DeleteKey winreg.DeleteValue
+winreg.SetValue winreg.LoadKey winreg.SaveKey winreg.DisableReflectionKey
+winreg.EnableReflectionKey
+fastaudit.call audit_perms.set_config audit_perms.set_data
+""".split()
+
+FIRST = """
+os.chmod os.chown os.chflags os.mkdir os.remove os.removexattr os.rmdir os.setxattr shutil.chown
+shutil.make_archive shutil.rmtree sqlite3.connect tempfile.mkdtemp tempfile.mkstemp os.truncate
+""".split()
+
+DESTINATION = """
+shutil.copyfile shutil.copymode shutil.copystat shutil.copytree sqlite3.load_extension
+""".split()
+
+BOTH = ["os.link", "os.rename", "os.symlink", "shutil.move"]
+
+IGNORED = ["import", "os.listdir", "os.scandir", "os.utime", "socket.connect", "no.such.event"]
+
+
+@pytest.mark.parametrize("event", DENIED)
+def test_denied_outright(guard, event):
+    message = f"Audit: {event} blocked in sandbox with args: ('a', 1)"
+    with guard(), pytest.raises(PermissionError) as denial:
+        sys.audit(event, "a", 1)
+    assert str(denial.value) == message
+    assert denial.value.args == (message,)
+    assert type(denial.value) is PermissionError
+
+
+@pytest.mark.parametrize("event", FIRST)
+def test_first_path_is_checked(guard, places, event):
+    with guard():
+        sys.audit(event, places.ok + "/a", 0)
+        with pytest.raises(PermissionError) as denial:
+            sys.audit(event, places.out + "/a", 0)
+    assert str(denial.value) == f"{event} {places.out + '/a'!r} not in ({places.ok!r},)"
+
+
+@pytest.mark.parametrize("event", DESTINATION)
+def test_only_the_destination_is_checked(guard, places, event):
+    with guard():
+        sys.audit(event, places.out + "/a", places.ok + "/b")
+        with pytest.raises(PermissionError) as denial:
+            sys.audit(event, places.ok + "/a", places.out + "/b")
+    assert str(denial.value) == f"{event} {places.out + '/b'!r} not in ({places.ok!r},)"
+
+
+@pytest.mark.parametrize("event", BOTH)
+def test_both_paths_are_checked(guard, places, event):
+    inside, outside = places.ok + "/a", places.out + "/a"
+    with guard():
+        sys.audit(event, inside, inside)
+        for paths in [(inside, outside), (outside, inside), (outside, outside)]:
+            with pytest.raises(PermissionError) as denial:
+                sys.audit(event, *paths)
+            assert str(denial.value) == f"{event} {outside!r} not in ({places.ok!r},)"
+
+
+@pytest.mark.parametrize("event", IGNORED)
+def test_other_events_pass(guard, places, event):
+    with guard():
+        sys.audit(event, places.out + "/a")
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "x", "r+", "wb", "w+", "ab"])
+def test_open_for_writing_is_checked(guard, places, mode):
+    with guard():
+        sys.audit("open", places.ok + "/a", mode, 0)
+        with pytest.raises(PermissionError) as denial:
+            sys.audit("open", places.out + "/a", mode, 0)
+    assert str(denial.value) == f"open {places.out + '/a'!r} not in ({places.ok!r},)"
+
+
+@pytest.mark.parametrize("flag", ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"])
+def test_os_open_for_writing_is_checked_by_its_flags(guard, places, flag):
+    flags = getattr(os, flag)
+    with guard():
+        sys.audit("open", places.ok + "/a", None, flags)
+        with pytest.raises(PermissionError):
+            sys.audit("open", places.out + "/a", None, flags)
+
+
+def test_reading_passes_everywhere(guard, places):
+    with guard():
+        open("/etc/passwd").close()
+        os.close(os.open("/etc/passwd", os.O_RDONLY))
+        os.listdir(places.out)
+        os.stat(places.out)
+
+
+def test_chdir_checks_the_destination_itself(guard, places):
+    os.mkdir(places.ok + "/sub")
+    with guard():
+        os.chdir(places.ok)
+        os.chdir("sub")
+        with pytest.raises(PermissionError) as denial:
+            os.chdir(places.out)
+    assert str(denial.value) == f"os.chdir {places.out!r} not in ({places.ok!r},)"
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("event", ["open", "os.mkdir", "os.chdir", "os.symlink", "sqlite3.connect"])
+def test_an_event_without_its_arguments_is_denied(guard, event):
+    with guard(), pytest.raises(PermissionError, match="blocked in sandbox with args: "):
+        sys.audit(event)
+
+
+@pytest.mark.original_fails()
+def test_a_repr_that_fails_does_not_replace_the_denial(guard):
+    class Odd:
+        def __repr__(self):
+            raise ValueError("no repr")
+
+    with guard(), pytest.raises(PermissionError, match=r"args: \('a', <Odd object whose repr"):
+        sys.audit("os.system", "a", Odd())
+
+
+def test_a_repr_that_interrupts_does(guard):
+    class Odd:
+        def __repr__(self):
+            raise KeyboardInterrupt
+
+    with guard(), pytest.raises(KeyboardInterrupt):
+        sys.audit("os.system", Odd())
+
+
+def test_no_roots_approve_nothing(guard, places):
+    with guard([]), pytest.raises(PermissionError) as denial:
+        os.mkdir(places.ok + "/a")
+    assert str(denial.value) == f"os.mkdir {places.ok + '/a'!r} not in ()"
+
+
+class TestSensitiveAttributes:
+    @pytest.mark.parametrize("name", ["__code__", "__kwdefaults__"])
+    def test_changing_what_a_function_does_is_denied(self, guard, name):
+        def function(*, a=1):
+            return a
+
+        value = {"a": 2} if name == "__kwdefaults__" else (lambda: 2).__code__
+        with guard(), pytest.raises(PermissionError, match=f"__setattr__.*'{name}'"):
+            setattr(function, name, value)
+        assert function() == 1
+
+    @pytest.mark.parametrize("name", ["__doc__", "__module__"])
+    def test_documenting_a_class_passes(self, guard, name):
+        class Plain:
+            pass
+
+        with guard():
+            setattr(Plain, name, "x")
+        assert getattr(Plain, name) == "x"
+
+    @pytest.mark.original_fails()
+    def test_building_classes_and_functions_passes(self, guard):
+        class Base:
+            pass
+
+        class Other:
+            pass
+
+        class Derived(Base):
+            pass
+
+        def function(a):
+            return a
+
+        with guard():
+            Derived.__name__ = "Renamed"
+            Derived.__qualname__ = "Renamed"
+            Derived.__bases__ = (Other,)
+            function.__defaults__ = (1,)
+            instance = Base()
+            instance.__class__ = Other
+        assert function() == 1
+        assert (Derived.__name__, Derived.__bases__) == ("Renamed", (Other,))
