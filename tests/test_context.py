@@ -342,7 +342,7 @@ def test_nothing_is_kept_alive(mk_audit, places):
     data = Data()
     alive = weakref.ref(data)
 
-    data.before_deny = lambda *args: data
+    data.before_deny = lambda *args, kept=data: kept
     data.audit_perms = mk_audit([places.ok], data.before_deny, data=data, monitor_calls=False)
     with data.audit_perms():
         pass

@@ -132,8 +132,9 @@ def test_nothing_is_installed_after_an_error(run):
         events = []
         sys.addaudithook(lambda event, args: events.append(event))
         monitoring = getattr(sys, "monitoring", None)
-        for arguments in [([None],), ("x",), ([ok], 3), ([ok], None, 3), ([ok], None, print, None, 3, False),
-                          ([ok], None, None, None, 6), ([ok], None, None, None, 3, None)]:
+        for arguments in [([None],), ("x",), ([ok], 3), ([ok], None, 3),
+                          ([ok], None, print, None, 3, False), ([ok], None, None, None, 6),
+                          ([ok], None, None, None, 3, None)]:
             try:
                 mk_audit(*arguments)
             except (TypeError, ValueError, RuntimeError):

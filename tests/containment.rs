@@ -1,0 +1,235 @@
+//! Path containment against a real temporary tree, with the operating system as the judge.
+//!
+//! Where a path exists, `std::fs::canonicalize` (realpath(3)) says where it is. Where its tail
+//! does not, the tail is taken as written from the longest part that does.
+#![cfg(unix)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
+
+use fastaudit_rs::policy::path::{Base, resolve};
+use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// `root` is approved; `rootless`, whose name begins the same, and `out` are not.
+struct Tree {
+    dir: TempDir,
+    policy: Policy,
+}
+
+fn tree() -> &'static Tree {
+    static TREE: OnceLock<Tree> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let dir = TempDir::new().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for path in [
+            "root/sub/deep",
+            "rootless/sub",
+            "out/sub",
+            "root/sp ace",
+            "root/ünï",
+        ] {
+            fs::create_dir_all(at(path)).unwrap();
+        }
+        fs::write(at("root/file"), "").unwrap();
+        for (text, link) in [
+            ("sub", "root/in"),
+            ("../out", "root/escape"),
+            ("../../out/sub", "root/sub/escape"),
+            ("../root/sub", "out/enter"),
+            ("nowhere/at/all", "root/dangling"),
+            ("../out/nowhere", "root/dangling_out"),
+            ("in/deep", "root/chain"),
+            (".", "root/here"),
+            ("..", "root/up"),
+            ("file", "root/to_file"),
+        ] {
+            symlink(text, at(link)).unwrap();
+        }
+        symlink(at("out"), at("root/absolute")).unwrap();
+        symlink(at("root"), at("alias")).unwrap();
+        let mut roots = Roots::new();
+        let root = at("root");
+        roots.add(&resolve(&Os, root.as_os_str().as_bytes(), Base::CurrentDir).unwrap());
+        Tree {
+            policy: Policy::new(roots),
+            dir,
+        }
+    })
+}
+
+/// Where a path leads, by the system: the longest part that exists, then the rest as written.
+/// Links whose target is missing are read one by one, as `canonicalize` refuses them.
+fn where_it_is(path: &Path) -> PathBuf {
+    let mut real = PathBuf::from("/");
+    let mut rest: Vec<PathBuf> = parts(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == Path::new("..") {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&part);
+        match fs::read_link(&next) {
+            Ok(text) if links < 40 => {
+                links += 1;
+                if text.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                rest.extend(parts(&text));
+            }
+            _ => real = next,
+        }
+    }
+    if let Ok(known) = fs::canonicalize(path) {
+        assert_eq!(
+            known,
+            real,
+            "the oracle disagrees with realpath(3) on {}",
+            path.display()
+        );
+    }
+    real
+}
+
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let normal = path.components().filter_map(|part| match part {
+        Component::Normal(part) => Some(PathBuf::from(part)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        _ => None,
+    });
+    let mut parts: Vec<_> = normal.collect();
+    parts.reverse();
+    parts
+}
+
+fn component() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => prop::sample::select(vec![
+            "root", "rootless", "out", "alias", "sub", "deep", "in", "escape", "enter", "dangling",
+            "dangling_out", "chain", "here", "up", "file", "to_file", "absolute", "sp ace", "ünï",
+        ]).prop_map(String::from),
+        3 => Just("..".to_owned()),
+        1 => Just(".".to_owned()),
+        1 => Just(String::new()),
+        2 => "[a-z]{1,6}",
+    ]
+}
+
+fn relative_path() -> impl Strategy<Value = String> {
+    (prop::collection::vec(component(), 0..8), any::<bool>())
+        .prop_map(|(parts, slash)| parts.join("/") + if slash { "/" } else { "" })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn resolution_agrees_with_the_system(relative in relative_path()) {
+        let path = tree().dir.path().join(&relative);
+        let resolved = resolve(&Os, path.as_os_str().as_bytes(), Base::CurrentDir).unwrap();
+        let resolved = PathBuf::from(OsStr::from_bytes(resolved.as_bytes()));
+        prop_assert_eq!(resolved, where_it_is(&path));
+    }
+
+    #[test]
+    fn an_entry_is_held_by_the_directory_it_is_in(relative in relative_path()) {
+        let path = format!("{}/{relative}", tree().dir.path().display());
+        let holder = &path[..path.rfind('/').unwrap()];
+        let root = fs::canonicalize(tree().dir.path().join("root")).unwrap();
+        let approved = where_it_is(Path::new(holder)).starts_with(root);
+        let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
+        prop_assert_eq!(tree().policy.check(&Os, operation), Verdict::from(approved));
+    }
+
+    #[test]
+    fn what_is_allowed_to_be_made_is_made_inside(relative in relative_path()) {
+        // Not by the oracle but by doing it: a directory that the policy lets be made there
+        // turns up inside the root.
+        let path = tree().dir.path().join(&relative).join("made");
+        let operation = Operation::ChangeEntry(Target::path(path.as_os_str().as_bytes()));
+        if tree().policy.check(&Os, operation) == Verdict::Allow && fs::create_dir(&path).is_ok() {
+            let landed = fs::canonicalize(&path).unwrap();
+            fs::remove_dir(&path).unwrap();
+            let root = fs::canonicalize(tree().dir.path().join("root")).unwrap();
+            prop_assert!(landed.starts_with(&root), "{} is outside", landed.display());
+        }
+    }
+}
+
+#[test]
+fn relative_names_start_from_their_directory_descriptor() {
+    let inside = fs::File::open(tree().dir.path().join("root/sub")).unwrap();
+    let outside = fs::File::open(tree().dir.path().join("out")).unwrap();
+    for (dir, name, verdict) in [
+        (&inside, "new", Verdict::Allow),
+        (&inside, "deep/new", Verdict::Allow),
+        (&inside, "../new", Verdict::Allow),
+        (&inside, "../../new", Verdict::Deny),
+        (&inside, "escape/new", Verdict::Deny),
+        (&outside, "new", Verdict::Deny),
+        (&outside, "enter/new", Verdict::Allow),
+    ] {
+        let base = Base::Descriptor(std::os::fd::AsRawFd::as_raw_fd(dir));
+        let target = Target {
+            base,
+            ..Target::path(name.as_bytes())
+        };
+        assert_eq!(
+            tree().policy.check(&Os, Operation::ChangeEntry(target)),
+            verdict,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_descriptor_that_is_not_open_approves_nothing() {
+    let target = Target {
+        base: Base::Descriptor(-1),
+        ..Target::path(b"new")
+    };
+    assert_eq!(
+        tree().policy.check(&Os, Operation::ChangeEntry(target)),
+        Verdict::Deny
+    );
+}
+
+#[test]
+fn names_longer_than_the_system_allows() {
+    let long = "x".repeat(300);
+    let root = tree().dir.path().join("root");
+    let deep = format!("{}/{}", root.display(), "sub/".repeat(2000));
+    for (path, verdict) in [
+        // No such entry can be made, inside a root or not: the system's own error says so.
+        (format!("{}/{long}/new", root.display()), Verdict::Allow),
+        (
+            format!("{}/../out/{long}/new", root.display()),
+            Verdict::Deny,
+        ),
+        // A path that is too long as a whole cannot be followed to its end.
+        (deep, Verdict::Deny),
+    ] {
+        let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
+        assert_eq!(
+            tree().policy.check(&Os, operation),
+            verdict,
+            "{} bytes",
+            path.len()
+        );
+    }
+}
+
+#[test]
+fn a_loop_of_links_ends() {
+    let dir = TempDir::new().unwrap();
+    symlink("b", dir.path().join("a")).unwrap();
+    symlink("a", dir.path().join("b")).unwrap();
+    let path = dir.path().join("a/new");
+    assert!(resolve(&Os, path.as_os_str().as_bytes(), Base::CurrentDir).is_some());
+}
