@@ -1,7 +1,10 @@
 """The events of the contract: which are denied, which are checked where, with what message."""
 
+import inspect
 import os
+import subprocess
 import sys
+import types
 
 import pytest
 
@@ -195,3 +198,54 @@ class TestSensitiveAttributes:
             instance.__class__ = Other
         assert function() == 1
         assert (Derived.__name__, Derived.__bases__) == ("Renamed", (Other,))
+
+    @pytest.mark.original_fails()
+    def test_marking_a_generator_function_awaitable_passes(self, guard):
+        def generate():
+            yield
+
+        with guard():
+            types.coroutine(generate)
+        assert generate.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE
+
+    def test_marking_it_and_changing_more_is_denied(self, guard):
+        def generate(a=1):
+            yield "x"
+
+        code = generate.__code__
+        marked = code.co_flags | inspect.CO_ITERABLE_COROUTINE
+
+        class Equal(str):
+            __slots__ = ()
+
+            def __eq__(self, other):
+                return True
+
+            __hash__ = str.__hash__
+
+        consts = tuple(Equal("y") if const == "x" else const for const in code.co_consts)
+        others = [
+            code.replace(co_flags=marked, co_consts=consts),
+            code.replace(co_flags=marked, co_name="other"),
+            code.replace(co_flags=marked | inspect.CO_COROUTINE),
+            code.replace(co_flags=marked, co_argcount=0),
+            code.replace(),
+            code,
+        ]
+        with guard():
+            for other in others:
+                with pytest.raises(PermissionError, match="__code__"):
+                    generate.__code__ = other
+        assert generate.__code__ is code
+
+
+def test_the_first_import_of_asyncio_passes(request):
+    program = """
+import sys
+from PACKAGE import mk_audit
+with mk_audit([], monitor_calls=False)():
+    import asyncio
+    asyncio.run(asyncio.sleep(0))
+"""
+    program = program.replace("PACKAGE", request.config.getoption("--implementation"))
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

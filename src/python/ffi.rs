@@ -142,7 +142,6 @@ pub fn type_lookup<'py>(
 }
 
 /// Whether the object is a function made by Python code.
-#[cfg(Py_3_12)]
 pub fn is_python_function(object: *mut PyObject) -> bool {
     // SAFETY: callers hold the object alive; only its type is read.
     unsafe { ffi::PyFunction_Check(object) != 0 }

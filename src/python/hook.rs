@@ -14,7 +14,7 @@ use super::config::AuditCfg;
 use super::context::{self, Current};
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
-use super::{errors, ffi as raw, open_at, process_start};
+use super::{code, errors, ffi as raw, open_at, process_start};
 use crate::policy::check::open_may_write;
 use crate::policy::fs::Os;
 use crate::policy::path::Base;
@@ -235,20 +235,22 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn set_attribute(&self) -> PyResult<()> {
-        let name = self
+        let Ok(name) = self
             .args
             .get_item(1)
-            .ok()
-            .and_then(|name| name.cast_into::<PyString>().ok());
-        let ordinary = name.is_some_and(|name| {
-            raw::fs_encode(name.as_borrowed()).is_ok_and(|name| {
-                self.config
-                    .policy()
-                    .check(&Os, Operation::SetAttribute(name.as_bytes()))
-                    == Verdict::Allow
-            })
+            .and_then(|name| Ok(name.cast_into::<PyString>()?))
+        else {
+            return self.deny(Reason::Event);
+        };
+        let allowed = raw::fs_encode(name.as_borrowed()).is_ok_and(|name| match name.as_bytes() {
+            b"__code__" => matches!((self.args.get_item(0), self.args.get_item(2)),
+                (Ok(function), Ok(new)) if code::only_marks_awaitable(&function, &new)),
+            name => {
+                let operation = Operation::SetAttribute(name);
+                self.config.policy().check(&Os, operation) == Verdict::Allow
+            }
         });
-        if ordinary {
+        if allowed {
             Ok(())
         } else {
             self.deny(Reason::Event)

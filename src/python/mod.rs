@@ -3,6 +3,7 @@
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
+mod code;
 mod config;
 mod context;
 mod decode;

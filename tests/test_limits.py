@@ -1,0 +1,162 @@
+"""The limits that `docs/limits.md` states, each shown: a row that is no longer true fails."""
+
+import contextvars
+import functools
+import inspect
+import os
+import re
+import signal
+import socket
+import sqlite3
+import sys
+import weakref
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import pytest
+
+DOCUMENT = (Path(__file__).parent.parent / "docs/limits.md").read_text()
+
+
+def mkfifo(places):
+    os.mkfifo(places.out + "/fifo")
+
+
+def utime(places):
+    os.utime(places.out, (0, 0))
+
+
+def open_descriptor(places):
+    descriptor = os.open(places.out + "/file", os.O_CREAT | os.O_RDWR)
+    yield
+    os.write(descriptor, b"x")
+    os.truncate(descriptor, 0)
+    yield
+    os.close(descriptor)
+
+
+def link_in_root(places):
+    os.symlink(places.out + "/file", places.ok + "/link")
+    yield
+    open(places.ok + "/link", "w").close()
+    assert os.listdir(places.out) == ["file"]
+
+
+def umask(places):
+    os.umask(os.umask(0o022))
+    signal.signal(signal.SIGUSR1, signal.signal(signal.SIGUSR1, signal.SIG_IGN))
+
+
+def fork(places):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.mkdir(places.out + "/child")
+        except PermissionError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def network(places):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+
+
+def shared_memory(places):
+    # Started before: the resource tracker is a process, which the guard would stop.
+    resource_tracker.ensure_running()
+    yield
+    memory = SharedMemory(create=True, size=1)
+    memory.close()
+    memory.unlink()
+
+
+def attach(places):
+    with sqlite3.connect(":memory:") as database:
+        database.execute(f"attach '{places.out}/file.db' as other")
+        database.execute("create table other.t (a)")
+    database.close()
+    assert os.listdir(places.out) == ["file.db"]
+
+
+def fresh_context(places):
+    contextvars.Context().run(os.mkdir, places.out + "/made")
+
+
+def later(places):
+    class Late:
+        pass
+
+    late = Late()
+    yield
+    weakref.finalize(late, os.mkdir, places.out + "/late")
+    yield
+    del late
+    assert os.listdir(places.out) == ["late"]
+
+
+def through_map(places):
+    import orjson
+
+    yield
+    assert list(map(orjson.dumps, [1])) == [b"1"]
+    assert functools.reduce(orjson.dumps, [1, None]) == b"1"
+
+
+def through_operator(places):
+    import numpy as np
+
+    array = np.array([1])
+    yield
+    assert (array + array)[0] == 2
+
+
+def through_constructor(places):
+    import numpy as np
+
+    yield
+    np.ndarray((2,))
+
+
+LIMITS = {
+    "mkfifo": mkfifo,
+    "utime": utime,
+    "open-descriptor": open_descriptor,
+    "link-in-root": link_in_root,
+    "umask": umask,
+    "fork": fork,
+    "network": network,
+    "shared-memory": shared_memory,
+    "attach": attach,
+    "fresh-context": fresh_context,
+    "map": through_map,
+    "operator": through_operator,
+    "constructor": through_constructor,
+    "later": later,
+}
+
+NEEDS_MONITORING = {"map", "operator", "constructor"}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_limit(mk_audit, places, limit):
+    """What stands before a first `yield` runs unguarded, as does what follows a second."""
+    monitor = sys.version_info >= (3, 12)
+    if limit in NEEDS_MONITORING and not monitor:
+        pytest.skip("a limit of call monitoring, which came with 3.12")
+    audit_perms = mk_audit([places.ok], monitor_calls=monitor)
+    if not inspect.isgeneratorfunction(LIMITS[limit]):
+        with audit_perms():
+            LIMITS[limit](places)
+        return
+    steps = LIMITS[limit](places)
+    next(steps)
+    with audit_perms():
+        next(steps, None)
+    next(steps, None)
+
+
+def test_each_limit_is_documented():
+    assert re.findall(r"^\| `([^`]+)` \|", DOCUMENT, re.MULTILINE) == list(LIMITS)
