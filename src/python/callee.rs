@@ -16,7 +16,7 @@ const PACKAGE: &str = "fastaudit_rs";
 
 static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
 
-/// What is needed of the standard library, as it was when the first call was seen.
+/// What is needed of the standard library, as it was when the monitor was installed.
 struct Known {
     modules: AHashSet<String>,
     method: Py<PyType>,
@@ -60,6 +60,11 @@ impl Known {
             top == PACKAGE || self.modules.contains(top)
         })
     }
+}
+
+/// Reads what is needed of the standard library, before any call is seen.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    Known::get(py).map(|_| ())
 }
 
 /// The qualified name of a callee that is native code and not of the standard library; `None` for

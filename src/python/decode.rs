@@ -157,10 +157,13 @@ fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if raw::descriptor_method(&own).is_some() {
         return Ok(true);
     }
-    let pure_path = py
-        .import("pathlib")?
-        .getattr("PurePath")?
-        .cast_into::<PyType>()?;
+    // Where pathlib was not imported the object is none of its.
+    let Some(pathlib) = raw::imported_module(py, pyo3::intern!(py, "pathlib"))? else {
+        return Ok(false);
+    };
+    let Ok(pure_path) = pathlib.getattr("PurePath")?.cast_into::<PyType>() else {
+        return Ok(false);
+    };
     Ok([fspath, text]
         .iter()
         .all(|name| match (method(&ty, name), method(&pure_path, name)) {

@@ -123,6 +123,21 @@ pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
     globals.and_then(|globals| globals.cast_into().ok())
 }
 
+/// A module that was imported before.
+pub fn imported_module<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    // SAFETY: the result is a new reference, or null with or without an exception set.
+    unsafe {
+        let module = ffi::PyImport_GetModule(name.as_ptr());
+        match Bound::from_owned_ptr_or_opt(py, module) {
+            None => PyErr::take(py).map_or(Ok(None), Err),
+            module => Ok(module),
+        }
+    }
+}
+
 /// Whether nothing else holds the object.
 pub fn is_only_reference<T>(object: &Py<T>) -> bool {
     // SAFETY: the object is alive; its count is only read.
@@ -152,20 +167,20 @@ pub fn is_python_function(object: *mut PyObject) -> bool {
 /// # Errors
 /// `UnicodeEncodeError` for what no file name can hold.
 pub fn fs_encode<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<FsBytes<'a, 'py>> {
-    // SAFETY: `text` is a str. The UTF-8 form of an ASCII str is the object's own buffer, which
-    // lives as long as the object, and ASCII is the same in every file system encoding.
+    // SAFETY: `text` is a str. Its UTF-8 form is kept by the object, so it lives as long; of an
+    // ASCII str it is the text's own buffer, and ASCII is the same in every file system encoding.
     unsafe {
-        if ffi::PyUnicode_IS_ASCII(text.as_ptr()) != 0 {
-            let mut len = 0;
-            let data = ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &raw mut len);
-            if data.is_null() {
-                return Err(PyErr::fetch(text.py()));
-            }
+        let mut len = 0;
+        let data = ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &raw mut len);
+        if data.is_null() {
+            // Surrogates, which the file system encoding may have a meaning for.
+            ffi::PyErr_Clear();
+        } else {
             let len = usize::try_from(len).unwrap_or(0);
-            return Ok(FsBytes::Shared(std::slice::from_raw_parts(
-                data.cast(),
-                len,
-            )));
+            let bytes = std::slice::from_raw_parts(data.cast::<u8>(), len);
+            if bytes.is_ascii() {
+                return Ok(FsBytes::Shared(bytes));
+            }
         }
         let bytes = ffi::PyUnicode_EncodeFSDefault(text.as_ptr());
         Ok(FsBytes::Owned(

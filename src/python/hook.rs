@@ -105,19 +105,16 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
 }
 
 fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+    // Modules and objects are being taken apart then, ours among them.
+    if raw::is_finalizing(py) {
+        return Ok(());
+    }
     let active = match context::current(py)? {
         Current::Unguarded => return Ok(()),
         Current::Guarded(active) => active,
         Current::Tampered => {
-            return if raw::is_finalizing(py) {
-                Ok(())
-            } else {
-                Err(denial::deny_by_failure(
-                    py,
-                    event,
-                    "the guard's context variable was changed",
-                ))
-            };
+            let what = "the guard's context variable was changed";
+            return Err(denial::deny_by_failure(py, event, what));
         }
     };
     let Some(rule) = rules::lookup(event.to_bytes()) else {
@@ -126,9 +123,6 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()
     let Some(config) = active.get().config() else {
         return Ok(());
     };
-    if raw::is_finalizing(py) {
-        return Ok(());
-    }
     let event = Event {
         name: event,
         args,

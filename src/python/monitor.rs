@@ -135,6 +135,7 @@ mod on {
         if monitoring.is_ours(py, tool_id)? {
             return Ok(());
         }
+        callee::prepare(py)?;
         monitoring.use_tool_id.bind(py).call1((tool_id, TOOL))?;
         TOOL_ID.store(tool_id, Ordering::Relaxed);
         let register = monitoring.register_callback.bind(py);
