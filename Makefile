@@ -1,0 +1,80 @@
+# What can be done with this repository: `make help`.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VERSIONS := 3.10 3.11 3.12 3.13 3.14 3.15
+MONITORING_VERSIONS := 3.12 3.13 3.14 3.15
+# Runs a command where Pythons are that this machine lacks; see scripts/test-version.
+export NEWER_PYTHON ?= $(abspath $(wildcard ../shared/tools/newer-python))
+
+VENV := .venv
+PY := $(VENV)/bin/python
+SOURCES := $(shell find src fastaudit_rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') \
+	Cargo.toml Cargo.lock build.rs pyproject.toml
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# The environment and the build in it. Touched only when all of it succeeded.
+$(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop demo lint test
+	@touch $@
+
+.PHONY: demo
+demo: $(VENV)/.built ## Build, and run snippets of the kind a language model writes under a guard
+	$(PY) demo/run.py
+
+.PHONY: test
+test: $(VENV)/.built ## Build, and run all tests on the newest Python here
+	cargo test --quiet --no-default-features
+	$(PY) -m pytest
+
+.PHONY: check
+check: lint test ## Everything that a change must pass: lint and test
+
+.PHONY: lint
+lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
+	cargo fmt --check
+	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
+	PYO3_PYTHON=$(abspath $(PY)) CARGO_TARGET_DIR=target/lint cargo clippy --quiet --all-targets -- -D warnings
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy --strict fastaudit_rs
+	$(PY) -m mypy.stubtest fastaudit_rs --allowlist tests/stubtest-allowlist.txt
+	$(PY) -m pyright --pythonpath $(PY) fastaudit_rs
+	$(PY) scripts/check_examples.py
+
+.PHONY: fmt
+fmt: $(VENV)/.built ## Format Rust and Python
+	cargo fmt
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+.PHONY: test-all
+test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3.15
+
+.PHONY: $(VERSIONS:%=test-%)
+$(VERSIONS:%=test-%): test-%:
+	scripts/test-version $* tests
+
+.PHONY: conformance
+conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own tests on this package, on 3.12 to 3.15
+
+.PHONY: $(MONITORING_VERSIONS:%=conformance-%)
+$(MONITORING_VERSIONS:%=conformance-%): conformance-%:
+	scripts/test-version $* conformance
+
+.PHONY: bench
+bench: $(VENV)/.built ## Measure what a guard costs, beside the original
+	$(PY) benches/overhead.py
+
+.PHONY: wheel
+wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/
+	$(VENV)/bin/maturin build --release --sdist --out dist --interpreter $(PY)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf target dist $(VENV) .venvs .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find fastaudit_rs -name '*.so' -delete
