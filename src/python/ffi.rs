@@ -35,6 +35,14 @@ pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
     }
 }
 
+/// Runs `work`, on an attached thread that CPython called us on directly, with PyO3 knowing that
+/// it is attached. References that are dropped meanwhile are given back at once; otherwise PyO3
+/// would keep them until it is next entered.
+pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: the interpreter runs: callers are called by it.
+    unsafe { Python::attach_unchecked(|_| work()) }
+}
+
 /// Whether the interpreter is being torn down.
 pub fn is_finalizing(_py: Python<'_>) -> bool {
     // SAFETY: may be called at any time.

@@ -10,16 +10,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
-use super::config::AuditCfg;
 use super::context::{self, Current};
-use super::decode::{self, NameArg, PathLikes};
-use super::denial::{self, Reason};
-use super::{code, errors, ffi as raw, open_at, process_start};
-use crate::policy::check::open_may_write;
-use crate::policy::fs::Os;
-use crate::policy::path::Base;
-use crate::policy::rules::{self, PathArg, Rule};
-use crate::policy::{Operation, Verdict};
+use super::event::Event;
+use super::{denial, errors, ffi as raw, open_at};
+use crate::policy::rules;
 
 /// Raised once, to see that the hook is there: CPython does not tell when it was refused.
 const PROBE: &CStr = c"fastaudit_rs.installed";
@@ -93,28 +87,35 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
     }));
     match verdict {
         Ok(Ok(())) => 0,
-        Ok(Err(error)) => {
-            error.restore(py);
-            -1
-        }
+        Ok(Err(())) => -1,
         Err(_panic) => {
-            denial::deny_by_failure(py, event, "internal error").restore(py);
+            fail(py, event, "internal error");
             -1
         }
     }
 }
 
-fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+/// Denies an event because of what went wrong in here.
+fn fail(py: Python<'_>, event: &CStr, what: &str) {
+    raw::with_attachment_counted(|| denial::deny_by_failure(py, event, what).restore(py));
+}
+
+/// Checks an event. On `Err` the exception is set.
+fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     // Modules and objects are being taken apart then, ours among them.
     if raw::is_finalizing(py) {
         return Ok(());
     }
-    let active = match context::current(py)? {
-        Current::Unguarded => return Ok(()),
-        Current::Guarded(active) => active,
-        Current::Tampered => {
-            let what = "the guard's context variable was changed";
-            return Err(denial::deny_by_failure(py, event, what));
+    let active = match context::current(py) {
+        Ok(Current::Unguarded) => return Ok(()),
+        Ok(Current::Guarded(active)) => active,
+        Ok(Current::Tampered) => {
+            fail(py, event, "the guard's context variable was changed");
+            return Err(());
+        }
+        Err(error) => {
+            raw::with_attachment_counted(|| error.restore(py));
+            return Err(());
         }
     };
     let Some(rule) = rules::lookup(event.to_bytes()) else {
@@ -126,128 +127,11 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()
     let event = Event {
         name: event,
         args,
+        active: active.get(),
         config: config.get(),
     };
-    match rule {
-        Rule::Deny => event.deny(Reason::Event),
-        Rule::DenyProcessStart if process_start::covers(event.name, args) => Ok(()),
-        Rule::DenyProcessStart => event.deny(Reason::Event),
-        Rule::Entries(paths) => paths.iter().try_for_each(|path| event.change_entry(*path)),
-        Rule::Open => event.open(),
-        Rule::ChangeDirectory => event.change_directory(active.get()),
-        Rule::Symlink => event.symlink(),
-        Rule::Database => event.database(),
-        Rule::SetAttribute => event.set_attribute(),
+    if event.is_open_for_reading(rule) {
+        return Ok(());
     }
-}
-
-/// An event under a guard.
-struct Event<'a, 'py> {
-    name: &'a CStr,
-    args: &'a Bound<'py, PyTuple>,
-    config: &'a AuditCfg,
-}
-
-impl<'a, 'py> Event<'a, 'py> {
-    fn deny(&self, reason: Reason) -> PyResult<()> {
-        denial::deny(self.config, self.name, self.args, reason)
-    }
-
-    /// Asks the policy; `path` is the position of the path that a denial names.
-    fn judge(&self, operation: Operation<'_>, path: usize) -> PyResult<()> {
-        match self.config.policy().check(&Os, operation) {
-            Verdict::Allow => Ok(()),
-            // An event without the argument that its rule asks for did not come from CPython.
-            Verdict::Deny if path >= self.args.len() => self.deny(Reason::Event),
-            Verdict::Deny => self.deny(Reason::Path(path)),
-        }
-    }
-
-    fn name_at(&self, index: usize, descriptor: bool) -> PyResult<NameArg<'a, 'py>> {
-        decode::name_at(self.args, index, descriptor, PathLikes::CheckedAgain)
-    }
-
-    fn change_entry(&self, path: PathArg) -> PyResult<()> {
-        let name = self.name_at(path.path, path.descriptor)?;
-        let base = decode::base_at(self.args, path.dir_fd);
-        self.judge(Operation::ChangeEntry(name.target(base)), path.path)
-    }
-
-    fn open(&self) -> PyResult<()> {
-        let (Ok(mode), Ok(flags)) = (self.args.get_item(1), self.args.get_item(2)) else {
-            return self.deny(Reason::Event);
-        };
-        let may_write = if let Ok(mode) = mode.cast::<PyString>() {
-            // A mode that cannot be encoded opens nothing, but is not known to only read.
-            raw::fs_encode(mode.as_borrowed())
-                .map_or(true, |mode| open_may_write(Some(mode.as_bytes()), 0))
-        } else {
-            !mode.is_none()
-                || raw::int_value(&flags).is_none_or(|flags| open_may_write(None, flags))
-        };
-        if !may_write {
-            return Ok(());
-        }
-        // Only `os.open` leaves the mode out, and only it takes a dir_fd.
-        let base = if mode.is_none() {
-            open_at::base()
-        } else {
-            Base::CurrentDir
-        };
-        let name = self.name_at(0, true)?;
-        self.judge(Operation::OpenForWriting(name.target(base)), 0)
-    }
-
-    fn change_directory(&self, active: &context::Active) -> PyResult<()> {
-        let left = active.first_dir();
-        let to = self.name_at(0, true)?;
-        self.judge(
-            Operation::ChangeDirectory {
-                to: to.target(Base::CurrentDir),
-                left,
-            },
-            0,
-        )
-    }
-
-    fn symlink(&self) -> PyResult<()> {
-        let (text, link) = (self.name_at(0, false)?, self.name_at(1, false)?);
-        let at = link.target(decode::base_at(self.args, Some(2)));
-        self.judge(
-            Operation::LinkTo {
-                text: text.name(),
-                at,
-            },
-            0,
-        )?;
-        self.judge(Operation::ChangeEntry(at), 1)
-    }
-
-    fn database(&self) -> PyResult<()> {
-        let name = decode::name_at(self.args, 0, false, PathLikes::AskedLater)?;
-        self.judge(Operation::OpenDatabase(name.name()), 0)
-    }
-
-    fn set_attribute(&self) -> PyResult<()> {
-        let Ok(name) = self
-            .args
-            .get_item(1)
-            .and_then(|name| Ok(name.cast_into::<PyString>()?))
-        else {
-            return self.deny(Reason::Event);
-        };
-        let allowed = raw::fs_encode(name.as_borrowed()).is_ok_and(|name| match name.as_bytes() {
-            b"__code__" => matches!((self.args.get_item(0), self.args.get_item(2)),
-                (Ok(function), Ok(new)) if code::only_marks_awaitable(&function, &new)),
-            name => {
-                let operation = Operation::SetAttribute(name);
-                self.config.policy().check(&Os, operation) == Verdict::Allow
-            }
-        });
-        if allowed {
-            Ok(())
-        } else {
-            self.deny(Reason::Event)
-        }
-    }
+    raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
 }

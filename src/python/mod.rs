@@ -9,6 +9,7 @@ mod context;
 mod decode;
 mod denial;
 mod errors;
+mod event;
 mod ffi;
 mod frames;
 mod guard;

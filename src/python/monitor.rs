@@ -225,16 +225,17 @@ mod on {
         if raw::is_python_function(callee.as_ptr()) {
             return py.None().into_ptr();
         }
-        let result = catch_unwind(AssertUnwindSafe(|| call(py, &code, &offset, &callee)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            raw::with_attachment_counted(|| {
+                call(py, &code, &offset, &callee).map_err(|error| error.restore(py))
+            })
+        }));
         match result {
             Ok(Ok(disable)) => {
                 let answer = if disable { disable_object(py) } else { None };
                 answer.map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
             }
-            Ok(Err(error)) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
+            Ok(Err(())) => std::ptr::null_mut(),
             Err(_panic) => {
                 denial::deny_by_failure(py, c"fastaudit.call", "internal error").restore(py);
                 std::ptr::null_mut()

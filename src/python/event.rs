@@ -1,0 +1,164 @@
+//! One event under a guard: its arguments are decoded, the policy is asked, a denial is raised.
+
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use super::config::AuditCfg;
+use super::context::Active;
+use super::decode::{self, NameArg, PathLikes};
+use super::denial::{self, Reason};
+use super::{code, ffi as raw, open_at, process_start};
+use crate::policy::check::open_may_write;
+use crate::policy::fs::Os;
+use crate::policy::path::Base;
+use crate::policy::rules::{PathArg, Rule};
+use crate::policy::{Operation, Verdict};
+
+/// An event under a guard.
+pub struct Event<'a, 'py> {
+    /// Its name.
+    pub name: &'a CStr,
+    /// Its arguments.
+    pub args: &'a Bound<'py, PyTuple>,
+    /// The guard.
+    pub active: &'a Active,
+    /// The guard's configuration.
+    pub config: &'a AuditCfg,
+}
+
+impl<'a, 'py> Event<'a, 'py> {
+    /// Judges the event by its rule.
+    ///
+    /// # Errors
+    /// The denial.
+    pub fn check(&self, rule: Rule) -> PyResult<()> {
+        match rule {
+            Rule::Deny => self.deny(Reason::Event),
+            Rule::DenyProcessStart if process_start::covers(self.name, self.args) => Ok(()),
+            Rule::DenyProcessStart => self.deny(Reason::Event),
+            Rule::Entries(paths) => paths.iter().try_for_each(|path| self.change_entry(*path)),
+            Rule::Open => self.open(),
+            Rule::ChangeDirectory => self.change_directory(),
+            Rule::Symlink => self.symlink(),
+            Rule::Database => self.database(),
+            Rule::SetAttribute => self.set_attribute(),
+        }
+    }
+
+    /// Whether the event is an `open` that only reads, by far the most frequent one with a rule.
+    pub fn is_open_for_reading(&self, rule: Rule) -> bool {
+        let (Rule::Open, Ok(mode), Ok(flags)) = (
+            rule,
+            self.args.get_borrowed_item(1),
+            self.args.get_borrowed_item(2),
+        ) else {
+            return false;
+        };
+        match mode.cast::<PyString>() {
+            // A mode that cannot be encoded opens nothing, but is not known to only read.
+            Ok(mode) => {
+                raw::fs_encode(mode).is_ok_and(|mode| !open_may_write(Some(mode.as_bytes()), 0))
+            }
+            Err(_) => {
+                mode.is_none()
+                    && raw::int_value(&flags).is_some_and(|flags| !open_may_write(None, flags))
+            }
+        }
+    }
+
+    fn deny(&self, reason: Reason) -> PyResult<()> {
+        denial::deny(self.config, self.name, self.args, reason)
+    }
+
+    /// Asks the policy; `path` is the position of the path that a denial names.
+    fn judge(&self, operation: Operation<'_>, path: usize) -> PyResult<()> {
+        match self.config.policy().check(&Os, operation) {
+            Verdict::Allow => Ok(()),
+            // An event without the argument that its rule asks for did not come from CPython.
+            Verdict::Deny if path >= self.args.len() => self.deny(Reason::Event),
+            Verdict::Deny => self.deny(Reason::Path(path)),
+        }
+    }
+
+    fn name_at(&self, index: usize, descriptor: bool) -> PyResult<NameArg<'a, 'py>> {
+        decode::name_at(self.args, index, descriptor, PathLikes::CheckedAgain)
+    }
+
+    fn change_entry(&self, path: PathArg) -> PyResult<()> {
+        let name = self.name_at(path.path, path.descriptor)?;
+        let base = decode::base_at(self.args, path.dir_fd);
+        self.judge(Operation::ChangeEntry(name.target(base)), path.path)
+    }
+
+    fn open(&self) -> PyResult<()> {
+        if self.is_open_for_reading(Rule::Open) {
+            return Ok(());
+        }
+        let Ok(mode) = self.args.get_borrowed_item(1) else {
+            return self.deny(Reason::Event);
+        };
+        // Only `os.open` leaves the mode out, and only it takes a dir_fd.
+        let base = if mode.is_none() {
+            open_at::base()
+        } else {
+            Base::CurrentDir
+        };
+        let name = self.name_at(0, true)?;
+        self.judge(Operation::OpenForWriting(name.target(base)), 0)
+    }
+
+    fn change_directory(&self) -> PyResult<()> {
+        let left = self.active.first_dir();
+        let to = self.name_at(0, true)?;
+        self.judge(
+            Operation::ChangeDirectory {
+                to: to.target(Base::CurrentDir),
+                left,
+            },
+            0,
+        )
+    }
+
+    fn symlink(&self) -> PyResult<()> {
+        let (text, link) = (self.name_at(0, false)?, self.name_at(1, false)?);
+        let at = link.target(decode::base_at(self.args, Some(2)));
+        self.judge(
+            Operation::LinkTo {
+                text: text.name(),
+                at,
+            },
+            0,
+        )?;
+        self.judge(Operation::ChangeEntry(at), 1)
+    }
+
+    fn database(&self) -> PyResult<()> {
+        let name = decode::name_at(self.args, 0, false, PathLikes::AskedLater)?;
+        self.judge(Operation::OpenDatabase(name.name()), 0)
+    }
+
+    fn set_attribute(&self) -> PyResult<()> {
+        let Ok(name) = self
+            .args
+            .get_item(1)
+            .and_then(|name| Ok(name.cast_into::<PyString>()?))
+        else {
+            return self.deny(Reason::Event);
+        };
+        let allowed = raw::fs_encode(name.as_borrowed()).is_ok_and(|name| match name.as_bytes() {
+            b"__code__" => matches!((self.args.get_item(0), self.args.get_item(2)),
+                (Ok(function), Ok(new)) if code::only_marks_awaitable(&function, &new)),
+            name => {
+                let operation = Operation::SetAttribute(name);
+                self.config.policy().check(&Os, operation) == Verdict::Allow
+            }
+        });
+        if allowed {
+            Ok(())
+        } else {
+            self.deny(Reason::Event)
+        }
+    }
+}
