@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use fastaudit_rs::policy::path::{Base, resolve};
 use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict};
 use proptest::prelude::*;
+use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
 /// `root` is approved; `rootless`, whose name begins the same, and `out` are not.
@@ -204,10 +205,22 @@ fn a_descriptor_that_is_not_open_approves_nothing() {
 fn names_longer_than_the_system_allows() {
     let long = "x".repeat(300);
     let root = tree().dir.path().join("root");
-    let deep = format!("{}/{}", root.display(), "sub/".repeat(2000));
+    // Deeper than a path can be, and there.
+    let (mut deep, step) = (root.display().to_string(), "y".repeat(250));
+    let mut dir = rustix::fs::open(&root, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&dir, &step, Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, &step, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        deep = format!("{deep}/{step}");
+    }
+    deep += "/new";
     for (path, verdict) in [
         // No such entry can be made, inside a root or not: the system's own error says so.
         (format!("{}/{long}/new", root.display()), Verdict::Allow),
+        (
+            format!("{}/{long}/more/new", root.display()),
+            Verdict::Allow,
+        ),
         (
             format!("{}/../out/{long}/new", root.display()),
             Verdict::Deny,

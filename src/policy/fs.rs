@@ -13,9 +13,11 @@ pub type PathBuf = SmallVec<[u8; 256]>;
 pub enum Link {
     /// It is a link with this text.
     To(Vec<u8>),
-    /// It is no link, or there is no such entry, or no way to it: an operation on it is then an
-    /// operation on this very name, or fails.
+    /// It is no link, or there is no way to it: an operation on it is then one on this very name,
+    /// or fails.
     None,
+    /// There is no such entry, and so none below it.
+    Missing,
     /// The system would not say, so nothing may be concluded.
     Unknown,
 }
@@ -60,12 +62,12 @@ mod imp {
         fn read_link(&self, path: &[u8]) -> Link {
             match rustix::fs::readlinkat(CWD, path, Vec::new()) {
                 Ok(text) => Link::To(text.into_bytes()),
-                // EINVAL: there, and no link. ENOENT, ENOTDIR: not there. EACCES: no way to it,
-                // and none for the operation either.
-                Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Link::None,
+                // EINVAL: there, and no link. EACCES: no way to it, and none for the operation.
+                Err(Errno::INVAL | Errno::ACCESS) => Link::None,
+                Err(Errno::NOENT | Errno::NOTDIR) => Link::Missing,
                 // A component that is too long cannot exist. A path that is too long can, by way
                 // of the current directory or a dir_fd, so it must not count as resolved.
-                Err(Errno::NAMETOOLONG) if last_component(path).len() > NAME_MAX => Link::None,
+                Err(Errno::NAMETOOLONG) if last_component(path).len() > NAME_MAX => Link::Missing,
                 Err(_) => Link::Unknown,
             }
         }

@@ -120,21 +120,29 @@ pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Opti
 fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
     let mut rest = PathBuf::from_slice(path);
     let mut links = 0;
+    // Up to where the path exists, once it was found not to: there is nothing to look up below.
+    let mut exists_to = usize::MAX;
     while !rest.is_empty() {
         let end = memchr(b'/', &rest).unwrap_or(rest.len());
         match &rest[..end] {
             b"" | b"." => {}
-            b".." => pop(real),
+            b".." => {
+                pop(real);
+                if real.len() <= exists_to {
+                    exists_to = usize::MAX;
+                }
+            }
             component => {
                 let parent = real.len();
                 push(real, component);
-                let link = if links < MAX_LINKS {
-                    fs.read_link(real)
-                } else {
+                let link = if parent > exists_to || links >= MAX_LINKS {
                     Link::None
+                } else {
+                    fs.read_link(real)
                 };
                 match link {
                     Link::None => {}
+                    Link::Missing => exists_to = parent,
                     Link::Unknown => return None,
                     Link::To(mut text) => {
                         links += 1;

@@ -96,7 +96,10 @@ impl<'a, 'py> Event<'a, 'py> {
         if self.is_open_for_reading(Rule::Open) {
             return Ok(());
         }
-        let Ok(mode) = self.args.get_borrowed_item(1) else {
+        let (Ok(mode), Ok(_flags)) = (
+            self.args.get_borrowed_item(1),
+            self.args.get_borrowed_item(2),
+        ) else {
             return self.deny(Reason::Event);
         };
         // Only `os.open` leaves the mode out, and only it takes a dir_fd.
@@ -122,6 +125,9 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn symlink(&self) -> PyResult<()> {
+        if self.args.len() < 2 {
+            return self.deny(Reason::Event);
+        }
         let (text, link) = (self.name_at(0, false)?, self.name_at(1, false)?);
         let at = link.target(decode::base_at(self.args, Some(2)));
         self.judge(
