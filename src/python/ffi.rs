@@ -280,6 +280,8 @@ pub struct NativeFunction {
     method: *mut ffi::PyMethodDef,
     receiver: *mut PyObject,
     module: *mut PyObject,
+    weakrefs: *mut PyObject,
+    vectorcall: Option<ffi::vectorcallfunc>,
 }
 
 /// A native function (`builtin_function_or_method`).
@@ -310,13 +312,33 @@ impl<'a, 'py> Builtin<'a, 'py> {
         Ok(PyString::intern(py, &name.to_string_lossy()))
     }
 
-    /// Makes the function call another native one from now on.
+    /// How the function is called: its vectorcall (PEP 590).
+    pub fn vectorcall(&self) -> Option<ffi::vectorcallfunc> {
+        // SAFETY: as for `method`.
+        unsafe { (*self.raw()).vectorcall }
+    }
+
+    /// Has every call of the function, under whatever name, go through another vectorcall. It
+    /// stays the same object, with the same hash.
     ///
     /// # Safety
-    /// `method` lives for ever and has the calling convention of the entry it replaces.
-    pub unsafe fn set_method(&self, method: *mut ffi::PyMethodDef) {
-        // SAFETY: as for `method`; the caller vouches for the entry.
-        unsafe { (*self.raw()).method = method };
+    /// `vectorcall` calls the function as its own vectorcall would.
+    pub unsafe fn set_vectorcall(&self, vectorcall: ffi::vectorcallfunc) {
+        // SAFETY: a method table entry is valid as long as its function.
+        let entry = unsafe { *self.method() };
+        // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to
+        // the method unless its flags are just these. METH_COEXIST has a meaning only for methods
+        // of a type, and only while that is made.
+        let entry = ffi::PyMethodDef {
+            ml_flags: entry.ml_flags | ffi::METH_COEXIST,
+            ..entry
+        };
+        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and
+        // differs in that flag alone; of the vectorcall the caller vouches.
+        unsafe {
+            (*self.raw()).method = Box::leak(Box::new(entry));
+            (*self.raw()).vectorcall = Some(vectorcall);
+        }
     }
 
     /// The object it is bound to, or the module it belongs to.

@@ -1,23 +1,23 @@
 //! The `dir_fd` of `os.open`, which its audit event leaves out.
 //!
 //! Without it a relative name cannot be judged: with the current directory inside a root, any
-//! `os.open(name, flags, dir_fd=fd)` would pass. So the one function object that
-//! `posix.open` is, however it was imported, is made to note the argument for the duration of the
-//! call, and then to do what it always did.
+//! `os.open(name, flags, dir_fd=fd)` would pass. So the one function object that `posix.open` is,
+//! however it was imported, is made to note the argument for the duration of the call, and then to
+//! do what it always did. It stays the same object: sets and tables that hold it still find it.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
 
-use pyo3::ffi::{self, Py_ssize_t, PyObject};
+use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::context;
 use super::ffi::Builtin;
 use crate::policy::path::Base;
 
-/// The table entry that `posix.open` was made from.
-static ORIGINAL: AtomicPtr<ffi::PyMethodDef> = AtomicPtr::new(std::ptr::null_mut());
+/// The vectorcall that `posix.open` was made with.
+static ORIGINAL: OnceLock<ffi::vectorcallfunc> = OnceLock::new();
 
 thread_local! {
     static DIR_FD: Cell<Base> = const { Cell::new(Base::CurrentDir) };
@@ -37,21 +37,13 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let Some(function) = Builtin::cast(&open) else {
         return Ok(());
     };
-    let original = function.method();
-    // SAFETY: a function object's entry is valid as long as the object.
-    let entry = unsafe { *original };
-    if entry.ml_flags != ffi::METH_FASTCALL | ffi::METH_KEYWORDS {
+    let Some(original) = function.vectorcall() else {
         return Ok(());
+    };
+    if ORIGINAL.set(original).is_ok() {
+        // SAFETY: `open_noting_dir_fd` passes each call on to the original vectorcall.
+        unsafe { function.set_vectorcall(open_noting_dir_fd) };
     }
-    ORIGINAL.store(original, Ordering::Release);
-    let noting = Box::leak(Box::new(ffi::PyMethodDef {
-        ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFastWithKeywords: open_noting_dir_fd,
-        },
-        ..entry
-    }));
-    // SAFETY: the entry lives for ever and has the flags of the one it replaces.
-    unsafe { function.set_method(noting) };
     Ok(())
 }
 
@@ -65,32 +57,29 @@ impl Drop for Noted {
 }
 
 /// # Safety
-/// Called by CPython by the `METH_FASTCALL | METH_KEYWORDS` convention.
+/// Called by CPython by the vectorcall convention.
 unsafe extern "C" fn open_noting_dir_fd(
-    slf: *mut PyObject,
+    callable: *mut PyObject,
     args: *const *mut PyObject,
-    nargs: Py_ssize_t,
+    nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: `install` set the entry before it made this function reachable, and checked by the
-    // flags that it has this calling convention.
-    let original = unsafe {
-        (*ORIGINAL.load(Ordering::Acquire))
-            .ml_meth
-            .PyCFunctionFastWithKeywords
+    let Some(original) = ORIGINAL.get() else {
+        // Set before this function was made reachable.
+        return std::ptr::null_mut();
     };
+    // SAFETY: the arguments are those CPython passed.
     let _noted = context::may_be_guarded()
-        // SAFETY: the arguments are those CPython passed.
-        .then(|| Noted(DIR_FD.replace(unsafe { dir_fd(args, nargs, kwnames) })));
+        .then(|| Noted(DIR_FD.replace(unsafe { dir_fd(args, nargsf, kwnames) })));
     // SAFETY: the arguments are passed on as they came.
-    unsafe { original(slf, args, nargs, kwnames) }
+    unsafe { original(callable, args, nargsf, kwnames) }
 }
 
 /// The `dir_fd` among a call's keyword arguments.
 ///
 /// # Safety
-/// The arguments are those of a `METH_FASTCALL | METH_KEYWORDS` call.
-unsafe fn dir_fd(args: *const *mut PyObject, nargs: Py_ssize_t, kwnames: *mut PyObject) -> Base {
+/// The arguments are those of a vectorcall.
+unsafe fn dir_fd(args: *const *mut PyObject, nargsf: usize, kwnames: *mut PyObject) -> Base {
     if kwnames.is_null() {
         return Base::CurrentDir;
     }
@@ -101,7 +90,7 @@ unsafe fn dir_fd(args: *const *mut PyObject, nargs: Py_ssize_t, kwnames: *mut Py
             if ffi::PyUnicode_CompareWithASCIIString(name, c"dir_fd".as_ptr()) != 0 {
                 continue;
             }
-            let value = *args.offset(nargs + index);
+            let value = *args.offset(ffi::PyVectorcall_NARGS(nargsf) + index);
             if value == ffi::Py_None() {
                 return Base::CurrentDir;
             }

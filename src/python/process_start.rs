@@ -14,9 +14,11 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use super::ffi as raw;
 
 struct Approved {
-    /// Address of the frame that raised the event. It names the activation only while that runs,
-    /// and each new one raises the event anew.
+    /// Address of the frame that raised the event. Not a reference, which would keep what the
+    /// function holds alive; so another frame may come to lie there, but of the same code only one
+    /// that raised the event anew.
     frame: usize,
+    code: Py<PyAny>,
     arguments: Vec<Py<PyAny>>,
     executable: Vec<u8>,
 }
@@ -65,11 +67,17 @@ fn replace(next: Option<Approved>) {
 }
 
 fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
+    let frame = raw::current_frame(args.py())?;
     Some(Approved {
-        frame: raw::current_frame(args.py())?.as_ptr() as usize,
+        frame: frame.as_ptr() as usize,
+        code: code_of(&frame)?.unbind(),
         arguments: items(&args.get_item(1).ok()?),
         executable: file_name(&args.get_item(0).ok()?)?,
     })
+}
+
+fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    frame.getattr(pyo3::intern!(frame.py(), "f_code")).ok()
 }
 
 /// The objects of a command's argument list; a command line is one.
@@ -97,7 +105,10 @@ fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
 impl Approved {
     /// Whether the function that raised the event is the innermost one, or called it.
     fn is_running(&self, py: Python<'_>) -> bool {
-        let is_it = |frame: &Bound<'_, PyAny>| frame.as_ptr() as usize == self.frame;
+        let is_it = |frame: &Bound<'_, PyAny>| {
+            frame.as_ptr() as usize == self.frame
+                && code_of(frame).is_some_and(|code| code.is(&self.code))
+        };
         raw::current_frame(py).is_some_and(|frame| {
             is_it(&frame)
                 || frame
