@@ -1,0 +1,172 @@
+"""`sqlite3.connect`, and what is built on it: the database is judged by what is opened."""
+
+import dbm
+import dbm.dumb
+import os
+import shelve
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+
+def create(name, **options):
+    """Make a table in the database."""
+    database = sqlite3.connect(name, **options)
+    try:
+        database.execute("create table if not exists t (a)")
+        database.commit()
+    finally:
+        database.close()
+
+
+def denied(name, **options):
+    try:
+        create(name, **options)
+    except PermissionError as error:
+        assert str(error).startswith("sqlite3.connect ")
+        return True
+    return False
+
+
+def test_files(guard, places):
+    with guard():
+        create(places.ok + "/a.db")
+        create(os.fsencode(places.ok + "/b.db"))
+        create(Path(places.ok, "c.db"))
+        for name in (places.out + "/a.db", "a.db", Path(places.out, "b.db")):
+            assert denied(name)
+    assert sorted(os.listdir(places.ok)) == ["a.db", "b.db", "c.db"]
+    assert os.listdir(places.out) == os.listdir(places.cwd) == []
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("name", [":memory:", ""])
+def test_private_databases(guard, places, name):
+    with guard():
+        create(name)
+    assert os.listdir(places.cwd) == []
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize(
+    "uri", ["file::memory:", "file:shared?mode=memory&cache=shared", "file:", "file:?cache=private"]
+)
+def test_uris_for_memory(guard, places, uri):
+    with guard():
+        create(uri, uri=True)
+    assert os.listdir(places.cwd) == []
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize(
+    "form", ["file:{}", "file://{}", "file://localhost{}", "file:{}?mode=rwc", "file:{}#fragment"]
+)
+def test_uris_name_a_path(guard, places, form):
+    with guard():
+        create(form.format(places.ok + "/a.db"), uri=True)
+        assert denied(form.format(places.out + "/a.db"), uri=True)
+    assert os.listdir(places.ok) == ["a.db"]
+    assert os.listdir(places.out) == []
+
+
+@pytest.mark.original_fails()
+def test_uris_that_climb_out_in_disguise(guard, places, monkeypatch):
+    monkeypatch.chdir(places.ok)
+    with guard([".", places.ok]):
+        for uri in (
+            f"file:{places.ok}/%2e%2e/out/a.db",
+            "file:..%2fout%2fa.db",
+            f"file:{places.out}/a.db?mode=ro&mode=rwc",
+            f"file:{places.out}/a.db?mode=memory&%6dode=rwc",
+        ):
+            assert denied(uri, uri=True), uri
+    assert os.listdir(places.out) == []
+
+
+@pytest.mark.original_fails()
+def test_reading_by_uri_passes_everywhere(guard, places):
+    create(places.out + "/a.db")
+    with guard():
+        database = sqlite3.connect(f"file:{places.out}/a.db?mode=ro", uri=True)
+        assert database.execute("select * from t").fetchall() == []
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("insert into t values (1)")
+        database.close()
+
+
+@pytest.mark.original_fails()
+def test_a_uri_without_uri_is_a_name(guard, places, monkeypatch):
+    """Where a directory of that odd name exists, the name is judged as one."""
+    os.makedirs(f"file:{places.ok}")
+    with guard():
+        assert denied(f"file:{places.ok}/a.db")
+    monkeypatch.chdir(places.ok)
+    os.makedirs(f"file:{places.out}")
+    with guard():
+        assert denied(f"file:{places.out}/a.db", uri=True)
+
+
+@pytest.mark.original_fails()
+def test_a_path_like_that_may_lie(guard, places):
+    class Liar:
+        def __init__(self, *paths):
+            self.paths = iter(paths)
+
+        def __fspath__(self):
+            return next(self.paths)
+
+    class LyingPath(type(Path())):
+        def __fspath__(self):
+            return next(paths)
+
+    class LyingText(type(Path())):
+        def __str__(self):
+            return next(paths)
+
+    inside, outside = places.ok + "/a.db", places.out + "/b.db"
+    with guard():
+        assert denied(Liar(inside, outside))
+        assert denied(Liar(inside, inside, outside))
+        for kind in (LyingPath, LyingText):
+            paths = iter([inside, outside])
+            assert denied(kind(inside))
+    assert os.listdir(places.out) == []
+
+
+def test_honest_path_likes(guard, places):
+    class Sub(type(Path())):
+        pass
+
+    create(places.ok + "/a.db")
+    with os.scandir(places.ok) as entries:
+        [entry] = entries
+    with guard():
+        create(Sub(places.ok + "/b.db"))
+        create(entry)
+
+
+@pytest.mark.original_fails(since=(3, 13))
+def test_shelve_and_dbm(guard, places):
+    with guard():
+        with shelve.open(places.ok + "/shelf") as shelf:
+            shelf["a"] = [1]
+        with shelve.open(places.ok + "/shelf") as shelf:
+            assert shelf["a"] == [1]
+        with dbm.open(places.ok + "/dbm", "c") as database:
+            database["a"] = "b"
+        with dbm.dumb.open(places.ok + "/dumb", "c") as database:
+            database["a"] = "b"
+        with pytest.raises(PermissionError):
+            dbm.dumb.open(places.out + "/dumb", "n")
+
+
+def test_extensions(guard, places):
+    database = sqlite3.connect(":memory:")
+    if not hasattr(database, "enable_load_extension"):
+        pytest.skip("sqlite3 was built without loading extensions")
+    database.enable_load_extension(True)
+    with guard():
+        with pytest.raises((PermissionError, sqlite3.OperationalError)):
+            database.load_extension(places.out + "/extension")
+    database.close()
