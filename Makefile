@@ -71,8 +71,10 @@ bench: $(VENV)/.built ## Measure what a guard costs, beside the original
 	$(PY) benches/overhead.py
 
 .PHONY: wheel
-wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/
+wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/, and install both
+	rm -rf dist
 	$(VENV)/bin/maturin build --release --sdist --out dist --interpreter $(PY)
+	scripts/check-dist $(PY)
 
 .PHONY: clean
 clean: ## Remove what was built

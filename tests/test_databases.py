@@ -5,9 +5,13 @@ import dbm.dumb
 import os
 import shelve
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
+
+# Before 3.11 a path-like object is asked for its path once, before the event.
+ASKED_ONCE = sys.version_info < (3, 11)
 
 
 def create(name, **options):
@@ -107,7 +111,7 @@ def test_a_uri_without_uri_is_a_name(guard, places, monkeypatch):
         assert denied(f"file:{places.out}/a.db", uri=True)
 
 
-@pytest.mark.original_fails()
+@pytest.mark.original_fails(since=(3, 11))
 def test_a_path_like_that_may_lie(guard, places):
     class Liar:
         def __init__(self, *paths):
@@ -126,11 +130,11 @@ def test_a_path_like_that_may_lie(guard, places):
 
     inside, outside = places.ok + "/a.db", places.out + "/b.db"
     with guard():
-        assert denied(Liar(inside, outside))
-        assert denied(Liar(inside, inside, outside))
+        assert denied(Liar(inside, outside)) or ASKED_ONCE
+        assert denied(Liar(inside, inside, outside)) or ASKED_ONCE
         for kind in (LyingPath, LyingText):
             paths = iter([inside, outside])
-            assert denied(kind(inside))
+            assert denied(kind(inside)) or ASKED_ONCE
     assert os.listdir(places.out) == []
 
 
