@@ -28,6 +28,11 @@ pub trait FileSystem {
     fn current_dir(&self) -> Option<PathBuf>;
     /// Reads the entry as a symbolic link. The path is absolute and its parent is resolved.
     fn read_link(&self, path: &[u8]) -> Link;
+    /// Whether the absolute path leads to something without going through a link. It may say no
+    /// when it cannot tell: this is the quick way to an answer that `read_link` gives too.
+    fn passes_no_link(&self, _path: &[u8]) -> bool {
+        false
+    }
     /// The absolute path of what an open descriptor refers to; `None` when that has no path.
     fn descriptor_path(&self, fd: i32) -> Option<PathBuf>;
     /// Whether there is a directory at the path.
@@ -42,6 +47,9 @@ pub struct Os;
 
 #[cfg(unix)]
 mod imp {
+    use std::cell::Cell;
+    use std::mem::MaybeUninit;
+
     use rustix::fs::{CWD, FileType};
     use rustix::io::Errno;
 
@@ -50,18 +58,35 @@ mod imp {
     /// Longest name of one path component on every file system Linux and macOS have.
     const NAME_MAX: usize = 255;
 
+    /// Room for the text of any link: a path is at most this long (`PATH_MAX`).
+    const LINK_MAX: usize = 4096;
+
+    thread_local! {
+        /// The buffer of the last `getcwd`, to be filled again.
+        static CWD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+
     impl FileSystem for Os {
         fn current_dir(&self) -> Option<PathBuf> {
-            let cwd = rustix::process::getcwd(Vec::new()).ok()?;
+            let cwd = rustix::process::getcwd(CWD_BUFFER.take())
+                .ok()?
+                .into_bytes();
             // Linux says "(unreachable)…" for a directory outside the process's root.
-            cwd.as_bytes()
-                .starts_with(b"/")
-                .then(|| PathBuf::from_slice(cwd.as_bytes()))
+            let dir = cwd.starts_with(b"/").then(|| PathBuf::from_slice(&cwd));
+            CWD_BUFFER.set(cwd);
+            dir
+        }
+
+        fn passes_no_link(&self, path: &[u8]) -> bool {
+            openat2(path)
         }
 
         fn read_link(&self, path: &[u8]) -> Link {
-            match rustix::fs::readlinkat(CWD, path, Vec::new()) {
-                Ok(text) => Link::To(text.into_bytes()),
+            let mut buffer = [MaybeUninit::<u8>::uninit(); LINK_MAX];
+            match rustix::fs::readlinkat_raw(CWD, path, &mut buffer[..]) {
+                // Cut short, perhaps.
+                Ok((text, _)) if text.len() == LINK_MAX => Link::Unknown,
+                Ok((text, _)) => Link::To(text.to_vec()),
                 // EINVAL: there, and no link. EACCES: no way to it, and none for the operation.
                 Err(Errno::INVAL | Errno::ACCESS) => Link::None,
                 Err(Errno::NOENT | Errno::NOTDIR) => Link::Missing,
@@ -99,6 +124,36 @@ mod imp {
         fn exists(&self, path: &[u8]) -> bool {
             rustix::fs::lstat(path).is_ok()
         }
+    }
+
+    /// Opens the path, for no access at all, by openat2(2) with `RESOLVE_NO_SYMLINKS`: one system
+    /// call in place of one for each component.
+    #[cfg(target_os = "linux")]
+    fn openat2(path: &[u8]) -> bool {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+        // Not there before Linux 5.6, and refused by seccomp filters that do not know it: it will
+        // not be there the next time either.
+        static REFUSED: AtomicBool = AtomicBool::new(false);
+        if REFUSED.load(Ordering::Relaxed) {
+            return false;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened =
+            rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        if let Err(Errno::NOSYS | Errno::PERM) = opened {
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        // Every other error (a link: ELOOP, nothing there: ENOENT, no descriptors left: EMFILE)
+        // says only that the components must be looked at one by one.
+        opened.is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn openat2(_path: &[u8]) -> bool {
+        false
     }
 
     fn last_component(path: &[u8]) -> &[u8] {

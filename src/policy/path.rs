@@ -89,10 +89,7 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// Resolves a path. `None` when it cannot be known where it leads: a NUL inside, a current
 /// directory or base that is gone, or a system that would not say.
 pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
-    if memchr(0, path).is_some() {
-        return None;
-    }
-    let mut real = if path.starts_with(b"/") {
+    let start = if path.starts_with(b"/") {
         PathBuf::from_slice(b"/")
     } else {
         match base {
@@ -100,8 +97,7 @@ pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved
             Base::Descriptor(fd) => fs.descriptor_path(fd)?,
         }
     };
-    walk(fs, &mut real, path)?;
-    Some(Resolved(real))
+    resolve_from(fs, path, start)
 }
 
 /// Resolves a path that starts from a directory which is resolved already.
@@ -109,15 +105,38 @@ pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Opti
     if path.starts_with(b"/") {
         return resolve(fs, path, Base::CurrentDir);
     }
+    resolve_from(fs, path, dir.0.clone())
+}
+
+fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Resolved> {
     if memchr(0, path).is_some() {
         return None;
     }
-    let mut real = dir.0.clone();
-    walk(fs, &mut real, path)?;
-    Some(Resolved(real))
+    let mut whole = start.clone();
+    push(&mut whole, path);
+    if fs.passes_no_link(&whole) {
+        // All of it is there and no component is a link, so `..` is the one before it.
+        let plain = Resolved(without_dots(&whole));
+        debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
+        return Some(plain);
+    }
+    walk(fs, start, path)
 }
 
-fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
+fn without_dots(path: &[u8]) -> PathBuf {
+    let mut plain = PathBuf::from_slice(b"/");
+    for component in path.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => pop(&mut plain),
+            component => push(&mut plain, component),
+        }
+    }
+    plain
+}
+
+/// Looks at the components one by one.
+fn walk(fs: &impl FileSystem, mut real: PathBuf, path: &[u8]) -> Option<Resolved> {
     let mut rest = PathBuf::from_slice(path);
     let mut links = 0;
     // Up to where the path exists, once it was found not to: there is nothing to look up below.
@@ -127,18 +146,18 @@ fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
         match &rest[..end] {
             b"" | b"." => {}
             b".." => {
-                pop(real);
+                pop(&mut real);
                 if real.len() <= exists_to {
                     exists_to = usize::MAX;
                 }
             }
             component => {
                 let parent = real.len();
-                push(real, component);
+                push(&mut real, component);
                 let link = if parent > exists_to || links >= MAX_LINKS {
                     Link::None
                 } else {
-                    fs.read_link(real)
+                    fs.read_link(&real)
                 };
                 match link {
                     Link::None => {}
@@ -156,7 +175,7 @@ fn walk(fs: &impl FileSystem, real: &mut PathBuf, path: &[u8]) -> Option<()> {
         }
         rest.drain(..(end + 1).min(rest.len()));
     }
-    Some(())
+    Some(Resolved(real))
 }
 
 fn push(path: &mut PathBuf, component: &[u8]) {
