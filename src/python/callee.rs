@@ -1,7 +1,10 @@
 //! What a CALL event calls: Python code, the standard library, or native code of someone else.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use ahash::AHashSet;
 use pyo3::exceptions::PyException;
+use pyo3::ffi::{PyMethodDef, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
@@ -15,6 +18,26 @@ const MAX_WRAPPERS: usize = 32;
 const PACKAGE: &str = "fastaudit_rs";
 
 static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
+
+/// Method table entries of standard library functions that were called before, each in the place
+/// that its address has here. The tables of the standard library are static, so that no other
+/// function ever has the address.
+static QUIET_ENTRIES: [AtomicPtr<PyMethodDef>; 1024] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; 1024];
+
+fn place(entry: *mut PyMethodDef) -> &'static AtomicPtr<PyMethodDef> {
+    &QUIET_ENTRIES[(entry as usize / size_of::<PyMethodDef>()) % QUIET_ENTRIES.len()]
+}
+
+/// Whether the callee is Python code, a class, or a standard library function that was called
+/// before: what nearly every call is. Takes no reference and runs nothing.
+pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
+    if raw::is_python_function(callee) || raw::is_class(callee) {
+        return true;
+    }
+    let entry = raw::method_entry(callee);
+    !entry.is_null() && std::ptr::eq(place(entry).load(Ordering::Relaxed), entry)
+}
 
 /// What is needed of the standard library, as it was when the monitor was installed.
 struct Known {
@@ -65,6 +88,13 @@ impl Known {
 /// Reads what is needed of the standard library, before any call is seen.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Known::get(py).map(|_| ())
+}
+
+fn remember_quiet(callee: &Bound<'_, PyAny>) {
+    let entry = raw::method_entry(callee.as_ptr());
+    if !entry.is_null() {
+        place(entry).store(entry, Ordering::Relaxed);
+    }
 }
 
 /// The qualified name of a callee that is native code and not of the standard library; `None` for
@@ -137,6 +167,7 @@ fn name_native<'py>(
         return Ok(None);
     };
     if known.is_quiet(&module) {
+        remember_quiet(callee);
         return Ok(None);
     }
     let mut name = string_attribute(callee, pyo3::intern!(py, "__qualname__"))?;

@@ -29,7 +29,7 @@ pub struct Event<'a, 'py> {
 }
 
 impl<'a, 'py> Event<'a, 'py> {
-    /// Judges the event by its rule.
+    /// Judges the event by its rule; `is_open_for_reading` was asked before.
     ///
     /// # Errors
     /// The denial.
@@ -93,9 +93,6 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn open(&self) -> PyResult<()> {
-        if self.is_open_for_reading(Rule::Open) {
-            return Ok(());
-        }
         let (Ok(mode), Ok(_flags)) = (
             self.args.get_borrowed_item(1),
             self.args.get_borrowed_item(2),

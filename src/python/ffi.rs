@@ -367,6 +367,30 @@ pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMe
     }
 }
 
+/// What a native function, bound or not, or a method descriptor was made from; null for others.
+/// An entry is one function of C code: it tells the callee, whatever the object is.
+#[cfg(Py_3_12)]
+pub fn method_entry(object: *mut PyObject) -> *mut ffi::PyMethodDef {
+    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
+    unsafe {
+        let ty = ffi::Py_TYPE(object);
+        if ty == &raw mut ffi::PyCFunction_Type {
+            (*object.cast::<NativeFunction>()).method
+        } else if ty == &raw mut ffi::PyMethodDescr_Type {
+            (*object.cast::<ffi::PyMethodDescrObject>()).d_method
+        } else {
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Whether the object is a class.
+#[cfg(Py_3_12)]
+pub fn is_class(object: *mut PyObject) -> bool {
+    // SAFETY: callers hold the object alive; only flags of its type are read.
+    unsafe { ffi::PyType_Check(object) != 0 }
+}
+
 /// Makes a native function of no module that takes positional arguments as an array.
 #[cfg(Py_3_12)]
 pub fn new_fast_function<'py>(

@@ -222,7 +222,7 @@ mod on {
             let at = |index: usize| Borrowed::from_ptr(py, *args.add(index));
             (at(0), at(1), at(2))
         };
-        if raw::is_python_function(callee.as_ptr()) {
+        if callee::is_plainly_quiet(callee.as_ptr()) {
             return py.None().into_ptr();
         }
         let result = catch_unwind(AssertUnwindSafe(|| {
