@@ -220,6 +220,25 @@ class TestToolId:
         assert seen == ["None"]
 
     @pytest.mark.original_fails()
+    def test_a_veto_of_the_callback_leaves_the_tool_id_free(self, run):
+        seen = run("""
+            from PACKAGE import mk_audit
+            def hook(event, args):
+                if veto and event == "sys.monitoring.register_callback":
+                    raise ZeroDivisionError
+            veto = True
+            sys.addaudithook(hook)
+            try:
+                mk_audit([ok])
+            except ZeroDivisionError:
+                print(sys.monitoring.get_tool(3))
+            veto = False
+            with mk_audit([ok])():
+                print(sys.monitoring.get_events(3) == sys.monitoring.events.CALL)
+        """)
+        assert seen == ["None", "True"]
+
+    @pytest.mark.original_fails()
     def test_lost_to_another_tool(self, run):
         seen = run("""
             from PACKAGE import mk_audit

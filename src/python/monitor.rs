@@ -64,6 +64,7 @@ mod on {
     struct Monitoring {
         get_tool: Py<PyAny>,
         use_tool_id: Py<PyAny>,
+        free_tool_id: Py<PyAny>,
         register_callback: Py<PyAny>,
         set_events: Py<PyAny>,
         restart_events: Py<PyAny>,
@@ -80,6 +81,7 @@ mod on {
                 Ok(Self {
                     get_tool: function("get_tool")?,
                     use_tool_id: function("use_tool_id")?,
+                    free_tool_id: function("free_tool_id")?,
                     register_callback: function("register_callback")?,
                     set_events: function("set_events")?,
                     restart_events: function("restart_events")?,
@@ -137,9 +139,14 @@ mod on {
         }
         callee::prepare(py)?;
         monitoring.use_tool_id.bind(py).call1((tool_id, TOOL))?;
-        TOOL_ID.store(tool_id, Ordering::Relaxed);
         let register = monitoring.register_callback.bind(py);
-        register.call1((tool_id, &monitoring.call_event, &monitoring.callback))?;
+        let callback = (tool_id, &monitoring.call_event, &monitoring.callback);
+        if let Err(error) = register.call1(callback) {
+            // An audit hook refused it.
+            monitoring.free_tool_id.bind(py).call1((tool_id,))?;
+            return Err(error);
+        }
+        TOOL_ID.store(tool_id, Ordering::Relaxed);
         if HOLDS.load(Ordering::Relaxed) > 0 {
             // The tool id was freed under a guard that is still in force.
             monitoring
