@@ -29,6 +29,7 @@ def test_what_it_gets(guard, places):
     assert given is data
 
 
+@pytest.mark.original_fails(until=(3, 11))
 @pytest.mark.parametrize("answer", [True, 1, "yes", [0]])
 def test_a_true_answer_allows(guard, places, answer):
     with guard(before_deny=lambda *args: answer):
