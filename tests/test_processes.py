@@ -219,11 +219,14 @@ class TestWhatItDoesNotCover:
     def test_fork_exec_by_itself(self, host):
         import _posixsubprocess
 
+        read, write = os.pipe()
         with host, pytest.raises(PermissionError, match="fork_exec"):
             _posixsubprocess.fork_exec(
-                [b"true"], (b"/bin/true",), True, (), None, None, -1, -1, -1, -1, -1, -1, -1, -1,
-                True, False, 0, None, None, None, -1, None,
+                [b"true"], (b"/bin/true",), True, (write,), None, None, -1, -1, -1, -1, -1, -1,
+                read, write, True, False, 0, None, None, None, -1, None,
             )  # fmt: skip
+        os.close(read)
+        os.close(write)
 
 
 def spawn(path, arguments):
