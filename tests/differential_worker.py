@@ -1,15 +1,24 @@
 """One side of the differential test: raises events under a guard and tells the verdicts.
 
 Run as `python differential_worker.py PACKAGE TREE`. Reads a request a line from standard input,
-JSON: `oks`, `cwd`, `event`, `args`; writes a verdict a line, `null` or the name and the message of
-the exception.
+JSON, and writes a verdict a line: `null`, or the name and the message of the exception. A request
+has
+
+- `oks`: the roots;
+- `cwd`: the directory in which the guard is made and entered;
+- `move`: a directory that the guarded code then changes to, or `null`;
+- `gone`: whether the current directory has been deleted when the event is raised;
+- `event` and `args`.
 """
 
 import importlib
+import inspect
 import json
 import os
 import pathlib
+import re
 import sys
+import tempfile
 
 # Descriptors that requests name by number: the same on both sides.
 DESCRIPTORS = {100: "ok", 101: "ok/sub", 102: "out", 103: "ok/file", 104: "cwd"}
@@ -28,16 +37,81 @@ class Liar:
         return "Liar()"
 
 
+class Failing:
+    """A path-like object that raises what the original does not expect."""
+
+    def __fspath__(self):
+        raise RuntimeError("no path")
+
+    def __repr__(self):
+        return "Failing()"
+
+
+class Index:
+    """An object that the system functions take for a file descriptor."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+    def __repr__(self):
+        return "Index()"
+
+
+class Unshowable:
+    """An object whose `repr` fails."""
+
+    def __repr__(self):
+        raise ValueError("no repr")
+
+
+class Overridden(str):
+    """A `str` whose methods tell of another path than its text is."""
+
+    def __new__(cls, text, pretended):
+        self = super().__new__(cls, text)
+        self.pretended = pretended
+        return self
+
+    def rfind(self, *args):
+        return self.pretended.rfind(*args)
+
+    def __getitem__(self, key):
+        return self.pretended[key]
+
+
+def generate():
+    """A function whose code requests replace."""
+    yield
+
+
+def code(kind):
+    """Code for `generate`: only marked as awaitable, as `types.coroutine` does, or another."""
+    old = generate.__code__
+    if kind == "marked":
+        return old.replace(co_flags=old.co_flags | inspect.CO_ITERABLE_COROUTINE)
+    return old.replace(co_name="other")
+
+
+DECODERS = {
+    "bytes": bytes.fromhex,
+    "path": pathlib.PurePosixPath,
+    "liar": Liar,
+    "failing": lambda _: Failing(),
+    "index": Index,
+    "unshowable": lambda _: Unshowable(),
+    "overridden": lambda texts: Overridden(*texts),
+    "function": lambda _: generate,
+    "code": code,
+}
+
+
 def decode(value):
     """The argument that a request describes."""
     [(kind, content)] = value.items()
-    if kind == "bytes":
-        return bytes.fromhex(content)
-    if kind == "path":
-        return pathlib.PurePosixPath(content)
-    if kind == "liar":
-        return Liar(content)
-    return content
+    return DECODERS[kind](content) if kind in DECODERS else content
 
 
 def answer(mk_audit, request):
@@ -45,11 +119,18 @@ def answer(mk_audit, request):
     os.chdir(request["cwd"])
     guard = mk_audit([decode(root) for root in request["oks"]], monitor_calls=False)()
     arguments = [decode(value) for value in request["args"]]
+    if request["gone"]:
+        gone = tempfile.mkdtemp()
+        os.chdir(gone)
+        os.rmdir(gone)
     try:
         with guard:
+            if request["move"] is not None:
+                os.chdir(request["move"])
             sys.audit(request["event"], *arguments)
     except Exception as error:
-        return [type(error).__name__, str(error)]
+        # Where a function lies in memory says nothing.
+        return [type(error).__name__, re.sub(r" at 0x[0-9a-f]+", "", str(error))]
     return None
 
 
@@ -58,7 +139,9 @@ def main():
     package, tree = sys.argv[1:]
     mk_audit = importlib.import_module(package).mk_audit
     for number, path in DESCRIPTORS.items():
-        os.dup2(os.open(os.path.join(tree, path), os.O_RDONLY), number)
+        opened = os.open(os.path.join(tree, path), os.O_RDONLY)
+        os.dup2(opened, number)
+        os.close(opened)
     for line in sys.stdin:
         print(json.dumps(answer(mk_audit, json.loads(line))), flush=True)
 

@@ -117,12 +117,15 @@ impl Policy {
     }
 
     fn may_link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> bool {
-        let (Name::Path(text), Name::Path(link)) = (text, at.name) else {
+        let Name::Path(text) = text else {
             return false;
         };
         if text.starts_with(b"/") {
             return self.holds_entry(fs, text, Base::CurrentDir);
         }
+        let Name::Path(link) = at.name else {
+            return false;
+        };
         parent(fs, link, at.base)
             .and_then(|dir| path::resolve_beside(fs, text, &dir))
             .is_some_and(|landing| self.roots.contain(fs, &landing))

@@ -76,7 +76,11 @@ fn percent_decode(text: &[u8]) -> Vec<u8> {
             (b'%', [high, low, after @ ..])
                 if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
-                out.push(hex(*high) << 4 | hex(*low));
+                // For SQLite "%00" ends the path, the key or the value that it is in.
+                match hex(*high) << 4 | hex(*low) {
+                    0 => return out,
+                    byte => out.push(byte),
+                }
                 rest = after;
             }
             _ => out.push(first),
@@ -139,5 +143,16 @@ mod tests {
         assert_eq!(parse(b"file:/a?mode=ro&mode=rwc"), write("/a"));
         assert_eq!(parse(b"file:/a?mode=ro&%6dode=rw"), write("/a"));
         assert_eq!(parse(b"file:/a?mode=memory&mode=rw"), write("/a"));
+    }
+
+    #[test]
+    fn an_encoded_nul_ends_what_it_is_in() {
+        assert_eq!(parse(b"file:/a%00/../b"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=memory&mode%00=rwc"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=memory&mode%00x=rwc"), write("/a"));
+        assert_eq!(
+            parse(b"file:/a?mode=ro%00x"),
+            Database::Uri(UriTarget::Read(b"/a".to_vec()))
+        );
     }
 }

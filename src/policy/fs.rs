@@ -92,7 +92,7 @@ mod imp {
                 Err(Errno::NOENT | Errno::NOTDIR) => Link::Missing,
                 // A component that is too long cannot exist. A path that is too long can, by way
                 // of the current directory or a dir_fd, so it must not count as resolved.
-                Err(Errno::NAMETOOLONG) if last_component(path).len() > NAME_MAX => Link::Missing,
+                Err(Errno::NAMETOOLONG) if has_overlong_component(path) => Link::Missing,
                 Err(_) => Link::Unknown,
             }
         }
@@ -156,8 +156,9 @@ mod imp {
         false
     }
 
-    fn last_component(path: &[u8]) -> &[u8] {
-        memchr::memrchr(b'/', path).map_or(path, |at| &path[at + 1..])
+    fn has_overlong_component(path: &[u8]) -> bool {
+        path.split(|&byte| byte == b'/')
+            .any(|component| component.len() > NAME_MAX)
     }
 }
 

@@ -122,7 +122,10 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
                 .map(|item| shown(&item))
                 .collect::<PyResult<Vec<_>>>()?;
             let items = items.iter().map(|item| item.to_string_lossy().into_owned());
-            let items = items.collect::<Vec<_>>().join(", ");
+            let mut items = items.collect::<Vec<_>>().join(", ");
+            if args.len() == 1 {
+                items.push(',');
+            }
             PyString::from_fmt(py, format_args!("({items})"))
         }
         repr => repr,
