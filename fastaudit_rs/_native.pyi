@@ -27,6 +27,8 @@ def mk_audit(
     data: Any = None,
     tool_id: int = 3,
     monitor_calls: bool = True,
+    *,
+    retire_sites: bool = False,
 ) -> AuditPerms:
     """Make a guard factory for code that may write only below the approved roots.
 
@@ -45,6 +47,9 @@ def mk_audit(
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
         monitor_calls: Whether calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+        retire_sites: Whether a call site is watched no longer once it called Python code or the
+            standard library: code runs at nearly full speed, and native code that is called there
+            later goes unseen. Needs ``monitor_calls``.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -54,7 +59,8 @@ def mk_audit(
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
         RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
-            ``on_call`` without ``monitor_calls``; another audit hook refused ours.
+            ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit
+            hook refused ours.
         PermissionError: Called inside a guard.
 
     The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
@@ -135,3 +141,7 @@ class AuditCfg:
     @property
     def monitor_calls(self) -> bool:
         """Whether native calls raise ``fastaudit.call``."""
+
+    @property
+    def retire_sites(self) -> bool:
+        """Whether a call site is watched no longer once it called what is not native code."""

@@ -233,6 +233,7 @@ class TestToolId:
             except ZeroDivisionError:
                 print(sys.monitoring.get_tool(3))
             veto = False
+            import orjson
             with mk_audit([ok])():
                 print(sys.monitoring.get_events(3) == sys.monitoring.events.CALL)
         """)
@@ -250,6 +251,7 @@ class TestToolId:
             except RuntimeError as error:
                 print("no longer belongs to fastaudit_rs" in str(error), guarded())
             sys.monitoring.free_tool_id(3)
+            import orjson
             mk_audit([ok])
             with audit_perms():
                 print(guarded(), sys.monitoring.get_events(3) == sys.monitoring.events.CALL)

@@ -1,15 +1,13 @@
 //! What a CALL event calls: Python code, the standard library, or native code of someone else.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
-
 use ahash::AHashSet;
 use pyo3::exceptions::PyException;
-use pyo3::ffi::{PyMethodDef, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use super::ffi::{self as raw, Builtin};
+use super::{layout, quiet};
 
 /// Callables that stand for another are followed this far.
 const MAX_WRAPPERS: usize = 32;
@@ -17,41 +15,39 @@ const MAX_WRAPPERS: usize = 32;
 /// The package whose own native functions raise events of their own.
 const PACKAGE: &str = "fastaudit_rs";
 
+/// What of the standard library's native code calls its first argument, module by module. CALL
+/// events do not show calls that native code makes.
+const CALL_THEIR_FIRST: [(&str, &[&str]); 4] = [
+    ("builtins", &["map", "filter", "iter"]),
+    ("functools", &["partial", "reduce"]),
+    (
+        "itertools",
+        &["dropwhile", "filterfalse", "starmap", "takewhile"],
+    ),
+    ("atexit", &["register"]),
+];
+
 static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
 
-/// Method table entries of standard library functions that were called before, each in the place
-/// that its address has here. The tables of the standard library are static, so that no other
-/// function ever has the address.
-static QUIET_ENTRIES: [AtomicPtr<PyMethodDef>; 1024] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; 1024];
-
-fn place(entry: *mut PyMethodDef) -> &'static AtomicPtr<PyMethodDef> {
-    &QUIET_ENTRIES[(entry as usize / size_of::<PyMethodDef>()) % QUIET_ENTRIES.len()]
-}
-
-/// Whether the callee is Python code, a class, or a standard library function that was called
-/// before: what nearly every call is. Takes no reference and runs nothing.
-pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
-    if raw::is_python_function(callee) || raw::is_class(callee) {
-        return true;
-    }
-    let entry = raw::method_entry(callee);
-    !entry.is_null() && std::ptr::eq(place(entry).load(Ordering::Relaxed), entry)
-}
-
 /// What is needed of the standard library, as it was when the monitor was installed.
-struct Known {
+pub struct Known {
     modules: AHashSet<String>,
+    functions_calling_first: Vec<Py<PyAny>>,
+    classes_calling_first: Vec<Py<PyType>>,
     method: Py<PyType>,
     static_method: Py<PyType>,
     class_method: Py<PyType>,
     method_wrapper: Py<PyType>,
     partial: Py<PyType>,
     lru_cache: Py<PyType>,
+    generic_alias: Py<PyType>,
+    callable_proxy: Py<PyType>,
+    type_call: Py<PyAny>,
 }
 
 impl Known {
-    fn get(py: Python<'_>) -> PyResult<&Self> {
+    /// Reads it, the first time.
+    pub fn get(py: Python<'_>) -> PyResult<&Self> {
         KNOWN.get_or_try_init(py, || {
             let modules: AHashSet<String> = py
                 .import("sys")?
@@ -59,93 +55,200 @@ impl Known {
                 .try_iter()?
                 .map(|name| name?.extract())
                 .collect::<PyResult<_>>()?;
+            let (mut functions, mut classes) = (Vec::new(), Vec::new());
+            for (module, names) in CALL_THEIR_FIRST {
+                let module = py.import(module)?;
+                for name in names {
+                    match module.getattr(*name)?.cast_into::<PyType>() {
+                        Ok(class) => classes.push(class.unbind()),
+                        Err(function) => functions.push(function.into_inner().unbind()),
+                    }
+                }
+            }
             let (types, functools) = (py.import("types")?, py.import("functools")?);
             let builtins = py.import("builtins")?;
             let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
                 Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
             };
+            let type_call = py.get_type::<PyType>().getattr("__dict__")?;
             Ok(Self {
                 modules,
+                functions_calling_first: functions,
+                classes_calling_first: classes,
                 method: ty(&types, "MethodType")?,
                 static_method: ty(&builtins, "staticmethod")?,
                 class_method: ty(&builtins, "classmethod")?,
                 method_wrapper: ty(&types, "MethodWrapperType")?,
                 partial: ty(&functools, "partial")?,
                 lru_cache: ty(&functools, "_lru_cache_wrapper")?,
+                generic_alias: ty(&types, "GenericAlias")?,
+                callable_proxy: ty(&py.import("_weakref")?, "CallableProxyType")?,
+                type_call: type_call.get_item("__call__")?.unbind(),
             })
         })
     }
 
-    fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
+    /// Whether a module of this name is in the standard library, or ours.
+    pub fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
         // A name that is not UTF-8 text is none of the standard library's.
         module.to_str().is_ok_and(|module| {
             let top = module.split('.').next().unwrap_or(module);
-            top == PACKAGE || self.modules.contains(top)
+            top == PACKAGE || self.is_standard(top)
         })
+    }
+
+    /// Whether a top-level module of this name is in the standard library.
+    pub fn is_standard(&self, module: &str) -> bool {
+        self.modules.contains(module)
+    }
+
+    /// Whether a callable of the standard library calls its first argument. A class that inherits
+    /// from one does.
+    fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
+        if let Ok(class) = callee.cast::<PyType>() {
+            let py = callee.py();
+            return self
+                .classes_calling_first
+                .iter()
+                .any(|known| raw::is_subtype(class, known.bind(py)));
+        }
+        callee.is(&self.type_call)
+            || self
+                .functions_calling_first
+                .iter()
+                .any(|known| callee.is(known))
     }
 }
 
 /// Reads what is needed of the standard library, before any call is seen.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    layout::prepare(py)?;
     Known::get(py).map(|_| ())
 }
 
-fn remember_quiet(callee: &Bound<'_, PyAny>) {
-    let entry = raw::method_entry(callee.as_ptr());
-    if !entry.is_null() {
-        place(entry).store(entry, Ordering::Relaxed);
-    }
+/// A callee that is native code and not of the standard library.
+pub struct Native<'py> {
+    /// Its qualified name.
+    pub name: Bound<'py, PyString>,
+    /// What is called; where the standard library calls its first argument, that.
+    pub function: Bound<'py, PyAny>,
 }
 
-/// The qualified name of a callee that is native code and not of the standard library; `None` for
-/// Python code, classes, the standard library, and what has no name.
-pub fn native_name<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
-    let py = callee.py();
-    let known = Known::get(py)?;
+/// The native code, not of the standard library, that a call of `callee` runs; `None` for Python
+/// code, the standard library, and what has no name. `first` is its first argument, if it has one.
+pub fn native<'py>(
+    callee: &Bound<'py, PyAny>,
+    first: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Native<'py>>> {
+    let known = Known::get(callee.py())?;
+    if known.calls_its_first(callee) {
+        let Some(first) = first.filter(|first| !quiet::is_plainly_quiet(first.as_ptr())) else {
+            return Ok(None);
+        };
+        let called = if callee.is(&known.type_call) {
+            constructor(known, first)?
+        } else if first.is_callable() {
+            native_name(known, first)?
+        } else {
+            None
+        };
+        return Ok(called.map(|name| Native {
+            name,
+            function: first.clone(),
+        }));
+    }
+    let name = native_name(known, callee)?;
+    Ok(name.map(|name| Native {
+        name,
+        function: callee.clone(),
+    }))
+}
+
+fn native_name<'py>(
+    known: &Known,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
     let mut callee = callee.clone();
     for _ in 0..MAX_WRAPPERS {
-        if raw::is_python_function(callee.as_ptr()) || callee.is_instance_of::<PyType>() {
+        if raw::is_python_function(callee.as_ptr()) {
             return Ok(None);
         }
+        if let Ok(class) = callee.cast::<PyType>() {
+            return name_class(known, class);
+        }
         callee = match stands_for(known, &callee)? {
-            Some(inner) => inner,
-            None => return name_native(known, &callee),
+            Step::Itself => return name_native(known, &callee),
+            Step::Constructor(class) => return constructor(known, &class),
+            Step::Of(inner) => inner,
         };
     }
     name_native(known, &callee)
 }
 
-/// What a callable passes its call on to.
-fn stands_for<'py>(
-    known: &Known,
-    callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// What a call of a callable calls.
+enum Step<'py> {
+    Itself,
+    /// Another callable.
+    Of(Bound<'py, PyAny>),
+    /// What `type.__call__` does for a class, whatever its metaclass says.
+    Constructor(Bound<'py, PyAny>),
+}
+
+fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
     let py = callee.py();
     let ty = callee.get_type();
     if Builtin::cast(callee).is_some() {
-        return Ok(None);
+        return Ok(Step::Itself);
     }
     if ty.is(&known.method) || ty.is(&known.static_method) || ty.is(&known.class_method) {
-        return callee.getattr(pyo3::intern!(py, "__func__")).map(Some);
+        return callee.getattr(pyo3::intern!(py, "__func__")).map(Step::Of);
     }
     if ty.is(&known.method_wrapper) {
         let name = callee.getattr(pyo3::intern!(py, "__name__"))?;
-        let is_call = name.cast::<PyString>().is_ok_and(|name| name == "__call__");
-        return if is_call {
-            callee.getattr(pyo3::intern!(py, "__self__")).map(Some)
+        if !name.cast::<PyString>().is_ok_and(|name| name == "__call__") {
+            return Ok(Step::Itself);
+        }
+        let receiver = callee.getattr(pyo3::intern!(py, "__self__"))?;
+        let definer = callee.getattr(pyo3::intern!(py, "__objclass__"))?;
+        return Ok(if definer.is(py.get_type::<PyType>()) {
+            Step::Constructor(receiver)
         } else {
-            Ok(None)
-        };
+            Step::Of(receiver)
+        });
     }
-    if ty.is_subclass(known.partial.bind(py))? {
-        return callee.getattr(pyo3::intern!(py, "func")).map(Some);
+    if raw::is_subtype(&ty, known.partial.bind(py)) {
+        return callee.getattr(pyo3::intern!(py, "func")).map(Step::Of);
     }
     if ty.is(&known.lru_cache) {
-        return attribute(callee, pyo3::intern!(py, "__wrapped__"));
+        let wrapped = attribute(callee, pyo3::intern!(py, "__wrapped__"))?;
+        return Ok(wrapped.map_or(Step::Itself, Step::Of));
+    }
+    if ty.is(&known.generic_alias) {
+        return callee
+            .getattr(pyo3::intern!(py, "__origin__"))
+            .map(Step::Of);
+    }
+    if ty.is(&known.callable_proxy) {
+        // It has the attributes of what it refers to.
+        return Ok(Step::Itself);
     }
     // An instance: calling it calls what its class has for `__call__`.
+    let version = layout::version_of_type(callee.as_ptr());
     let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));
-    Ok(call.filter(|call| raw::is_python_function(call.as_ptr()) || !is_slot(call)))
+    Ok(match call {
+        Some(call) if raw::is_python_function(call.as_ptr()) => {
+            quiet::remember_instances(callee.as_ptr(), version);
+            Step::Of(call)
+        }
+        Some(call) if !is_slot(&call) => Step::Of(call),
+        Some(call) => {
+            if !is_foreign(known, &call)? {
+                quiet::remember_instances(callee.as_ptr(), version);
+            }
+            Step::Itself
+        }
+        None => Step::Itself,
+    })
 }
 
 /// Whether a class's `__call__` is its own native code, not an object put there by Python code.
@@ -154,20 +257,104 @@ fn is_slot(call: &Bound<'_, PyAny>) -> bool {
     raw::type_lookup(&call.get_type(), pyo3::intern!(py, "__objclass__")).is_some()
 }
 
+/// The name of a class that native code outside the standard library makes instances of.
+fn name_class<'py>(
+    known: &Known,
+    class: &Bound<'py, PyType>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = class.py();
+    let versions = layout::class_versions(class.as_ptr());
+    let metaclass = class.get_type();
+    let call = raw::type_lookup(&metaclass, pyo3::intern!(py, "__call__"));
+    let name = match call {
+        // Python code, whose own calls are seen.
+        Some(call) if raw::is_python_function(call.as_ptr()) => None,
+        Some(call) if !call.is(&known.type_call) && is_foreign(known, &call)? => {
+            qualified_name(class)?
+        }
+        _ => constructor(known, class)?,
+    };
+    // What calls its first argument has to be looked at each time.
+    if name.is_none() && !known.calls_its_first(class) {
+        quiet::remember_class(class.as_ptr(), versions);
+    }
+    Ok(name)
+}
+
+/// The name of the foreign native class whose code runs when `type.__call__` makes an instance.
+fn constructor<'py>(
+    known: &Known,
+    class: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = class.py();
+    let Ok(class) = class.cast::<PyType>() else {
+        return Ok(None);
+    };
+    let new = raw::type_lookup(class, pyo3::intern!(py, "__new__"));
+    let init = raw::type_lookup(class, pyo3::intern!(py, "__init__"));
+    for (slot, owner) in [(new, "__self__"), (init, "__objclass__")] {
+        let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot.as_ptr())) else {
+            continue;
+        };
+        if let Some(owner) = attribute(&slot, &PyString::intern(py, owner))?
+            && let Ok(owner) = owner.cast::<PyType>()
+        {
+            if is_foreign_class(known, owner)? {
+                // A static class is native itself; others may inherit what they are made by.
+                let named = if layout::is_static_class(class) {
+                    class
+                } else {
+                    owner
+                };
+                return qualified_name(named);
+            }
+        } else if let Some(name) = native_name(known, &slot)? {
+            // `__new__ = staticmethod(native)`, or a function of another kind.
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn is_foreign_class(known: &Known, class: &Bound<'_, PyType>) -> PyResult<bool> {
+    let module = string_attribute(class, pyo3::intern!(class.py(), "__module__"))?;
+    Ok(module.is_none_or(|module| !known.is_quiet(&module)))
+}
+
+/// Whether a descriptor was defined by a class outside the standard library.
+fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = descriptor.py();
+    match attribute(descriptor, pyo3::intern!(py, "__objclass__"))? {
+        Some(class) => match class.cast::<PyType>() {
+            Ok(class) => is_foreign_class(known, class),
+            Err(_) => Ok(true),
+        },
+        None => Ok(native_name(known, descriptor)?.is_some()),
+    }
+}
+
+fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = class.py();
+    let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
+    let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
+    match (module, name) {
+        (Some(module), Some(name)) => {
+            PyString::from_fmt(py, format_args!("{module}.{name}")).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 fn name_native<'py>(
     known: &Known,
     callee: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = callee.py();
-    // Cython functions carry code objects; the contract counts them as Python code.
-    if raw::type_lookup(&callee.get_type(), pyo3::intern!(py, "__code__")).is_some() {
-        return Ok(None);
-    }
     let Some(module) = module(callee)? else {
         return Ok(None);
     };
     if known.is_quiet(&module) {
-        remember_quiet(callee);
+        remember_quiet(known, callee)?;
         return Ok(None);
     }
     let mut name = string_attribute(callee, pyo3::intern!(py, "__qualname__"))?;
@@ -178,6 +365,17 @@ fn name_native<'py>(
         Some(name) => PyString::from_fmt(py, format_args!("{module}.{name}")).map(Some),
         None => name_instance(known, callee),
     }
+}
+
+/// Remembers a function of the standard library; not `__call__`, which depends on its receiver.
+fn remember_quiet(known: &Known, callee: &Bound<'_, PyAny>) -> PyResult<()> {
+    let name = attribute(callee, pyo3::intern!(callee.py(), "__name__"))?;
+    let is_call =
+        name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
+    if !is_call && !known.calls_its_first(callee) {
+        quiet::remember_function(callee.as_ptr());
+    }
+    Ok(())
 }
 
 /// An instance of a native class has no name; its class has.
@@ -203,7 +401,6 @@ fn name_instance<'py>(
     }
     PyString::from_fmt(py, format_args!("{module}.{name}.__call__")).map(Some)
 }
-
 /// The module that a native callable comes from.
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = callee.py();
@@ -215,6 +412,9 @@ fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStrin
         let Some(receiver) = function.receiver() else {
             return Ok(None);
         };
+        if layout::is_new(callee.as_ptr()) {
+            return string_attribute(&receiver, dunder_module);
+        }
         return string_attribute(definer(&function, &receiver).as_any(), dunder_module);
     }
     if let Some(module) = string_attribute(callee, dunder_module)? {

@@ -23,6 +23,7 @@ pub struct AuditCfg {
     on_call: Option<Py<PyAny>>,
     data: Py<PyAny>,
     monitor_calls: bool,
+    retire_sites: bool,
 }
 
 impl AuditCfg {
@@ -33,6 +34,7 @@ impl AuditCfg {
         on_call: Option<Py<PyAny>>,
         data: Py<PyAny>,
         monitor_calls: bool,
+        retire_sites: bool,
     ) -> Self {
         let policy = Arc::new(Policy::new(roots.roots));
         Self {
@@ -42,6 +44,7 @@ impl AuditCfg {
             on_call,
             data,
             monitor_calls,
+            retire_sites,
         }
     }
 
@@ -57,6 +60,7 @@ impl AuditCfg {
             on_call: self.on_call.as_ref().map(|callback| callback.clone_ref(py)),
             data,
             monitor_calls: self.monitor_calls,
+            retire_sites: self.retire_sites,
         }
     }
 
@@ -103,18 +107,30 @@ impl AuditCfg {
         self.monitor_calls
     }
 
+    /// Whether a call site is watched no longer once it called what is not native code.
+    #[getter]
+    pub fn retire_sites(&self) -> bool {
+        self.retire_sites
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let repr = |callback: &Option<Py<PyAny>>| match callback {
             Some(callback) => callback.bind(py).repr().map(|text| text.to_string()),
             None => Ok("None".to_owned()),
         };
         Ok(format!(
-            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={})",
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}{})",
             self.oks.bind(py).repr()?,
             repr(&self.before_deny)?,
             repr(&self.on_call)?,
             self.data.bind(py).repr()?,
             if self.monitor_calls { "True" } else { "False" },
+            // The original, whose messages show this, has no such field.
+            if self.retire_sites {
+                ", retire_sites=True"
+            } else {
+                ""
+            },
         ))
     }
 

@@ -135,8 +135,14 @@ pub enum Current<'py> {
 /// Whether the hook has anything to look at: some guard is in force, in this interpreter.
 #[inline]
 pub fn may_be_guarded() -> bool {
-    LIVE.load(Ordering::Relaxed) != 0
-        && std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
+    LIVE.load(Ordering::Relaxed) != 0 && is_ours()
+}
+
+/// Whether this thread runs the interpreter that the guards are in.
+#[inline]
+pub fn is_ours() -> bool {
+    std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
+        && !OWNER.load(Ordering::Relaxed).is_null()
 }
 
 /// Makes the context variable, for this interpreter.
@@ -187,7 +193,7 @@ pub fn enter(
     outer: Option<Bound<'_, Active>>,
 ) -> PyResult<Entered> {
     let monitoring = if config.get().monitor_calls() {
-        Some(monitor::Hold::new(py)?)
+        Some(monitor::Hold::new(py, config.get().retire_sites())?)
     } else {
         None
     };

@@ -118,10 +118,10 @@ pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
     PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
 }
 
-/// `monitor_calls` is no `bool`.
-pub fn monitor_calls_type(given: &Bound<'_, PyAny>) -> PyErr {
+/// An argument is no `bool`.
+pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
-        "monitor_calls must be True or False, not {}",
+        "{argument} must be True or False, not {}",
         shown(given)
     ))
 }
@@ -129,6 +129,11 @@ pub fn monitor_calls_type(given: &Bound<'_, PyAny>) -> PyErr {
 /// `on_call` without the monitor that would call it.
 pub fn on_call_without_monitor() -> PyErr {
     PyRuntimeError::new_err("on_call requires monitor_calls=True")
+}
+
+/// `retire_sites` without the monitor whose sites they are.
+pub fn retire_sites_without_monitor() -> PyErr {
+    PyRuntimeError::new_err("retire_sites requires monitor_calls=True")
 }
 
 /// CALL monitoring on a Python that has none.

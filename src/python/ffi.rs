@@ -15,6 +15,7 @@ pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_v
 
 unsafe extern "C" {
     fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
+    fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
     #[cfg(not(Py_3_13))]
     fn _Py_IsFinalizing() -> c_int;
@@ -28,6 +29,28 @@ unsafe extern "C" {
 pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
     // SAFETY: the interpreter is attached, and the hook is a function, which lives for ever.
     let result = unsafe { PySys_AddAuditHook(hook, ptr::null_mut()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(py))
+    }
+}
+
+/// Raises an audit event, as `sys.audit` does, whatever that name stands for now.
+///
+/// # Errors
+/// What a hook raised.
+pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
+    let event = event.as_ptr();
+    // SAFETY: the interpreter is attached, the texts are NUL-terminated, and each format has as
+    // many objects as are passed, which live for the duration of the call.
+    let result = unsafe {
+        match args {
+            [] => PySys_Audit(event, ptr::null()),
+            [one] => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
+            [one, two, ..] => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
+        }
+    };
     if result == 0 {
         Ok(())
     } else {
@@ -164,6 +187,13 @@ pub fn type_lookup<'py>(
     }
 }
 
+/// Whether a class is another one or derives from it, by its actual bases.
+#[cfg(Py_3_12)]
+pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
+    // SAFETY: both are types, which are alive.
+    unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) != 0 }
+}
+
 /// Whether the object is a function made by Python code.
 pub fn is_python_function(object: *mut PyObject) -> bool {
     // SAFETY: callers hold the object alive; only its type is read.
@@ -277,8 +307,8 @@ pub fn set_permission_error(message: &Bound<'_, PyAny>) {
 #[repr(C)]
 pub struct NativeFunction {
     base: PyObject,
-    method: *mut ffi::PyMethodDef,
-    receiver: *mut PyObject,
+    pub(super) method: *mut ffi::PyMethodDef,
+    pub(super) receiver: *mut PyObject,
     module: *mut PyObject,
     weakrefs: *mut PyObject,
     vectorcall: Option<ffi::vectorcallfunc>,
@@ -367,50 +397,62 @@ pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMe
     }
 }
 
-/// What a native function, bound or not, or a method descriptor was made from; null for others.
-/// An entry is one function of C code: it tells the callee, whatever the object is.
+/// An object that is nothing but a vectorcall.
 #[cfg(Py_3_12)]
-pub fn method_entry(object: *mut PyObject) -> *mut ffi::PyMethodDef {
-    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
-    unsafe {
-        let ty = ffi::Py_TYPE(object);
-        if ty == &raw mut ffi::PyCFunction_Type {
-            (*object.cast::<NativeFunction>()).method
-        } else if ty == &raw mut ffi::PyMethodDescr_Type {
-            (*object.cast::<ffi::PyMethodDescrObject>()).d_method
-        } else {
-            ptr::null_mut()
-        }
-    }
+#[repr(C)]
+struct Callback {
+    base: PyObject,
+    vectorcall: ffi::vectorcallfunc,
 }
 
-/// Whether the object is a class.
+/// Makes an object that, when called, calls the function directly: a native function object would
+/// have CPython check the arguments and the recursion depth before.
 #[cfg(Py_3_12)]
-pub fn is_class(object: *mut PyObject) -> bool {
-    // SAFETY: callers hold the object alive; only flags of its type are read.
-    unsafe { ffi::PyType_Check(object) != 0 }
-}
-
-/// Makes a native function of no module that takes positional arguments as an array.
-#[cfg(Py_3_12)]
-pub fn new_fast_function<'py>(
-    py: Python<'py>,
-    name: &'static CStr,
-    function: ffi::PyCFunctionFast,
-) -> PyResult<Bound<'py, PyAny>> {
-    // A function object points to its table entry for ever.
-    let method = Box::leak(Box::new(ffi::PyMethodDef {
-        ml_name: name.as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFast: function,
+pub fn new_callback(py: Python<'_>, vectorcall: ffi::vectorcallfunc) -> PyResult<Bound<'_, PyAny>> {
+    // Both are read while the type is made, and the members by the type for ever.
+    let members = Box::leak(Box::new([
+        ffi::PyMemberDef {
+            name: c"__vectorcalloffset__".as_ptr(),
+            type_code: ffi::Py_T_PYSSIZET,
+            offset: std::mem::offset_of!(Callback, vectorcall) as ffi::Py_ssize_t,
+            flags: ffi::Py_READONLY,
+            doc: ptr::null(),
         },
-        ml_flags: ffi::METH_FASTCALL,
-        ml_doc: ptr::null(),
-    }));
-    // SAFETY: the entry lives for ever and its flags fit the function's type.
+        ffi::PyMemberDef::default(),
+    ]));
+    let mut slots = [
+        ffi::PyType_Slot {
+            slot: ffi::Py_tp_members,
+            pfunc: members.as_mut_ptr().cast(),
+        },
+        ffi::PyType_Slot {
+            slot: ffi::Py_tp_call,
+            pfunc: ffi::PyVectorcall_Call as *mut c_void,
+        },
+        ffi::PyType_Slot {
+            slot: 0,
+            pfunc: ptr::null_mut(),
+        },
+    ];
+    let flags = ffi::Py_TPFLAGS_DEFAULT
+        | ffi::Py_TPFLAGS_HAVE_VECTORCALL
+        | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
+        | ffi::Py_TPFLAGS_IMMUTABLETYPE;
+    let mut spec = ffi::PyType_Spec {
+        name: c"fastaudit_rs._native._Callback".as_ptr(),
+        basicsize: size_of::<Callback>() as c_int,
+        itemsize: 0,
+        flags: flags as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the spec is complete and its slots end with 0. The type allocates objects of the
+    // layout given; without a vectorcall no object is seen by anyone.
     unsafe {
-        let function = ffi::PyCFunction_NewEx(method, ptr::null_mut(), ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, function)
+        let ty = Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))?;
+        let object = ffi::PyType_GenericAlloc(ty.as_ptr().cast(), 0);
+        let object = Bound::from_owned_ptr_or_err(py, object)?;
+        (*object.as_ptr().cast::<Callback>()).vectorcall = vectorcall;
+        Ok(object)
     }
 }
 

@@ -10,7 +10,7 @@ use pyo3::types::PyType;
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
-use super::{errors, hook, process_start};
+use super::{errors, ffi as raw, process_start};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,7 +50,7 @@ impl AuditPerms {
     /// Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
     #[pyo3(signature = (d))]
     fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        hook::audit(py, c"audit_perms.set_data", &[&d])?;
+        raw::audit(py, c"audit_perms.set_data", &[&d])?;
         let config = Py::new(py, self.config(py).get().with_data(py, d.clone().unbind()))?;
         let old = std::mem::replace(&mut *lock(&self.config), config);
         drop(old);
@@ -86,7 +86,7 @@ impl Guard {
         let mut current = context::current(py)?;
         if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
         {
-            hook::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
+            raw::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
             // A hook may have entered or left a guard meanwhile.
             current = context::current(py)?;
         }

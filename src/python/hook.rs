@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::PyTuple;
 
 use super::context::{self, Current};
 use super::event::Event;
-use super::{denial, errors, ffi as raw, open_at};
+use super::{denial, errors, ffi as raw, monitor, open_at};
 use crate::policy::rules;
 
 /// Raised once, to see that the hook is there: CPython does not tell when it was refused.
@@ -23,7 +22,6 @@ const INSTALLING: u8 = 1;
 const INSTALLED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(ABSENT);
 static PROBED: AtomicBool = AtomicBool::new(false);
-static AUDIT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Installs the hook, once for the process.
 ///
@@ -48,28 +46,23 @@ fn add(py: Python<'_>) -> PyResult<()> {
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
-    let probe = audit(py, PROBE, &[]).err();
+    let probe = raw::audit(py, PROBE, &[]).err();
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
     open_at::install(py)
 }
 
-/// `sys.audit(event, *args)`, by the function that `sys` had when the hook was installed.
-pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
-    let audit =
-        AUDIT.get_or_try_init(py, || py.import("sys")?.getattr("audit").map(Bound::unbind))?;
-    let name = PyString::new(py, &event.to_string_lossy()).into_any();
-    let all = std::iter::once(&name)
-        .chain(args.iter().copied())
-        .collect::<Vec<_>>();
-    audit.bind(py).call1(PyTuple::new(py, all)?).map(|_| ())
-}
-
 /// # Safety
 /// Called by CPython, with the event's name and its tuple of arguments.
 unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut c_void) -> c_int {
+    // SAFETY: the event's name is NUL-terminated.
+    let may_load = matches!(unsafe { *event.cast::<u8>() }, b'i' | b'c');
     if !context::may_be_guarded() {
+        if may_load && context::is_ours() {
+            // SAFETY: this thread runs our interpreter; CPython passes a tuple.
+            unsafe { note_loading(event, args) };
+        }
         if STATE.load(Ordering::Relaxed) == INSTALLING {
             // SAFETY: the event's name is NUL-terminated.
             let event = unsafe { CStr::from_ptr(event) };
@@ -83,6 +76,10 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
     let verdict = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: CPython passes a tuple, and holds it for the duration of the call.
         let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
+        if may_load {
+            let noted = monitor::native_code_loads(event.to_bytes(), args);
+            noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+        }
         check(py, event, args)
     }));
     match verdict {
@@ -93,6 +90,23 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
             -1
         }
     }
+}
+
+/// Takes note of native code that is loaded while no guard is in force.
+///
+/// # Safety
+/// This thread runs our interpreter; the event's name is NUL-terminated; `args` is a tuple that
+/// lives for the duration of the call.
+#[cold]
+unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
+    // SAFETY: as above.
+    let (py, event) = unsafe { (Python::assume_attached(), CStr::from_ptr(event)) };
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as above.
+        let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
+        // Nothing is to be watched yet, so nothing can fail.
+        let _ = monitor::native_code_loads(event.to_bytes(), args);
+    }));
 }
 
 /// Denies an event because of what went wrong in here.

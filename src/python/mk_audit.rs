@@ -44,6 +44,9 @@ const DEFAULT_TOOL_ID: i32 = 3;
 ///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
 ///     monitor_calls: Whether calls of native code that is not in the standard library raise the
 ///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+///     retire_sites: Whether a call site is watched no longer once it called Python code or the
+///         standard library: code runs at nearly full speed, and native code that is called there
+///         later goes unseen. Needs ``monitor_calls``.
 ///
 /// Returns:
 ///     A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -53,16 +56,17 @@ const DEFAULT_TOOL_ID: i32 = 3;
 ///     TypeError: An argument has the wrong type; the message names it.
 ///     ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
 ///     RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
-///         ``on_call`` without ``monitor_calls``; another audit hook refused ours.
+///         ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit hook refused ours.
 ///     PermissionError: Called inside a guard.
 ///
 /// The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
 /// event ``audit_perms.set_config`` with ``oks``.
 #[pyfunction]
 #[pyo3(
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True)"
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False)"
 )]
+#[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit(
     py: Python<'_>,
     oks: &Bound<'_, PyAny>,
@@ -71,10 +75,15 @@ pub fn mk_audit(
     data: Option<Bound<'_, PyAny>>,
     tool_id: OrDefault<'_>,
     monitor_calls: OrDefault<'_>,
+    retire_sites: OrDefault<'_>,
 ) -> PyResult<AuditPerms> {
-    hook::audit(py, c"audit_perms.set_config", &[oks])?;
+    raw::audit(py, c"audit_perms.set_config", &[oks])?;
     let tool_id = read_tool_id(&tool_id)?;
-    let monitor_calls = read_monitor_calls(&monitor_calls)?;
+    let monitor_calls = read_bool(&monitor_calls, "monitor_calls", true)?;
+    let retire_sites = read_bool(&retire_sites, "retire_sites", false)?;
+    if retire_sites && !monitor_calls {
+        return Err(errors::retire_sites_without_monitor());
+    }
     if let Some(before_deny) = &before_deny {
         callbacks::check(before_deny, &callbacks::BEFORE_DENY)?;
     }
@@ -99,6 +108,7 @@ pub fn mk_audit(
         on_call.map(Bound::unbind),
         data,
         monitor_calls,
+        retire_sites,
     );
     Ok(AuditPerms::new(Py::new(py, config)?))
 }
@@ -116,12 +126,12 @@ fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {
         .ok_or_else(|| errors::tool_id_range(given))
 }
 
-fn read_monitor_calls(given: &OrDefault<'_>) -> PyResult<bool> {
+fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResult<bool> {
     let OrDefault::Given(given) = given else {
-        return Ok(true);
+        return Ok(default);
     };
     given
         .cast::<PyBool>()
         .map(|value| value.is_true())
-        .map_err(|_| errors::monitor_calls_type(given))
+        .map_err(|_| errors::not_a_bool(argument, given))
 }

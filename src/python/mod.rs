@@ -14,10 +14,16 @@ mod ffi;
 mod frames;
 mod guard;
 mod hook;
+#[cfg(Py_3_12)]
+mod layout;
+#[cfg(Py_3_12)]
+mod loaded;
 mod mk_audit;
 mod monitor;
 mod open_at;
 mod process_start;
+#[cfg(Py_3_12)]
+mod quiet;
 
 use pyo3::prelude::*;
 

@@ -1,17 +1,18 @@
 //! The CALL monitor (PEP 669): sees calls while some guard that asks for it is in force.
 //!
 //! Outside guards its events are off, and code runs at full speed. No call site is switched off
-//! because its first callee was harmless: the next one need not be.
+//! because its first callee was harmless, unless the host asks for that: the next one need not be.
 
 #[cfg(Py_3_12)]
-pub use on::{Hold, check_available, install};
+pub use on::{Hold, check_available, install, native_code_loads};
 
 #[cfg(not(Py_3_12))]
-pub use off::{Hold, check_available, install};
+pub use off::{Hold, check_available, install, native_code_loads};
 
 #[cfg(not(Py_3_12))]
 mod off {
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     use crate::python::errors;
 
@@ -19,9 +20,13 @@ mod off {
     pub enum Hold {}
 
     impl Hold {
-        pub fn new(_py: Python<'_>) -> PyResult<Self> {
+        pub fn new(_py: Python<'_>, _retires: bool) -> PyResult<Self> {
             Err(errors::no_monitoring())
         }
+    }
+
+    pub fn native_code_loads(_event: &[u8], _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Ok(())
     }
 
     pub fn check_available(_py: Python<'_>, _tool_id: i32) -> PyResult<()> {
@@ -38,16 +43,18 @@ mod on {
     #![allow(unsafe_code)]
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
     use pyo3::exceptions::PyRuntimeError;
-    use pyo3::ffi::{Py_ssize_t, PyObject};
+    use pyo3::ffi::PyObject;
     use pyo3::prelude::*;
     use pyo3::sync::PyOnceLock;
-    use pyo3::types::{PyBool, PyString};
+    use pyo3::types::{PyBool, PyString, PyTuple};
 
+    use crate::python::callee::{self, Native};
     use crate::python::context::{self, Current};
-    use crate::python::{callee, denial, errors, ffi as raw, frames, hook};
+    use crate::python::{denial, errors, ffi as raw, frames, loaded, quiet};
 
     /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
@@ -56,8 +63,16 @@ mod on {
     static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
     /// How many guards want the events on.
     static HOLDS: AtomicUsize = AtomicUsize::new(0);
+    /// How many of them let sites be retired.
+    static RETIRING: AtomicUsize = AtomicUsize::new(0);
+    /// Whether the events are on. They are not while there is no native code to watch.
+    static ON: AtomicBool = AtomicBool::new(false);
     /// Whether `on_call` has had a call site switched off since all were last switched on.
-    static SITES_OFF: AtomicBool = AtomicBool::new(false);
+    static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
+    /// Whether a call site was retired since all were last switched on.
+    static RETIRED: AtomicBool = AtomicBool::new(false);
+    /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
+    static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
     static MONITORING: PyOnceLock<Monitoring> = PyOnceLock::new();
 
     /// What is used of `sys.monitoring`, as it was when the monitor was installed.
@@ -71,6 +86,8 @@ mod on {
         disable: Py<PyAny>,
         call_event: Py<PyAny>,
         callback: Py<PyAny>,
+        /// The name that our tool id is taken under: this very object.
+        name: Py<PyString>,
     }
 
     impl Monitoring {
@@ -87,8 +104,8 @@ mod on {
                     restart_events: function("restart_events")?,
                     disable: function("DISABLE")?,
                     call_event: monitoring.getattr("events")?.getattr("CALL")?.unbind(),
-                    callback: raw::new_fast_function(py, c"fastaudit_rs_call", call_event)?
-                        .unbind(),
+                    callback: raw::new_callback(py, call_event)?.unbind(),
+                    name: PyString::new(py, TOOL).unbind(),
                 })
             })
         }
@@ -98,10 +115,26 @@ mod on {
         }
 
         fn is_ours(&self, py: Python<'_>, id: i32) -> PyResult<bool> {
-            Ok(self
-                .tool(py, id)?
-                .cast::<PyString>()
-                .is_ok_and(|name| name == TOOL))
+            Ok(self.tool(py, id)?.is(&self.name))
+        }
+
+        fn set_events(&self, py: Python<'_>, id: i32, on: bool) -> PyResult<()> {
+            let set = self.set_events.bind(py);
+            if on {
+                set.call1((id, &self.call_event))?;
+            } else {
+                set.call1((id, 0))?;
+            }
+            ON.store(on, Ordering::Relaxed);
+            Ok(())
+        }
+
+        /// Switches the events on, if there is anything to watch.
+        fn begin(&self, py: Python<'_>, id: i32) -> PyResult<()> {
+            if loaded::foreign() && !ON.load(Ordering::Relaxed) {
+                self.set_events(py, id, true)?;
+            }
+            Ok(())
         }
     }
 
@@ -138,7 +171,10 @@ mod on {
             return Ok(());
         }
         callee::prepare(py)?;
-        monitoring.use_tool_id.bind(py).call1((tool_id, TOOL))?;
+        loaded::install(py)?;
+        DISABLE.store(monitoring.disable.as_ptr(), Ordering::Relaxed);
+        let name = (tool_id, &monitoring.name);
+        monitoring.use_tool_id.bind(py).call1(name)?;
         let register = monitoring.register_callback.bind(py);
         let callback = (tool_id, &monitoring.call_event, &monitoring.callback);
         if let Err(error) = register.call1(callback) {
@@ -147,48 +183,69 @@ mod on {
             return Err(error);
         }
         TOOL_ID.store(tool_id, Ordering::Relaxed);
+        ON.store(false, Ordering::Relaxed);
         if HOLDS.load(Ordering::Relaxed) > 0 {
             // The tool id was freed under a guard that is still in force.
-            monitoring
-                .set_events
-                .bind(py)
-                .call1((tool_id, &monitoring.call_event))?;
+            monitoring.begin(py, tool_id)?;
         }
         Ok(())
     }
 
+    /// Takes note of an audit event that says that native code is going to be loaded, and begins
+    /// to watch if that is the first from outside the standard library.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the tool id is no longer ours: its calls would go unseen.
+    pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if !loaded::take_note(event, args) || HOLDS.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let py = args.py();
+        let monitoring = Monitoring::get(py)?;
+        let id = TOOL_ID.load(Ordering::Relaxed);
+        if !monitoring.is_ours(py, id)? {
+            return Err(errors::tool_id_lost(id));
+        }
+        monitoring.begin(py, id)
+    }
+
     /// Keeps the events on for as long as it lives.
-    pub struct Hold(());
+    pub struct Hold {
+        retires: bool,
+    }
 
     impl Hold {
-        /// Switches the events on, and each call site that a callback switched off.
+        /// Switches the events on, and each call site that was switched off on another's account.
+        /// `retires`: whether a call site may be switched off by what it called first.
         ///
         /// # Errors
         /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
-        pub fn new(py: Python<'_>) -> PyResult<Self> {
+        pub fn new(py: Python<'_>, retires: bool) -> PyResult<Self> {
             let monitoring = Monitoring::get(py)?;
             let id = TOOL_ID.load(Ordering::Relaxed);
             if !monitoring.is_ours(py, id)? {
                 return Err(errors::tool_id_lost(id));
             }
-            if SITES_OFF.swap(false, Ordering::Relaxed) {
+            let blind = SWITCHED_OFF.load(Ordering::Relaxed)
+                || (RETIRED.load(Ordering::Relaxed) && !retires);
+            if blind {
                 monitoring.restart_events.bind(py).call0()?;
+                SWITCHED_OFF.store(false, Ordering::Relaxed);
+                RETIRED.store(false, Ordering::Relaxed);
             }
             // Dropped, and so counted back, if the events cannot be set.
-            let hold = Self(());
-            if HOLDS.fetch_add(1, Ordering::Relaxed) == 0 {
-                monitoring
-                    .set_events
-                    .bind(py)
-                    .call1((id, &monitoring.call_event))?;
-            }
+            let hold = Self { retires };
+            HOLDS.fetch_add(1, Ordering::Relaxed);
+            RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
+            monitoring.begin(py, id)?;
             Ok(hold)
         }
     }
 
     impl Drop for Hold {
         fn drop(&mut self) {
-            if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 {
+            RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
+            if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
                 return;
             }
             // SAFETY: a hold is part of a pyclass or a local of an attached function.
@@ -202,45 +259,65 @@ mod on {
             if let Ok(monitoring) = Monitoring::get(py)
                 && monitoring.is_ours(py, id).unwrap_or(false)
             {
-                let _ = monitoring.set_events.bind(py).call1((id, 0));
+                let _ = monitoring.set_events(py, id, false);
             }
+            ON.store(false, Ordering::Relaxed);
             if let Some(pending) = pending {
                 pending.restore(py);
             }
         }
     }
 
+    /// The answer to an event whose callee is quiet: its site is watched further, unless every
+    /// guard in force lets it be retired.
+    #[inline]
+    fn quiet_answer() -> *mut PyObject {
+        let retiring = RETIRING.load(Ordering::Relaxed);
+        if retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed) {
+            RETIRED.store(true, Ordering::Relaxed);
+            let disable = DISABLE.load(Ordering::Relaxed);
+            // SAFETY: set before the callback was registered, and kept alive.
+            return unsafe { pyo3::ffi::Py_NewRef(disable) };
+        }
+        // SAFETY: `None` lives for ever; the result is a new reference to it.
+        unsafe { pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None()) }
+    }
+
     /// # Safety
     /// Called by CPython with the code object, the offset, the callee and its first argument.
     unsafe extern "C" fn call_event(
         _slf: *mut PyObject,
-        args: *mut *mut PyObject,
-        nargs: Py_ssize_t,
+        args: *const *mut PyObject,
+        nargsf: usize,
+        names: *mut PyObject,
     ) -> *mut PyObject {
         // SAFETY: the monitor calls attached; anyone may call with other arguments, so they are
         // counted.
         let py = unsafe { Python::assume_attached() };
-        if nargs != 4 {
+        // SAFETY: only takes a bit away.
+        let nargs = unsafe { pyo3::ffi::PyVectorcall_NARGS(nargsf) };
+        if nargs != 4 || !names.is_null() {
             PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
             return std::ptr::null_mut();
         }
         // SAFETY: there are four arguments, which live for the duration of the call.
-        let (code, offset, callee) = unsafe {
+        let (code, offset, callee, first) = unsafe {
             let at = |index: usize| Borrowed::from_ptr(py, *args.add(index));
-            (at(0), at(1), at(2))
+            (at(0), at(1), at(2), at(3))
         };
-        if callee::is_plainly_quiet(callee.as_ptr()) {
-            return py.None().into_ptr();
+        if quiet::is_plainly_quiet(callee.as_ptr()) {
+            return quiet_answer();
         }
         let result = catch_unwind(AssertUnwindSafe(|| {
             raw::with_attachment_counted(|| {
-                call(py, &code, &offset, &callee).map_err(|error| error.restore(py))
+                call(py, &code, &offset, &callee, &first).map_err(|error| error.restore(py))
             })
         }));
         match result {
-            Ok(Ok(disable)) => {
-                let answer = if disable { disable_object(py) } else { None };
-                answer.map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
+            Ok(Ok(Answer::Quiet)) => quiet_answer(),
+            Ok(Ok(Answer::Watch)) => py.None().into_ptr(),
+            Ok(Ok(Answer::SwitchOff)) => {
+                disable_object(py).map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
             }
             Ok(Err(())) => std::ptr::null_mut(),
             Err(_panic) => {
@@ -250,67 +327,73 @@ mod on {
         }
     }
 
+    /// What is to become of a call site.
+    enum Answer {
+        /// Its callee is no native code of someone else.
+        Quiet,
+        /// It is watched further, whatever guards are in force.
+        Watch,
+        /// The host wants it switched off.
+        SwitchOff,
+    }
+
     fn disable_object(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
         MONITORING
             .get(py)
             .map(|monitoring| monitoring.disable.bind(py).clone())
     }
 
-    /// Handles a call; whether its site is to be switched off.
+    /// Handles a call.
     fn call(
         py: Python<'_>,
         code: &Bound<'_, PyAny>,
         offset: &Bound<'_, PyAny>,
         callee: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
+        first: &Bound<'_, PyAny>,
+    ) -> PyResult<Answer> {
         if !context::may_be_guarded() || denial::is_asking_host() {
-            return Ok(false);
+            return Ok(Answer::Watch);
         }
-        let active = match context::current(py)? {
-            Current::Guarded(active) => active,
+        let config = match context::current(py)? {
+            Current::Guarded(active) => active.get().config().map(|config| config.clone_ref(py)),
             // The event raised below is denied then, as every other.
-            Current::Tampered => return raise(py, code, callee).map(|()| false),
-            Current::Unguarded => return Ok(false),
+            Current::Tampered => None,
+            Current::Unguarded => return Ok(Answer::Watch),
         };
-        let Some(config) = active.get().config().map(|config| config.get()) else {
-            return Ok(false);
-        };
-        if !config.monitor_calls() {
-            return Ok(false);
+        let config = config.as_ref().map(|config| config.get());
+        if config.is_some_and(|config| !config.monitor_calls()) {
+            return Ok(Answer::Watch);
         }
-        let Some(name) = callee::native_name(callee)? else {
-            return Ok(false);
+        let Some(Native { name, function }) = callee::native(callee, Some(first))? else {
+            return Ok(Answer::Quiet);
         };
         let caller = frames::caller(code)?;
-        if let Some(on_call) = config.on_call(py) {
-            let answer = on_call.call1((&caller, &name, callee, code, offset, config.data(py)))?;
+        if let Some(config) = config
+            && let Some(on_call) = config.on_call(py)
+        {
+            let answer =
+                on_call.call1((&caller, &name, function, code, offset, config.data(py)))?;
             if denial::is_awaitable(&answer) {
                 return Err(errors::returned_awaitable("on_call", &answer));
             }
             if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
                 // A site that is off is off for every guard, so only where no other could miss it.
                 let alone = HOLDS.load(Ordering::Relaxed) == 1;
-                SITES_OFF.fetch_or(alone, Ordering::Relaxed);
-                return Ok(alone);
+                SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
+                return Ok(if alone {
+                    Answer::SwitchOff
+                } else {
+                    Answer::Watch
+                });
             }
             if answer
                 .cast::<PyBool>()
                 .is_ok_and(|answer| !answer.is_true())
             {
-                return Ok(false);
+                return Ok(Answer::Watch);
             }
         }
-        hook::audit(py, c"fastaudit.call", &[caller.as_any(), name.as_any()]).map(|()| false)
-    }
-
-    fn raise(py: Python<'_>, code: &Bound<'_, PyAny>, callee: &Bound<'_, PyAny>) -> PyResult<()> {
-        match callee::native_name(callee)? {
-            Some(name) => hook::audit(
-                py,
-                c"fastaudit.call",
-                &[frames::caller(code)?.as_any(), name.as_any()],
-            ),
-            None => Ok(()),
-        }
+        raw::audit(py, c"fastaudit.call", &[caller.as_any(), name.as_any()])?;
+        Ok(Answer::Watch)
     }
 }

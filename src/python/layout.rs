@@ -1,0 +1,146 @@
+//! Fields of CPython's objects that are read in place, to tell callees without taking a reference
+//! or running anything.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::ffi::{self, PyMethodDef, PyObject, PyTypeObject};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::ffi::NativeFunction;
+
+unsafe extern "C" {
+    static mut PyMethod_Type: PyTypeObject;
+}
+
+/// The start of `PyMethodObject` in `cpython/classobject.h`.
+#[repr(C)]
+struct BoundMethod {
+    base: PyObject,
+    function: *mut PyObject,
+}
+
+/// The start of `wrapperobject` in `Objects/descrobject.c`.
+#[repr(C)]
+struct MethodWrapper {
+    base: PyObject,
+    descriptor: *mut ffi::PyWrapperDescrObject,
+}
+
+/// The entry that every native `__new__` shares, whatever class it makes instances of.
+static NEW: AtomicPtr<PyMethodDef> = AtomicPtr::new(ptr::null_mut());
+
+/// The type of bound slot wrappers (`types.MethodWrapperType`), which is not exported.
+static METHOD_WRAPPER: AtomicPtr<PyTypeObject> = AtomicPtr::new(ptr::null_mut());
+
+/// Reads what cannot be named here.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let wrapper = py.import("types")?.getattr("MethodWrapperType")?;
+    METHOD_WRAPPER.store(wrapper.as_ptr().cast(), Ordering::Relaxed);
+    let new = py.get_type::<PyAny>().getattr("__new__")?;
+    // SAFETY: `new` lives; the layout is read if it is of the type that has it.
+    let entry = unsafe {
+        let is_function = ffi::Py_TYPE(new.as_ptr()) == &raw mut ffi::PyCFunction_Type;
+        is_function.then(|| (*new.as_ptr().cast::<NativeFunction>()).method)
+    };
+    NEW.store(entry.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
+    Ok(())
+}
+
+/// What tells the C function of a native callable.
+pub enum Entry {
+    /// One function of C code: no other callable that runs another one has it.
+    Function(*mut ()),
+    /// A native `__new__`: it runs what this class is made by.
+    New(*mut PyObject),
+}
+
+/// The C function of a native function, bound or not, of a method descriptor or a slot wrapper,
+/// bound or not; `None` for other objects.
+#[inline]
+pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
+    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
+    unsafe {
+        let ty = ffi::Py_TYPE(object);
+        if ty == &raw mut ffi::PyCFunction_Type || ty == &raw mut ffi::PyCMethod_Type {
+            let function = &*object.cast::<NativeFunction>();
+            Some(if function.method == NEW.load(Ordering::Relaxed) {
+                Entry::New(function.receiver)
+            } else {
+                Entry::Function(function.method.cast())
+            })
+        } else if ty == &raw mut ffi::PyMethodDescr_Type {
+            let descriptor = object.cast::<ffi::PyMethodDescrObject>();
+            Some(Entry::Function((*descriptor).d_method.cast()))
+        } else if ty == &raw mut ffi::PyWrapperDescr_Type {
+            let descriptor = object.cast::<ffi::PyWrapperDescrObject>();
+            Some(Entry::Function((*descriptor).d_wrapped.cast()))
+        } else if ty == METHOD_WRAPPER.load(Ordering::Relaxed) {
+            let descriptor = (*object.cast::<MethodWrapper>()).descriptor;
+            Some(Entry::Function((*descriptor).d_wrapped.cast()))
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether the object is a native `__new__`.
+pub fn is_new(object: *mut PyObject) -> bool {
+    matches!(native_entry(object), Some(Entry::New(_)))
+}
+
+/// The function of a bound method (`types.MethodType`).
+#[inline]
+pub fn bound_function(object: *mut PyObject) -> Option<*mut PyObject> {
+    // SAFETY: callers hold the object alive, and it its function; the layout is that of the type.
+    unsafe {
+        (ffi::Py_TYPE(object) == &raw mut PyMethod_Type)
+            .then(|| (*object.cast::<BoundMethod>()).function)
+    }
+}
+
+/// Whether the object is a class.
+#[inline]
+pub fn is_class(object: *mut PyObject) -> bool {
+    // SAFETY: callers hold the object alive; only flags of its type are read.
+    unsafe { ffi::PyType_Check(object) != 0 }
+}
+
+/// Whether the class is a static one of C code.
+pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: the class is alive; only its flags are read.
+    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) == 0 }
+}
+
+/// The version of a class: CPython gives it anew, and never again, when the class or one of its
+/// bases was changed. 0 while it has none.
+fn version(class: *mut PyTypeObject) -> u64 {
+    // SAFETY: callers pass a type that is alive.
+    unsafe { u64::from((*class).tp_version_tag) }
+}
+
+/// The versions of a class and of its metaclass, as one number; 0 if either has none. That of
+/// `type` itself, which cannot be changed, is left out. `class` must be a class.
+#[inline]
+pub fn class_versions(class: *mut PyObject) -> u64 {
+    // SAFETY: callers hold the class alive, and it its metaclass.
+    let metaclass = unsafe { ffi::Py_TYPE(class) };
+    let own = version(class.cast());
+    if metaclass == &raw mut ffi::PyType_Type {
+        return own;
+    }
+    match version(metaclass) {
+        0 => 0,
+        _ if own == 0 => 0,
+        above => above << 32 | own,
+    }
+}
+
+/// The version of an object's class; 0 while it has none.
+#[inline]
+pub fn version_of_type(object: *mut PyObject) -> u64 {
+    // SAFETY: callers hold the object alive, and it its type.
+    version(unsafe { ffi::Py_TYPE(object) })
+}

@@ -1,0 +1,110 @@
+//! Callees that were found to be no foreign native code: what nearly every call goes to.
+//!
+//! Direct-mapped tables, read on every call without a lock or a reference. What is remembered is
+//! never an object, whose address another may have later, but what cannot come to mean another
+//! callee: a function of C code, or the version that CPython gives a class until it is changed.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use pyo3::ffi::PyObject;
+
+use super::ffi as raw;
+use super::layout::{self, Entry};
+
+const PLACES: usize = 2048;
+
+/// A bound method may bind another one.
+const MAX_BOUND: usize = 4;
+
+/// Method table entries and slot functions of the standard library.
+static FUNCTIONS: [AtomicPtr<()>; PLACES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+/// Versions of a class and its metaclass: calling the class runs nothing foreign by itself.
+static CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Versions of classes whose native `__new__` is quiet.
+static NEWS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Versions of classes: calling an instance runs Python code.
+static INSTANCES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+
+fn function_place(function: *mut ()) -> &'static AtomicPtr<()> {
+    // Table entries are 32 bytes long, functions are aligned to 16.
+    &FUNCTIONS[(function as usize >> 4) % PLACES]
+}
+
+fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static AtomicU64 {
+    let mixed = versions ^ (versions >> 32);
+    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
+}
+
+fn has(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
+    versions != 0 && version_place(table, versions).load(Ordering::Relaxed) == versions
+}
+
+fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
+    if versions != 0 {
+        version_place(table, versions).store(versions, Ordering::Relaxed);
+    }
+}
+
+/// Whether the callee is Python code, or was found to be quiet before. Takes no reference and runs
+/// nothing.
+#[inline]
+pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
+    let mut callee = callee;
+    for _ in 0..MAX_BOUND {
+        if raw::is_python_function(callee) {
+            return true;
+        }
+        if let Some(entry) = layout::native_entry(callee) {
+            return match entry {
+                Entry::Function(function) => {
+                    std::ptr::eq(function_place(function).load(Ordering::Relaxed), function)
+                }
+                Entry::New(class) => has(&NEWS, new_versions(class)),
+            };
+        }
+        if layout::is_class(callee) {
+            return has(&CLASSES, layout::class_versions(callee));
+        }
+        callee = match layout::bound_function(callee) {
+            Some(function) => function,
+            None => return has(&INSTANCES, layout::version_of_type(callee)),
+        };
+    }
+    false
+}
+
+fn new_versions(class: *mut PyObject) -> u64 {
+    if !class.is_null() && layout::is_class(class) {
+        layout::class_versions(class)
+    } else {
+        0
+    }
+}
+
+/// Remembers the C function of a native function, method descriptor or slot wrapper.
+pub fn remember_function(callee: *mut PyObject) {
+    match layout::native_entry(callee) {
+        Some(Entry::Function(function)) => {
+            function_place(function).store(function, Ordering::Relaxed);
+        }
+        Some(Entry::New(class)) => add(&NEWS, new_versions(class)),
+        None => {}
+    }
+}
+
+/// Remembers that calling a class runs nothing foreign by itself. `versions` are those it had
+/// before it was looked at.
+pub fn remember_class(class: *mut PyObject, versions: u64) {
+    if layout::class_versions(class) == versions {
+        add(&CLASSES, versions);
+    }
+}
+
+/// Remembers that calling an instance of this object's class runs Python code. `version` is the
+/// one that the class had before it was looked at.
+pub fn remember_instances(instance: *mut PyObject, version: u64) {
+    if layout::version_of_type(instance) == version {
+        add(&INSTANCES, version);
+    }
+}
