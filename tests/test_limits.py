@@ -1,6 +1,7 @@
 """The limits that `docs/limits.md` states, each shown: a row that is no longer true fails."""
 
 import contextvars
+import inspect
 import os
 import re
 import signal

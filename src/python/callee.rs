@@ -4,7 +4,7 @@ use ahash::AHashSet;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
 use super::ffi::{self as raw, Builtin};
 use super::{layout, quiet};
@@ -41,7 +41,6 @@ pub struct Known {
     partial: Py<PyType>,
     lru_cache: Py<PyType>,
     generic_alias: Py<PyType>,
-    callable_proxy: Py<PyType>,
     type_call: Py<PyAny>,
 }
 
@@ -82,7 +81,6 @@ impl Known {
                 partial: ty(&functools, "partial")?,
                 lru_cache: ty(&functools, "_lru_cache_wrapper")?,
                 generic_alias: ty(&types, "GenericAlias")?,
-                callable_proxy: ty(&py.import("_weakref")?, "CallableProxyType")?,
                 type_call: type_call.get_item("__call__")?.unbind(),
             })
         })
@@ -228,9 +226,8 @@ fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'
             .getattr(pyo3::intern!(py, "__origin__"))
             .map(Step::Of);
     }
-    if ty.is(&known.callable_proxy) {
-        // It has the attributes of what it refers to.
-        return Ok(Step::Itself);
+    if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
+        return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
     }
     // An instance: calling it calls what its class has for `__call__`.
     let version = layout::version_of_type(callee.as_ptr());
