@@ -15,7 +15,7 @@ SOURCES := $(shell find src fastaudit_rs -name '*.rs' -o -name '*.py' -o -name '
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 # The environment and the build in it. Touched only when all of it succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
@@ -69,6 +69,10 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs, beside the original
 	$(PY) benches/overhead.py
+
+.PHONY: bench-instructions
+bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, and fail if one grew by more than 3 %
+	$(PY) benches/instructions.py
 
 .PHONY: wheel
 wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/, and install both

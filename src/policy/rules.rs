@@ -6,8 +6,6 @@
 
 use std::sync::OnceLock;
 
-use ahash::AHashMap;
-
 /// A path among an event's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathArg {
@@ -180,19 +178,57 @@ pub const RULES: &[(&str, Rule)] = &[
     ("sqlite3.connect", Rule::Database),
 ];
 
+/// Where the rules are in `RULES`, by a hash of the name: one more than the index, 0 for none.
+struct Index([u8; PLACES]);
+
+/// More than twice as many as there are rules, so that most names are found or missed at once.
+const PLACES: usize = 512;
+const _: () = assert!(RULES.len() * 2 < PLACES && RULES.len() < u8::MAX as usize);
+
+/// The place to begin at: names differ in how they begin and end, or in length.
+#[inline]
+fn place(event: &[u8]) -> usize {
+    let part = |bytes: Option<&[u8; 4]>| u32::from_le_bytes(*bytes.unwrap_or(&[0; 4]));
+    let (first, last) = (part(event.first_chunk()), part(event.last_chunk()));
+    let mixed = (first ^ last.rotate_left(13))
+        .wrapping_add(event.len() as u32)
+        .wrapping_mul(0x9E37_79B1);
+    mixed as usize >> 23
+}
+
+impl Index {
+    fn new() -> Self {
+        let mut index = Self([0; PLACES]);
+        for (number, (name, _)) in (1..).zip(RULES) {
+            let mut at = place(name.as_bytes());
+            while index.0[at] != 0 {
+                at = (at + 1) % PLACES;
+            }
+            index.0[at] = number;
+        }
+        index
+    }
+
+    #[inline]
+    fn find(&self, event: &[u8]) -> Option<Rule> {
+        let mut at = place(event);
+        loop {
+            let number = usize::from(self.0[at % PLACES]);
+            let (name, rule) = RULES.get(number.checked_sub(1)?)?;
+            if name.as_bytes() == event {
+                return Some(*rule);
+            }
+            at += 1;
+        }
+    }
+}
+
 /// The rule for an event, or `None` when the rule set does not name it.
 #[must_use]
+#[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
-    static TABLE: OnceLock<AHashMap<&'static [u8], Rule>> = OnceLock::new();
-    TABLE
-        .get_or_init(|| {
-            RULES
-                .iter()
-                .map(|(name, rule)| (name.as_bytes(), *rule))
-                .collect()
-        })
-        .get(event)
-        .copied()
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(Index::new).find(event)
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function

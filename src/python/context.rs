@@ -132,10 +132,16 @@ pub enum Current<'py> {
     Tampered,
 }
 
+/// Whether some guard is in force somewhere in the process.
+#[inline]
+pub fn any_guard() -> bool {
+    LIVE.load(Ordering::Relaxed) != 0
+}
+
 /// Whether the hook has anything to look at: some guard is in force, in this interpreter.
 #[inline]
 pub fn may_be_guarded() -> bool {
-    LIVE.load(Ordering::Relaxed) != 0 && is_ours()
+    any_guard() && is_ours()
 }
 
 /// Whether this thread runs the interpreter that the guards are in.

@@ -49,13 +49,10 @@ impl<'a, 'py> Event<'a, 'py> {
 
     /// Whether the event is an `open` that only reads, by far the most frequent one with a rule.
     pub fn is_open_for_reading(&self, rule: Rule) -> bool {
-        let (Rule::Open, Ok(mode), Ok(flags)) = (
-            rule,
-            self.args.get_borrowed_item(1),
-            self.args.get_borrowed_item(2),
-        ) else {
+        if !matches!(rule, Rule::Open) || self.args.len() < 3 {
             return false;
-        };
+        }
+        let (mode, flags) = (raw::tuple_item(self.args, 1), raw::tuple_item(self.args, 2));
         match mode.cast::<PyString>() {
             // A mode that cannot be encoded opens nothing, but is not known to only read.
             Ok(mode) => {

@@ -8,7 +8,7 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 #[cfg(Py_3_12)]
 use pyo3::types::PyDict;
-use pyo3::types::{PyBytes, PyString, PyType};
+use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 /// `Py_AuditHookFunction` of the C API.
 pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
@@ -254,6 +254,20 @@ pub fn up_to_last_slash<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py,
         let head = ffi::PyUnicode_Substring(text.as_ptr(), 0, slash + 1);
         Ok(Bound::from_owned_ptr_or_err(text.py(), head)?.cast_into()?)
     }
+}
+
+/// An item of a tuple.
+///
+/// # Panics
+/// When there is none at that index.
+#[inline]
+pub fn tuple_item<'a, 'py>(
+    tuple: &'a Bound<'py, PyTuple>,
+    index: usize,
+) -> Borrowed<'a, 'py, PyAny> {
+    assert!(index < tuple.len());
+    // SAFETY: the index is in bounds, and the tuple keeps its items.
+    unsafe { tuple.get_borrowed_item_unchecked(index) }
 }
 
 /// `os.fspath(path)`: a `str` or `bytes`.

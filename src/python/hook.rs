@@ -58,6 +58,20 @@ fn add(py: Python<'_>) -> PyResult<()> {
 unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut c_void) -> c_int {
     // SAFETY: the event's name is NUL-terminated.
     let may_load = matches!(unsafe { *event.cast::<u8>() }, b'i' | b'c');
+    if !context::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
+        return 0;
+    }
+    // SAFETY: as this function's.
+    unsafe { look(event, args, may_load) }
+}
+
+/// What the hook does when there may be something to do. `may_load`: whether the event may say
+/// that native code is going to be loaded.
+///
+/// # Safety
+/// As `hook`.
+#[inline(never)]
+unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_int {
     if !context::may_be_guarded() {
         if may_load && context::is_ours() {
             // SAFETY: this thread runs our interpreter; CPython passes a tuple.

@@ -291,23 +291,34 @@ mod on {
         nargsf: usize,
         names: *mut PyObject,
     ) -> *mut PyObject {
-        // SAFETY: the monitor calls attached; anyone may call with other arguments, so they are
-        // counted.
+        // SAFETY: only takes a bit away. Anyone may call with other arguments, so they are counted.
+        if unsafe { pyo3::ffi::PyVectorcall_NARGS(nargsf) } == 4 && names.is_null() {
+            // SAFETY: there are four arguments, which live for the duration of the call.
+            if quiet::is_plainly_quiet(unsafe { *args.add(2) }) {
+                return quiet_answer();
+            }
+            // SAFETY: as above.
+            return unsafe { look(args) };
+        }
+        // SAFETY: the monitor, and whoever else calls, is attached.
         let py = unsafe { Python::assume_attached() };
-        // SAFETY: only takes a bit away.
-        let nargs = unsafe { pyo3::ffi::PyVectorcall_NARGS(nargsf) };
-        if nargs != 4 || !names.is_null() {
-            PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
-            return std::ptr::null_mut();
-        }
-        // SAFETY: there are four arguments, which live for the duration of the call.
-        let (code, offset, callee, first) = unsafe {
+        PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
+        ptr::null_mut()
+    }
+
+    /// What the callback does when the callee has to be looked at.
+    ///
+    /// # Safety
+    /// As `call_event`, with four arguments.
+    #[inline(never)]
+    unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
+        // SAFETY: the monitor, and whoever else calls, is attached; there are four arguments, which
+        // live for the duration of the call.
+        let (py, code, offset, callee, first) = unsafe {
+            let py = Python::assume_attached();
             let at = |index: usize| Borrowed::from_ptr(py, *args.add(index));
-            (at(0), at(1), at(2), at(3))
+            (py, at(0), at(1), at(2), at(3))
         };
-        if quiet::is_plainly_quiet(callee.as_ptr()) {
-            return quiet_answer();
-        }
         let result = catch_unwind(AssertUnwindSafe(|| {
             raw::with_attachment_counted(|| {
                 call(py, &code, &offset, &callee, &first).map_err(|error| error.restore(py))
@@ -319,10 +330,10 @@ mod on {
             Ok(Ok(Answer::SwitchOff)) => {
                 disable_object(py).map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
             }
-            Ok(Err(())) => std::ptr::null_mut(),
+            Ok(Err(())) => ptr::null_mut(),
             Err(_panic) => {
                 denial::deny_by_failure(py, c"fastaudit.call", "internal error").restore(py);
-                std::ptr::null_mut()
+                ptr::null_mut()
             }
         }
     }
