@@ -67,8 +67,20 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 	scripts/test-version $* conformance
 
 .PHONY: bench
-bench: $(VENV)/.built ## Measure what a guard costs, beside the original
-	$(PY) benches/overhead.py
+bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in the README
+	$(PY) benches/run.py --publish
+
+.PHONY: bench-scaling
+bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
+	$(PY) benches/scaling.py
+
+.PHONY: bench-policy
+bench-policy: ## Measure the policy core alone
+	cargo bench --no-default-features --bench policy
+
+.PHONY: $(MONITORING_VERSIONS:%=bench-%)
+$(MONITORING_VERSIONS:%=bench-%): bench-%:
+	scripts/test-version $* bench
 
 .PHONY: bench-instructions
 bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, and fail if one grew by more than 3 %

@@ -210,6 +210,15 @@ def test_what_stands_for_another_callable(watch):
         assert denied_callee(weakref.proxy(call), len, ()) is None
 
 
+def test_a_metaclass_with_a_call_of_its_own_does_not_hide_the_constructor(seen):
+    def run():
+        for _ in range(3):
+            CallingMetaArray(2)
+            type.__call__(CallingMetaArray, 2)
+
+    assert seen(run) == ["numpy.ndarray"] * 6
+
+
 def test_python_constructors_are_not_native(seen):
     class Derived(Plain, metaclass=CallingMeta):
         def __init__(self, value):

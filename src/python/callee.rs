@@ -140,15 +140,16 @@ pub fn native<'py>(
 ) -> PyResult<Option<Native<'py>>> {
     let known = Known::get(callee.py())?;
     if known.calls_its_first(callee) {
-        let Some(first) = first.filter(|first| !quiet::is_plainly_quiet(first.as_ptr())) else {
+        let Some(first) = first else {
             return Ok(None);
         };
         let called = if callee.is(&known.type_call) {
+            // Not what the metaclass makes of a call, which is asked for by `native_name`.
             constructor(known, first)?
-        } else if first.is_callable() {
-            native_name(known, first)?
-        } else {
+        } else if quiet::is_plainly_quiet(first.as_ptr()) || !first.is_callable() {
             None
+        } else {
+            native_name(known, first)?
         };
         return Ok(called.map(|name| Native {
             name,
@@ -335,9 +336,7 @@ fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Bound<'py,
     let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
     let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
     match (module, name) {
-        (Some(module), Some(name)) => {
-            PyString::from_fmt(py, format_args!("{module}.{name}")).map(Some)
-        }
+        (Some(module), Some(name)) => raw::dotted(&module, &name).map(Some),
         _ => Ok(None),
     }
 }
@@ -359,7 +358,7 @@ fn name_native<'py>(
         name = string_attribute(callee, pyo3::intern!(py, "__name__"))?;
     }
     match name {
-        Some(name) => PyString::from_fmt(py, format_args!("{module}.{name}")).map(Some),
+        Some(name) => raw::dotted(&module, &name).map(Some),
         None => name_instance(known, callee),
     }
 }
@@ -396,7 +395,8 @@ fn name_instance<'py>(
     if known.is_quiet(&module) {
         return Ok(None);
     }
-    PyString::from_fmt(py, format_args!("{module}.{name}.__call__")).map(Some)
+    let class = raw::dotted(&module, &name)?;
+    raw::dotted(&class, pyo3::intern!(py, "__call__")).map(Some)
 }
 /// The module that a native callable comes from.
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {

@@ -200,6 +200,24 @@ pub fn is_python_function(object: *mut PyObject) -> bool {
     unsafe { ffi::PyFunction_Check(object) != 0 }
 }
 
+/// `module.name`, whatever characters they have.
+#[cfg(Py_3_12)]
+pub fn dotted<'py>(
+    module: &Bound<'py, PyString>,
+    name: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyString>> {
+    let py = module.py();
+    let dot = pyo3::intern!(py, ".");
+    // SAFETY: the arguments of both are objects; what is not a str is an error. The results are
+    // new references or errors.
+    unsafe {
+        let head = ffi::PyUnicode_Concat(module.as_ptr(), dot.as_ptr());
+        let head = Bound::from_owned_ptr_or_err(py, head)?;
+        let whole = ffi::PyUnicode_Concat(head.as_ptr(), name.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(py, whole)?.cast_into()?)
+    }
+}
+
 /// The bytes of a `str` in the file system encoding, without a copy when it is plain ASCII.
 ///
 /// # Errors

@@ -43,5 +43,5 @@ pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let module = raw::current_globals(py).as_ref().and_then(module_name);
     let module = module.unwrap_or_else(|| PyString::new(py, "None"));
     let qualname = code.getattr(pyo3::intern!(py, "co_qualname"))?;
-    PyString::from_fmt(py, format_args!("{module}.{qualname}"))
+    raw::dotted(&module, &qualname)
 }

@@ -57,6 +57,22 @@ pub enum Entry {
     New(*mut PyObject),
 }
 
+/// The table entry of a native function or a method descriptor; null for other objects.
+#[inline]
+pub fn method_entry(object: *mut PyObject) -> *mut () {
+    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
+    unsafe {
+        let ty = ffi::Py_TYPE(object);
+        if ty == &raw mut ffi::PyCFunction_Type {
+            (*object.cast::<NativeFunction>()).method.cast()
+        } else if ty == &raw mut ffi::PyMethodDescr_Type {
+            (*object.cast::<ffi::PyMethodDescrObject>()).d_method.cast()
+        } else {
+            ptr::null_mut()
+        }
+    }
+}
+
 /// The C function of a native function, bound or not, of a method descriptor or a slot wrapper,
 /// bound or not; `None` for other objects.
 #[inline]

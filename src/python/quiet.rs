@@ -50,6 +50,23 @@ fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
 /// nothing.
 #[inline]
 pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
+    if raw::is_python_function(callee) {
+        return true;
+    }
+    // A native `__new__`, whose entry says nothing, is never among them.
+    let entry = layout::method_entry(callee);
+    if !entry.is_null() && is_remembered(entry) {
+        return true;
+    }
+    is_quiet_otherwise(callee)
+}
+
+fn is_remembered(function: *mut ()) -> bool {
+    std::ptr::eq(function_place(function).load(Ordering::Relaxed), function)
+}
+
+#[inline(never)]
+fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
     let mut callee = callee;
     for _ in 0..MAX_BOUND {
         if raw::is_python_function(callee) {
@@ -57,9 +74,7 @@ pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
         }
         if let Some(entry) = layout::native_entry(callee) {
             return match entry {
-                Entry::Function(function) => {
-                    std::ptr::eq(function_place(function).load(Ordering::Relaxed), function)
-                }
+                Entry::Function(function) => is_remembered(function),
                 Entry::New(class) => has(&NEWS, new_versions(class)),
             };
         }
