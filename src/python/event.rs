@@ -35,6 +35,8 @@ impl<'a, 'py> Event<'a, 'py> {
     /// The denial.
     pub fn check(&self, rule: Rule) -> PyResult<()> {
         match rule {
+            #[cfg(Py_3_12)]
+            Rule::Deny if super::fragile::is_registering() => Ok(()),
             Rule::Deny => self.deny(Reason::Event),
             Rule::DenyProcessStart if process_start::covers(self.name, self.args) => Ok(()),
             Rule::DenyProcessStart => self.deny(Reason::Event),

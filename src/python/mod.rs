@@ -11,6 +11,8 @@ mod denial;
 mod errors;
 mod event;
 mod ffi;
+#[cfg(Py_3_12)]
+mod fragile;
 mod frames;
 mod guard;
 mod hook;

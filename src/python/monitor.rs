@@ -53,8 +53,9 @@ mod on {
     use pyo3::types::{PyBool, PyString, PyTuple};
 
     use crate::python::callee::{self, Native};
+    use crate::python::config::AuditCfg;
     use crate::python::context::{self, Current};
-    use crate::python::{denial, errors, ffi as raw, frames, loaded, quiet};
+    use crate::python::{denial, errors, ffi as raw, fragile, frames, loaded, quiet};
 
     /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
@@ -172,6 +173,7 @@ mod on {
         }
         callee::prepare(py)?;
         loaded::install(py)?;
+        fragile::prepare(py, call_ended)?;
         DISABLE.store(monitoring.disable.as_ptr(), Ordering::Relaxed);
         let name = (tool_id, &monitoring.name);
         monitoring.use_tool_id.bind(py).call1(name)?;
@@ -379,32 +381,93 @@ mod on {
             return Ok(Answer::Quiet);
         };
         let caller = frames::caller(code)?;
-        if let Some(config) = config
-            && let Some(on_call) = config.on_call(py)
-        {
-            let answer =
-                on_call.call1((&caller, &name, function, code, offset, config.data(py)))?;
-            if denial::is_awaitable(&answer) {
-                return Err(errors::returned_awaitable("on_call", &answer));
+        let call = Call {
+            caller: &caller,
+            name: &name,
+            function: &function,
+            site: (code, offset),
+        };
+        match call.ask(config) {
+            Ok(answer) => {
+                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &name)?;
+                Ok(answer)
             }
-            if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
-                // A site that is off is off for every guard, so only where no other could miss it.
-                let alone = HOLDS.load(Ordering::Relaxed) == 1;
-                SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
-                return Ok(if alone {
-                    Answer::SwitchOff
-                } else {
-                    Answer::Watch
-                });
-            }
-            if answer
-                .cast::<PyBool>()
-                .is_ok_and(|answer| !answer.is_true())
+            Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
+        }
+    }
+
+    /// A call of native code of someone else.
+    struct Call<'a, 'py> {
+        caller: &'a Bound<'py, PyString>,
+        name: &'a Bound<'py, PyString>,
+        function: &'a Bound<'py, PyAny>,
+        /// The code object and the offset.
+        site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
+    }
+
+    impl Call<'_, '_> {
+        /// Asks the host, and raises the event.
+        ///
+        /// # Errors
+        /// The denial, and what `on_call` raised.
+        fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Answer> {
+            let py = self.caller.py();
+            let (code, offset) = self.site;
+            if let Some(config) = config
+                && let Some(on_call) = config.on_call(py)
             {
-                return Ok(Answer::Watch);
+                let data = config.data(py);
+                let call = (self.caller, self.name, self.function, code, offset, data);
+                let answer = on_call.call1(call)?;
+                if denial::is_awaitable(&answer) {
+                    return Err(errors::returned_awaitable("on_call", &answer));
+                }
+                if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
+                    // A site that is off is off for every guard, so only where no other could
+                    // miss it.
+                    let alone = HOLDS.load(Ordering::Relaxed) == 1;
+                    SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
+                    return Ok(if alone {
+                        Answer::SwitchOff
+                    } else {
+                        Answer::Watch
+                    });
+                }
+                if answer
+                    .cast::<PyBool>()
+                    .is_ok_and(|answer| !answer.is_true())
+                {
+                    return Ok(Answer::Watch);
+                }
+            }
+            raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
+            Ok(Answer::Watch)
+        }
+    }
+
+    /// # Safety
+    /// Called by CPython when a native call has ended, while `fragile` wants to know.
+    unsafe extern "C" fn call_ended(
+        _slf: *mut PyObject,
+        _args: *const *mut PyObject,
+        _nargsf: usize,
+        _names: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: the monitor, and whoever else calls, is attached.
+        let py = unsafe { Python::assume_attached() };
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            raw::with_attachment_counted(|| {
+                let ended = fragile::ends(py, TOOL_ID.load(Ordering::Relaxed));
+                ended.map_err(|error| error.restore(py))
+            })
+        }));
+        match result {
+            Ok(Ok(())) => py.None().into_ptr(),
+            Ok(Err(())) => ptr::null_mut(),
+            Err(_panic) => {
+                denial::deny_by_failure(py, c"fastaudit.call", "internal error").restore(py);
+                ptr::null_mut()
             }
         }
-        raw::audit(py, c"fastaudit.call", &[caller.as_any(), name.as_any()])?;
-        Ok(Answer::Watch)
     }
 }

@@ -1,0 +1,218 @@
+"""Runs a workload with one of its native calls denied, again and again, each time another one.
+
+Run as `python denial_injection_worker.py WORKLOAD DIRECTORY [FIRST]`. Prints `calls N`, then for
+each call that is denied `deny I` before and the outcome after, so that a crash or a hang tells
+which call it was, and `done` at the end. `FIRST` is the call to begin with. Outcomes:
+
+- `denied`: our exception came out, or one that has it among its causes;
+- `swallowed`: the workload went on without the call;
+- `replaced E`: the library raised an `E` of its own in its place.
+"""
+
+import faulthandler
+import gc
+import importlib
+import io
+import os
+import sys
+
+MOST = 90
+
+
+def pandas_json(base):
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {"a": [1, 2, 3], "b": ["x", "y", None], "c": pd.date_range("2020-01-01", periods=3)}
+    )
+    return frame.to_json(orient="records", date_format="iso", default_handler=str)
+
+
+def pandas_frames(base):
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO("k,v\na,1\nb,2\na,3\n"))
+    grouped = frame.groupby("k")["v"].sum()
+    merged = frame.merge(grouped.rename("sum"), on="k").sort_values(["k", "v"])
+    merged.to_csv(os.path.join(base, "frame.csv"))
+    return merged.to_dict("list")
+
+
+def numpy_arrays(base):
+    import numpy as np
+
+    array = np.arange(12, dtype=np.float64).reshape(3, 4)
+    product = np.linalg.inv(array[:, :3] @ array[:, :3].T + np.eye(3) * 5)
+    ordered = np.sort(np.random.default_rng(1).integers(0, 10, 8))
+    np.save(os.path.join(base, "array.npy"), array)
+    back = np.load(os.path.join(base, "array.npy"))
+    applied = np.vectorize(lambda value: value + 1)(back)
+    return product.round(6).tolist(), ordered.tolist(), applied.sum().item(), str(back.dtype)
+
+
+def lxml_trees(base):
+    from lxml import etree
+
+    class Resolver(etree.Resolver):
+        def resolve(self, url, identifier, context):
+            return self.resolve_string("<!ENTITY e 'text'>", context)
+
+    parser = etree.XMLParser(load_dtd=True, resolve_entities=True)
+    parser.resolvers.add(Resolver())
+    tree = etree.fromstring("<!DOCTYPE a SYSTEM 'a.dtd'><a><b n='1'>&e;</b><b n='2'/></a>", parser)
+    names = etree.FunctionNamespace(None)
+    names["double"] = lambda context, value: float(value) * 2
+    found = tree.xpath("sum(//b[double(string(@n)) > 2]/@n)")
+    for element in tree.iter("b"):
+        element.set("seen", "yes")
+    return found, etree.tostring(tree, pretty_print=True)
+
+
+def pyarrow_tables(base):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]})
+    summed = table.group_by("k").aggregate([("v", "sum")]).sort_by("k")
+    path = os.path.join(base, "table.arrow")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pa.OSFile(path, "rb") as file:
+        back = pa.ipc.open_file(file).read_all()
+    return summed.to_pydict(), back.equals(table), pc.sum(back["v"]).as_py()
+
+
+def orjson_default(base):
+    import orjson
+
+    class Other:
+        pass
+
+    def default(value):
+        return orjson.loads(orjson.dumps("other"))
+
+    return orjson.dumps([Other(), {"a": Other()}], default=default, option=orjson.OPT_INDENT_2)
+
+
+def cython_module(base):
+    import injected
+
+    return injected.workload()
+
+
+def crash(base):
+    """Shows that a crash is seen."""
+    import orjson
+
+    try:
+        orjson.dumps(1)
+    except PermissionError:
+        os.abort()
+
+
+def hang(base):
+    """Shows that a hang is seen."""
+    import orjson
+
+    try:
+        orjson.dumps(1)
+    except PermissionError:
+        while True:
+            pass
+
+
+def system_error(base):
+    """Shows that a `SystemError` is seen."""
+    import orjson
+
+    try:
+        orjson.dumps(1)
+    except PermissionError as error:
+        raise SystemError("error return without exception set") from error
+
+
+def chain(error):
+    """An exception and all that led to it."""
+    todo, seen = [error], []
+    while todo:
+        error = todo.pop()
+        if error is not None and error not in seen:
+            seen.append(error)
+            todo += [error.__cause__, error.__context__]
+    return seen
+
+
+def is_ours(error):
+    return isinstance(error, PermissionError) and "fastaudit.call blocked" in str(error)
+
+
+def outcome(run):
+    """What came of a run with a call denied."""
+    try:
+        run()
+    except BaseException as error:
+        errors = chain(error)
+        if any(isinstance(each, SystemError) for each in errors):
+            raise AssertionError("a SystemError") from error
+        if not isinstance(error, Exception):
+            raise
+        denied = any(map(is_ours, errors))
+        return "denied" if denied else f"replaced {type(error).__name__}"
+    return "swallowed"
+
+
+def chosen(count):
+    """The calls to deny: the first ones, and others at even distances."""
+    if count <= MOST:
+        return list(range(count))
+    rest = MOST // 3
+    first = MOST - rest
+    return [*range(first), *(first + (count - first) * i // rest for i in range(rest))]
+
+
+def main():
+    name, base, *first = sys.argv[1:]
+    faulthandler.enable()
+    from fastaudit_rs import mk_audit
+
+    workload = globals()[name]
+    unraisable = []
+    sys.unraisablehook = lambda error: unraisable.append(error.exc_value)
+    # What is imported late is imported now, so that each run makes the same calls.
+    expected = [workload(base) for _ in range(3)][-1]
+    count, denied = 0, -1
+
+    def on_call(*args):
+        nonlocal count
+        count += 1
+        return count - 1 == denied
+
+    audit_perms = mk_audit([base], on_call=on_call)
+
+    def guarded():
+        nonlocal count
+        count = 0
+        with audit_perms():
+            return workload(base)
+
+    assert guarded() == expected
+    print("calls", count, flush=True)
+    for denied in chosen(count):
+        if first and denied < int(first[0]):
+            continue
+        print("deny", denied, flush=True)
+        print(outcome(guarded), flush=True)
+        if denied % 10 == 0:
+            gc.collect()
+        assert not [error for error in unraisable if isinstance(error, SystemError)], unraisable
+    denied = -1
+    assert guarded() == expected
+    assert workload(base) == expected
+    gc.collect()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[2])
+    importlib.invalidate_caches()
+    main()
