@@ -159,6 +159,10 @@ def paths(draw, tree):
     parts = draw(
         st.lists(st.sampled_from(COMPONENTS), max_size=draw(st.sampled_from([1, 2, 3, 6])))
     )
+    # What no file can be called is denied everywhere; `realpath` before 3.13 does not look at names
+    # behind a link to itself (`test_paths.py::test_a_name_that_no_file_can_have`).
+    if {"\ud800", "nul\0"} & set(parts):
+        parts = [part for part in parts if part != "loop"]
     path = start + "/".join(parts) + draw(st.sampled_from(["", "", "/"]))
     kind = draw(st.sampled_from(["text"] * 6 + ["bytes", "bytes", "path", "liar"]))
     if kind == "bytes":

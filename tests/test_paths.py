@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -127,6 +128,8 @@ class TestLinks:
         os.symlink("loop", places.ok + "/loop")
         with guard(), pytest.raises(OSError, match="symbolic links"):
             touch(places.ok + "/loop/a")
+        with guard(), pytest.raises(OSError, match="symbolic links"):
+            os.symlink("b", places.ok + "/loop/a")
 
 
 class Overridden(str):
@@ -232,6 +235,13 @@ class TestOddNames:
             for path in (places.ok + "/\ud800", places.out + "/\ud800"):
                 with pytest.raises((UnicodeEncodeError, PermissionError)):
                     touch(path)
+
+    @pytest.mark.parametrize("name", ["\ud800", "nul\0"])
+    def test_a_name_that_no_file_can_have(self, guard, places, name):
+        """Also behind a link to itself, where `realpath` did not look before 3.13."""
+        os.symlink("loop", places.ok + "/loop")
+        with guard(), pytest.raises(PermissionError):
+            sys.audit("os.mkdir", f"{places.ok}/loop/{name}/new", 0o777, -1)
 
     def test_names_longer_than_the_system_allows(self, guard, places):
         with guard():

@@ -87,8 +87,8 @@ mod imp {
                 // Cut short, perhaps.
                 Ok((text, _)) if text.len() == LINK_MAX => Link::Unknown,
                 Ok((text, _)) => Link::To(text.to_vec()),
-                // EINVAL: there, and no link. EACCES: no way to it, and none for the operation.
-                Err(Errno::INVAL | Errno::ACCESS) => Link::None,
+                // EINVAL: there, and no link. EACCES, ELOOP: no way to it, and none for the operation.
+                Err(Errno::INVAL | Errno::ACCESS | Errno::LOOP) => Link::None,
                 Err(Errno::NOENT | Errno::NOTDIR) => Link::Missing,
                 // A component that is too long cannot exist. A path that is too long can, by way
                 // of the current directory or a dir_fd, so it must not count as resolved.
