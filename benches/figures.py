@@ -9,7 +9,7 @@ from typing import Any
 from cases import CASES, CONDITIONS, IMPLEMENTATIONS, PROGRAMS, Case, show
 
 # Nanoseconds: a ratio to less says nothing.
-NEGLIGIBLE = 10
+NEGLIGIBLE = 5
 
 # Implementation -> case -> nanoseconds, one for each round.
 Rounds = dict[str, dict[str, list[float]]]
@@ -80,7 +80,7 @@ def row(rounds: Rounds, case: Case) -> dict[str, Any]:
         cells[name] = show(max(0.0, min(times))) if times else "–"
     for of in ("0.1.0", "floor", "bare"):
         found = ratio(rounds, case, of)
-        cells[f"of {of}"] = f"{found['ratio']:.2f}" if found else "–"
+        cells[f"of {of}"] = f"{max(0.0, found['ratio']):.2f}" if found else "–"
         cells[f"spread {of}"] = f"{found['low']:.2f}–{found['high']:.2f}" if found else ""
     verdict = holds(rounds, case)
     cells["holds"] = "–" if verdict is None else "yes" if verdict else "no"
