@@ -86,6 +86,10 @@ $(MONITORING_VERSIONS:%=bench-%): bench-%:
 bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, and fail if one grew by more than 3 %
 	$(PY) benches/instructions.py
 
+.PHONY: events-page
+events-page: ## Write docs/events.md anew from the rule tables
+	FASTAUDIT_RS_WRITE_PAGE=1 cargo test --quiet --no-default-features --test events_page
+
 .PHONY: wheel
 wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/, and install both
 	rm -rf dist

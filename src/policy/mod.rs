@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod database;
+pub mod events;
 pub mod fs;
 pub mod path;
 pub mod roots;

@@ -1,0 +1,81 @@
+//! `docs/events.md` is made from the rule tables: `make events-page` writes it anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use fastaudit_rs::policy::events::{EVENTS, Known};
+use fastaudit_rs::policy::rules::{Rule, lookup};
+
+const HEAD: &str = "\
+# Audit events
+
+<!-- Made from the tables in src/policy by `make events-page`. -->
+
+Every audit event that CPython 3.10 to 3.15 raises, what the operation behind it does, and what a
+guard of `mk_audit` makes of it, which is what fastaudit 0.1 does. An event that is not here passes:
+libraries raise events of their own. What CPython raises no event for, no audit hook can stop;
+[limits.md](limits.md) names such operations.
+
+";
+
+/// What the rule set of fastaudit 0.1 makes of an event.
+fn verdict(rule: Option<Rule>) -> &'static str {
+    match rule {
+        None => "passes",
+        Some(Rule::Deny) => "denied",
+        Some(Rule::DenyProcessStart) => "denied, unless it belongs to an approved start",
+        Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",
+        Some(Rule::Open) => "reading passes; writing inside the roots",
+        Some(Rule::ChangeDirectory) => "into the roots, and back",
+        Some(Rule::Symlink) => "inside the roots, and leading into them",
+        Some(Rule::Database) => "inside the roots, in memory, or read only",
+        Some(Rule::SetAttribute) => "what building classes and functions sets",
+    }
+}
+
+fn versions(known: &Known) -> String {
+    match known.versions {
+        _ if known.name.starts_with("audit_perms.") || known.name == "fastaudit.call" => {
+            "this package".to_owned()
+        }
+        (10, 15) => "all".to_owned(),
+        (since, 15) => format!("3.{since} on"),
+        (10, until) => format!("up to 3.{until}"),
+        (since, until) => format!("3.{since} to 3.{until}"),
+    }
+}
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    page.push_str("| event | what it does | effect | raised by | under `mk_audit` |\n");
+    page.push_str("|---|---|---|---|---|\n");
+    let mut events: Vec<_> = EVENTS.iter().collect();
+    events.sort_by_key(|known| known.name);
+    for known in events {
+        writeln!(
+            page,
+            "| `{}` | {} | {} | {} | {} |",
+            known.name,
+            known.does,
+            known.effect.name(),
+            versions(known),
+            verdict(lookup(known.name.as_bytes())),
+        )
+        .unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_page_is_made_from_the_tables() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/events.md");
+    let page = page();
+    if std::env::var_os("FASTAUDIT_RS_WRITE_PAGE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/events.md is not what the tables say: run `make events-page`"
+    );
+}
