@@ -6,5 +6,6 @@ approved roots and may not start processes, load libraries or call unknown nativ
 
 from ._native import AuditCfg, AuditPerms, Guard, __version__
 from .core import mk_audit
+from .denied import AuditDenied
 
-__all__ = ["AuditCfg", "AuditPerms", "Guard", "__version__", "mk_audit"]
+__all__ = ["AuditCfg", "AuditDenied", "AuditPerms", "Guard", "__version__", "mk_audit"]

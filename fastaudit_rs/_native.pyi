@@ -5,7 +5,9 @@ from os import PathLike
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, TypeAlias, TypeVar, final
 
-__all__ = ["AuditCfg", "AuditPerms", "Guard", "__version__", "mk_audit"]
+from .denied import AuditDenied
+
+__all__ = ["AuditCfg", "AuditPerms", "Guard", "_Denial", "__version__", "mk_audit"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
@@ -18,6 +20,9 @@ _OnCall: TypeAlias = Callable[[str, str, Any, CodeType, int, Any], object]
 """``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE``
 suppresses the call's event."""
 
+_OnDenied: TypeAlias = Callable[[AuditDenied], object]
+"""``on_denied(denied)``: told of each denial before it is raised."""
+
 __version__: Final[str]
 
 def mk_audit(
@@ -29,6 +34,7 @@ def mk_audit(
     monitor_calls: bool = True,
     *,
     retire_sites: bool = False,
+    on_denied: _OnDenied | None = None,
 ) -> AuditPerms:
     """Make a guard factory for code that may write only below the approved roots.
 
@@ -50,6 +56,9 @@ def mk_audit(
         retire_sites: Whether a call site is watched no longer once it called Python code or the
             standard library: code runs at nearly full speed, and native code that is called there
             later goes unseen. Needs ``monitor_calls``.
+        on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What
+            it raises becomes the cause of the denial. What is denied while it runs is denied
+            without telling it.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -89,7 +98,7 @@ class Guard:
     ``audit_perms.set_config`` unless a guard of the same configuration is in force.
     """
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Guard: ...
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -97,7 +106,7 @@ class Guard:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
-    def __aenter__(self) -> Awaitable[None]: ...
+    def __aenter__(self) -> Awaitable[Guard]: ...
     def __aexit__(
         self,
         exc_type: type[BaseException] | None,
@@ -105,6 +114,18 @@ class Guard:
         traceback: TracebackType | None,
         /,
     ) -> Awaitable[None]: ...
+    @property
+    def violations(self) -> list[AuditDenied]:
+        """What was denied since the guard was entered last, the first thousand, in order.
+
+        Also what the guarded code, or a library, caught. These are new exceptions without a
+        traceback; they have the call chain that was read of the one that was raised.
+        """
+
+    @property
+    def violation_count(self) -> int:
+        """How much was denied since the guard was entered last."""
+
     def __call__(self, function: _Function, /) -> _Function:
         """Decorate a function or coroutine function: each call runs under a guard of its own.
 
@@ -135,6 +156,10 @@ class AuditCfg:
         """The callback that may suppress the event of a native call."""
 
     @property
+    def on_denied(self) -> _OnDenied | None:
+        """The callback that is told of each denial."""
+
+    @property
     def data(self) -> Any:
         """The host data, handed to both callbacks."""
 
@@ -145,3 +170,34 @@ class AuditCfg:
     @property
     def retire_sites(self) -> bool:
         """Whether a call site is watched no longer once it called what is not native code."""
+
+@final
+class _Denial:
+    """What a guard notes of a denial; `AuditDenied` documents what it tells."""
+
+    def __new__(cls, message: str) -> _Denial: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def event_args(self) -> tuple[Any, ...]: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def effect(self) -> str | None: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def command(self) -> str | None: ...
+    @property
+    def callee(self) -> str | None: ...
+    @property
+    def roots(self) -> tuple[str, ...]: ...
+    @property
+    def hint(self) -> str | None: ...
+    def call_chain(self, traceback: TracebackType | None) -> tuple[str, ...]: ...
+    def text(self, traceback: TracebackType | None) -> str: ...
+    def to_dict(self, traceback: TracebackType | None) -> dict[str, Any]: ...
+    @staticmethod
+    def from_dict(fields: dict[str, Any]) -> AuditDenied: ...

@@ -129,8 +129,12 @@ def answer(mk_audit, request):
                 os.chdir(request["move"])
             sys.audit(request["event"], *arguments)
     except Exception as error:
+        # Ours is a subclass, whose text goes on after the message.
+        is_denial = isinstance(error, PermissionError) and len(error.args) == 1
+        name = "PermissionError" if is_denial else type(error).__name__
+        message = error.args[0] if is_denial else str(error)
         # Where a function lies in memory says nothing.
-        return [type(error).__name__, re.sub(r" at 0x[0-9a-f]+", "", str(error))]
+        return [name, re.sub(r" at 0x[0-9a-f]+", "", message)]
     return None
 
 

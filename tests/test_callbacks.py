@@ -25,7 +25,7 @@ def test_what_it_gets(guard, places):
     assert args == (places.out + "/a", 0o777, -1)
     assert frame.f_code is overreach.__code__
     assert frame.f_back.f_code is test_what_it_gets.__code__
-    assert message == str(denial.value)
+    assert denial.value.args == (message,)
     assert given is data
 
 
@@ -173,10 +173,10 @@ def test_a_denial_near_the_recursion_limit_is_an_exception(guard, places):
                 try:
                     descend(depth)
                 except (PermissionError, RecursionError) as error:
-                    outcomes.add(type(error))
+                    outcomes.add(isinstance(error, PermissionError))
         finally:
             sys.setrecursionlimit(limit)
-    assert outcomes == {PermissionError, RecursionError}
+    assert outcomes == {True, False}
     assert os.listdir(places.out) == []
 
 
@@ -211,6 +211,6 @@ class TestData:
 
     def test_set_data_is_denied_inside_a_guard(self, mk_audit, places):
         audit_perms = mk_audit([places.ok], monitor_calls=False)
-        message = r"^Audit: audit_perms.set_data blocked in sandbox with args: \('x',\)$"
+        message = r"(?m)^Audit: audit_perms.set_data blocked in sandbox with args: \('x',\)$"
         with audit_perms(), pytest.raises(PermissionError, match=message):
             audit_perms.set_data("x")

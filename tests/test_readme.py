@@ -22,4 +22,4 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == README.count("```python") == 2
+    assert len(EXAMPLES) == README.count("```python") == 3

@@ -27,6 +27,13 @@ pub const ON_CALL: Contract = Contract {
     arguments: 6,
 };
 
+/// `on_denied(denied)`.
+pub const ON_DENIED: Contract = Contract {
+    name: "on_denied",
+    signature: "(denied)",
+    arguments: 1,
+};
+
 /// Checks a callback before anything depends on it.
 ///
 /// # Errors

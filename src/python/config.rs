@@ -21,17 +21,24 @@ pub struct AuditCfg {
     oks: Py<PyTuple>,
     before_deny: Option<Py<PyAny>>,
     on_call: Option<Py<PyAny>>,
+    on_denied: Option<Py<PyAny>>,
     data: Py<PyAny>,
     monitor_calls: bool,
     retire_sites: bool,
+}
+
+/// The callbacks of a host, checked.
+pub struct Callbacks<'py> {
+    pub before_deny: Option<Bound<'py, PyAny>>,
+    pub on_call: Option<Bound<'py, PyAny>>,
+    pub on_denied: Option<Bound<'py, PyAny>>,
 }
 
 impl AuditCfg {
     /// Puts a configuration together from arguments that were checked.
     pub fn new(
         roots: ApprovedRoots,
-        before_deny: Option<Py<PyAny>>,
-        on_call: Option<Py<PyAny>>,
+        callbacks: Callbacks<'_>,
         data: Py<PyAny>,
         monitor_calls: bool,
         retire_sites: bool,
@@ -40,8 +47,9 @@ impl AuditCfg {
         Self {
             policy,
             oks: roots.names,
-            before_deny,
-            on_call,
+            before_deny: callbacks.before_deny.map(Bound::unbind),
+            on_call: callbacks.on_call.map(Bound::unbind),
+            on_denied: callbacks.on_denied.map(Bound::unbind),
             data,
             monitor_calls,
             retire_sites,
@@ -50,14 +58,16 @@ impl AuditCfg {
 
     /// The same configuration with other host data.
     pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
+        let cloned = |callback: &Option<Py<PyAny>>| {
+            let callback = callback.as_ref();
+            callback.map(|callback| callback.clone_ref(py))
+        };
         Self {
             policy: Arc::clone(&self.policy),
             oks: self.oks.clone_ref(py),
-            before_deny: self
-                .before_deny
-                .as_ref()
-                .map(|callback| callback.clone_ref(py)),
-            on_call: self.on_call.as_ref().map(|callback| callback.clone_ref(py)),
+            before_deny: cloned(&self.before_deny),
+            on_call: cloned(&self.on_call),
+            on_denied: cloned(&self.on_denied),
             data,
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
@@ -95,6 +105,14 @@ impl AuditCfg {
             .map(|callback| callback.bind(py).clone())
     }
 
+    /// The callback that is told of each denial.
+    #[getter]
+    pub fn on_denied<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.on_denied
+            .as_ref()
+            .map(|callback| callback.bind(py).clone())
+    }
+
     /// The host data, handed to both callbacks.
     #[getter]
     pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
@@ -119,17 +137,21 @@ impl AuditCfg {
             None => Ok("None".to_owned()),
         };
         Ok(format!(
-            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}{})",
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}{}{})",
             self.oks.bind(py).repr()?,
             repr(&self.before_deny)?,
             repr(&self.on_call)?,
             self.data.bind(py).repr()?,
             if self.monitor_calls { "True" } else { "False" },
-            // The original, whose messages show this, has no such field.
+            // The original, whose messages show this, has no such fields.
             if self.retire_sites {
                 ", retire_sites=True"
             } else {
                 ""
+            },
+            match &self.on_denied {
+                Some(_) => format!(", on_denied={}", repr(&self.on_denied)?),
+                None => String::new(),
             },
         ))
     }
@@ -138,6 +160,7 @@ impl AuditCfg {
         visit.call(&self.oks)?;
         visit.call(&self.before_deny)?;
         visit.call(&self.on_call)?;
+        visit.call(&self.on_denied)?;
         visit.call(&self.data)
     }
 }

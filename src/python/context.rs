@@ -4,7 +4,7 @@
 //! is created under a guard copies the context and so stays guarded, also after the `with` block
 //! that it was created in has ended.
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
@@ -16,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use super::config::AuditCfg;
 use super::ffi as raw;
 use super::monitor;
+use super::violations::Log;
 use crate::policy::fs::{FileSystem, Os, PathBuf};
 
 /// How many guards are in force anywhere in the process. While there is none, the hook returns at
@@ -37,6 +38,8 @@ pub struct Active {
     /// Whether `outer` is another than the one that was in force on entry.
     outer_changed: AtomicBool,
     first_dir: OnceLock<Option<PathBuf>>,
+    /// What was denied, once there is something or somebody asks.
+    log: OnceLock<Arc<Log>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
     _monitoring: Option<monitor::Hold>,
 }
@@ -52,6 +55,11 @@ impl Active {
         self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
     }
 
+    /// The denials under this guard.
+    pub fn log(&self) -> &Arc<Log> {
+        self.log.get_or_init(Arc::default)
+    }
+
     fn new(
         config: Option<Py<AuditCfg>>,
         outer: Option<Py<Self>>,
@@ -65,6 +73,7 @@ impl Active {
             outer: Mutex::new(outer),
             outer_changed: AtomicBool::new(false),
             first_dir: OnceLock::new(),
+            log: OnceLock::new(),
             _monitoring: monitoring,
         }
     }
@@ -185,6 +194,21 @@ pub struct Entered {
 }
 
 impl Entered {
+    /// The denials under the guard.
+    pub fn log(&self) -> &Arc<Log> {
+        self.active.get().log()
+    }
+
+    /// The denials under a guard that was left, if there are any or may be some yet, in a task that
+    /// goes on under it.
+    pub fn log_after(&self) -> Option<Arc<Log>> {
+        let active = self.active.get();
+        if raw::is_only_reference(&self.active) {
+            return active.log.get().cloned();
+        }
+        Some(Arc::clone(active.log()))
+    }
+
     /// Shows the garbage collector what is held.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.active)?;

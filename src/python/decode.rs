@@ -143,7 +143,7 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
 
 /// Whether a path-like object is one that gives the same path each time it is asked: one of
 /// `pathlib`, or one whose `__fspath__` is native (`os.DirEntry`).
-fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     let ty = object.get_type();
     let method = |ty: &Bound<'_, PyType>, name| raw::type_lookup(ty, name).map(Bound::unbind);

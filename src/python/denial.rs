@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use super::config::AuditCfg;
+use super::context::Active;
+use super::denied::{self, Denial};
 use super::{errors, ffi as raw, frames, process_start};
 
 /// What a denial says.
@@ -48,8 +50,9 @@ pub fn is_asking_host() -> bool {
 /// Denies an event, unless `before_deny` allows it.
 ///
 /// # Errors
-/// `PermissionError` when it is denied; whatever `before_deny` raised.
+/// `AuditDenied` when it is denied; whatever `before_deny` raised.
 pub fn deny(
+    active: &Active,
     config: &AuditCfg,
     event: &CStr,
     args: &Bound<'_, PyTuple>,
@@ -75,18 +78,67 @@ pub fn deny(
             return Ok(());
         }
     }
-    raw::set_permission_error(message.as_any());
+    let path = match reason {
+        Reason::Event => None,
+        Reason::Path(index) => Some(index),
+    };
+    let denial = Denial::new(event, args, message, path, Some(config.oks(py)))?;
+    let denial = Bound::new(py, denial)?;
+    active.log().add(denial.clone().unbind());
+    let exception = denied::exception(&denial)?;
+    tell(config, &denial, &exception)?;
+    raw::raise(&exception);
     Err(PyErr::fetch(py))
 }
 
+/// Tells the host of a denial.
+///
+/// # Errors
+/// What its callback raised, if that is no `Exception` (`KeyboardInterrupt`, say); any other
+/// becomes the cause of the denial.
+fn tell(
+    config: &AuditCfg,
+    denial: &Bound<'_, Denial>,
+    exception: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = denial.py();
+    let Some(on_denied) = config.on_denied(py) else {
+        return Ok(());
+    };
+    if is_asking_host() {
+        return Ok(());
+    }
+    denial.get().note_chain(py)?;
+    let _asking = Asking::begin();
+    match on_denied.call1((exception,)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Denies an event because of something that went wrong inside the guard itself.
-pub fn deny_by_failure(py: Python<'_>, event: &CStr, what: &str) -> PyErr {
-    let message = format!(
-        "Audit: {} denied: fastaudit_rs could not check it ({what})",
-        event.to_string_lossy()
-    );
-    raw::set_permission_error(PyString::new(py, &message).as_any());
-    PyErr::fetch(py)
+pub fn deny_by_failure(
+    py: Python<'_>,
+    event: &CStr,
+    args: Option<&Bound<'_, PyTuple>>,
+    what: &str,
+) -> PyErr {
+    let event = event.to_string_lossy();
+    let message = format!("Audit: {event} denied: fastaudit_rs could not check it ({what})");
+    let args = args.cloned().unwrap_or_else(|| PyTuple::empty(py));
+    let (event, message) = (PyString::new(py, &event), PyString::new(py, &message));
+    let exception = Denial::new(event, &args, message, None, None)
+        .and_then(|denial| denied::exception(&Bound::new(py, denial)?));
+    match exception {
+        Ok(exception) => {
+            raw::raise(&exception);
+            PyErr::fetch(py)
+        }
+        Err(error) => error,
+    }
 }
 
 fn message<'py>(
@@ -136,7 +188,7 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
 ///
 /// # Errors
 /// What `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
-fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let repr = match object.cast::<PyString>() {
         Ok(text) => raw::str_repr(text),
         Err(_) => object.repr(),

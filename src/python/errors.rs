@@ -3,7 +3,8 @@
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-fn type_name(object: &Bound<'_, PyAny>) -> String {
+/// The name of an object's class.
+pub fn type_name(object: &Bound<'_, PyAny>) -> String {
     object
         .get_type()
         .name()

@@ -68,7 +68,7 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn deny(&self, reason: Reason) -> PyResult<()> {
-        denial::deny(self.config, self.name, self.args, reason)
+        denial::deny(self.active, self.config, self.name, self.args, reason)
     }
 
     /// Asks the policy; `path` is the position of the path that a denial names.

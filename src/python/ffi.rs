@@ -6,8 +6,6 @@ use std::ptr;
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
-#[cfg(Py_3_12)]
-use pyo3::types::PyDict;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 /// `Py_AuditHookFunction` of the C API.
@@ -138,20 +136,6 @@ pub fn context_var_reset(var: &Bound<'_, PyAny>, token: &Bound<'_, PyAny>) -> Py
     } else {
         Err(PyErr::fetch(var.py()))
     }
-}
-
-/// The frame of the innermost Python code, `None` when there is none.
-pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
-    // SAFETY: the result is borrowed from the running interpreter frame, or null.
-    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
-}
-
-/// The globals of the innermost Python code.
-#[cfg(Py_3_12)]
-pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
-    // SAFETY: the result is borrowed from the running frame, or null.
-    let globals = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetGlobals()) };
-    globals.and_then(|globals| globals.cast_into().ok())
 }
 
 /// A module that was imported before.
@@ -329,10 +313,36 @@ pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyStrin
     }
 }
 
-/// Raises a `PermissionError` with this message as its only argument.
-pub fn set_permission_error(message: &Bound<'_, PyAny>) {
-    // SAFETY: the exception type is static; the message is kept by the exception.
-    unsafe { ffi::PyErr_SetObject(ffi::PyExc_PermissionError, message.as_ptr()) }
+/// Raises an exception as `raise` does: its context is the exception that is being handled.
+pub fn raise(exception: &Bound<'_, PyAny>) {
+    // SAFETY: CPython looks whether the type is one of exceptions.
+    unsafe { ffi::PyErr_SetObject(exception.get_type().as_ptr(), exception.as_ptr()) }
+}
+
+/// Makes a `PermissionError`, or one of a subclass, with this message as its only argument. Runs
+/// `OSError`'s own code alone.
+pub fn new_permission_error<'py>(
+    class: &Bound<'py, PyType>,
+    message: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let args = PyTuple::new(py, [message])?;
+    // SAFETY: the exception type is static, and has `tp_new`, which makes subclasses of it as well.
+    unsafe {
+        let base = ffi::PyExc_PermissionError.cast::<PyTypeObject>();
+        let Some(new) = (*base).tp_new else {
+            return Err(PyErr::fetch(py));
+        };
+        let made = new(class.as_type_ptr(), args.as_ptr(), ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, made)
+    }
+}
+
+/// Keeps Python code from changing a class.
+pub fn make_immutable(class: &Bound<'_, PyType>) {
+    // SAFETY: the flag only makes setting attributes of the class an error; nobody else has the
+    // class yet, as its module is being imported.
+    unsafe { (*class.as_type_ptr()).tp_flags |= ffi::Py_TPFLAGS_IMMUTABLETYPE };
 }
 
 /// What a native function object is made of, as in `cpython/methodobject.h`.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
-use super::{ffi as raw, frames};
+use super::{ffi as raw, frames, raw_frames};
 
 /// A function, and the packages whose Python code it calls without looking at the outcome.
 struct Fragile {
@@ -107,7 +107,7 @@ pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyRes
     if is_running(py)? {
         return Ok(());
     }
-    let Some(frame) = raw::current_frame(py) else {
+    let Some(frame) = raw_frames::current_frame(py) else {
         return Ok(());
     };
     register(py, tool_id, true)?;
@@ -131,7 +131,7 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
     let Some((noted, at)) = noted else {
         return Ok(false);
     };
-    let mut frame = raw::current_frame(py);
+    let mut frame = raw_frames::current_frame(py);
     while let Some(current) = frame {
         if current.is(&noted) {
             return position(&current)?.bind(py).eq(&at);
@@ -167,7 +167,7 @@ pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyRe
 /// # Errors
 /// A denial that was kept.
 pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
-    let frame = raw::current_frame(py);
+    let frame = raw_frames::current_frame(py);
     let is_it = RUNNING.with_borrow(|running| match (running, &frame) {
         (Some(running), Some(frame)) => Some((frame.is(&running.frame), running.at.clone_ref(py))),
         _ => None,

@@ -3,16 +3,18 @@
 use pyo3::prelude::*;
 #[cfg(Py_3_12)]
 use pyo3::types::PyModule;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTraceback};
 
+#[cfg(Py_3_12)]
 use super::ffi as raw;
+use super::raw_frames;
 
 /// The package's name, the first component of the module names of our own Python code.
 const PACKAGE: &str = "fastaudit_rs";
 
 /// The innermost frame that is not of this package.
 pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let mut frame = raw::current_frame(py);
+    let mut frame = raw_frames::current_frame(py);
     while let Some(current) = frame {
         let globals = current.getattr(pyo3::intern!(py, "f_globals"))?;
         if !globals.cast::<PyDict>().is_ok_and(is_ours) {
@@ -27,6 +29,54 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let back = frame.getattr(pyo3::intern!(frame.py(), "f_back"))?;
     Ok((!back.is_none()).then_some(back))
+}
+
+/// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
+/// the code that runs.
+pub fn chain(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
+    let mut names = Vec::new();
+    let mut frame = match &traceback {
+        Some(traceback) => outer(&raw_frames::traceback_frame(traceback))?,
+        None => raw_frames::current_frame(py),
+    };
+    while let Some(current) = frame {
+        names.extend(name(&current)?);
+        frame = outer(&current)?;
+    }
+    names.reverse();
+    let mut entry = traceback;
+    while let Some(current) = entry {
+        names.extend(name(&raw_frames::traceback_frame(&current))?);
+        let next = current.getattr(pyo3::intern!(py, "tb_next"))?;
+        entry = next.cast_into().ok();
+    }
+    Ok(names)
+}
+
+/// Names the function of a frame; `None` for our own.
+fn name(frame: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = frame.py();
+    let globals = frame.getattr(pyo3::intern!(py, "f_globals"))?;
+    let globals = globals.cast::<PyDict>().ok();
+    if globals.is_some_and(is_ours) {
+        return Ok(None);
+    }
+    let module = globals.and_then(module_name);
+    let module = module.as_ref().map_or_else(
+        || "None".into(),
+        |module| module.to_string_lossy().into_owned(),
+    );
+    let code = raw_frames::code(frame.cast()?);
+    // `co_qualname` came with 3.11.
+    let own = pyo3::intern!(py, "co_qualname");
+    let own = match code.getattr_opt(own)? {
+        Some(own) => own,
+        None => code.getattr(pyo3::intern!(py, "co_name"))?,
+    };
+    Ok(Some(format!(
+        "{module}.{}",
+        own.cast::<PyString>()?.to_string_lossy()
+    )))
 }
 
 fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
@@ -47,7 +97,9 @@ fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>
 #[cfg(Py_3_12)]
 pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = code.py();
-    let module = raw::current_globals(py).as_ref().and_then(module_name);
+    let module = raw_frames::current_globals(py)
+        .as_ref()
+        .and_then(module_name);
     let module = module.unwrap_or_else(|| PyString::new(py, "None"));
     let qualname = code.getattr(pyo3::intern!(py, "co_qualname"))?;
     raw::dotted(&module, &qualname)
@@ -56,7 +108,7 @@ pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// Whether the innermost Python code is that of the module that it names itself after.
 #[cfg(Py_3_12)]
 pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
-    let Some(globals) = raw::current_globals(py) else {
+    let Some(globals) = raw_frames::current_globals(py) else {
         return Ok(false);
     };
     let Some(name) = module_name(&globals) else {

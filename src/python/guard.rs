@@ -1,15 +1,16 @@
 //! What `mk_audit` returns, and the context managers that it makes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyType};
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
+use super::violations::Log;
 use super::{errors, ffi as raw, process_start};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -39,10 +40,7 @@ impl AuditPerms {
 impl AuditPerms {
     /// A guard to enter with ``with``, or to decorate a function with.
     fn __call__(slf: Py<Self>) -> Guard {
-        Guard {
-            perms: slf,
-            entered: Mutex::new(None),
-        }
+        Guard::new(slf)
     }
 
     /// Replaces the host data for guards entered from now on, and returns it.
@@ -72,12 +70,38 @@ impl AuditPerms {
 #[pyclass(frozen, module = "fastaudit_rs._native", weakref)]
 pub struct Guard {
     perms: Py<AuditPerms>,
-    entered: Mutex<Option<Entered>>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Entered(Entered),
+    /// What was denied since it was entered last, if anything was.
+    Left(Option<Arc<Log>>),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Left(None)
+    }
 }
 
 impl Guard {
+    fn new(perms: Py<AuditPerms>) -> Self {
+        Self {
+            perms,
+            state: Mutex::default(),
+        }
+    }
+
+    fn log(&self) -> Option<Arc<Log>> {
+        match &*lock(&self.state) {
+            State::Entered(entered) => Some(Arc::clone(entered.log())),
+            State::Left(log) => log.clone(),
+        }
+    }
+
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        if lock(&self.entered).is_some() {
+        if matches!(*lock(&self.state), State::Entered(_)) {
             return Err(PyRuntimeError::new_err(
                 "this guard is entered already: call audit_perms() anew for each with block",
             ));
@@ -95,18 +119,27 @@ impl Guard {
             Current::Unguarded | Current::Tampered => None,
         };
         let entered = context::enter(py, config, outer)?;
-        *lock(&self.entered) = Some(entered);
+        let before = std::mem::replace(&mut *lock(&self.state), State::Entered(entered));
+        drop(before);
         Ok(())
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(entered) = lock(&self.entered).take() else {
-            return Err(PyRuntimeError::new_err("this guard is not entered"));
+        let entered = match std::mem::take(&mut *lock(&self.state)) {
+            State::Entered(entered) => entered,
+            left @ State::Left(_) => {
+                *lock(&self.state) = left;
+                return Err(PyRuntimeError::new_err("this guard is not entered"));
+            }
         };
         if let Err(error) = context::leave(py, &entered) {
             // Still in force where it was entered: it can be left there.
-            *lock(&self.entered) = Some(entered);
+            *lock(&self.state) = State::Entered(entered);
             return Err(errors::left_elsewhere(py, error));
+        }
+        let log = entered.log_after();
+        if log.is_some() {
+            *lock(&self.state) = State::Left(log);
         }
         process_start::forget();
         Ok(())
@@ -115,8 +148,9 @@ impl Guard {
 
 #[pymethods]
 impl Guard {
-    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        self.enter(py)
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.enter(slf.py())?;
+        Ok(slf)
     }
 
     #[pyo3(signature = (exc_type, exc, traceback, /))]
@@ -131,8 +165,9 @@ impl Guard {
         self.leave(py)
     }
 
-    fn __aenter__(&self, py: Python<'_>) -> PyResult<Ready> {
-        self.enter(py).map(|()| Ready)
+    fn __aenter__(slf: &Bound<'_, Self>) -> PyResult<Ready> {
+        slf.get().enter(slf.py())?;
+        Ok(Ready::with(slf.as_any()))
     }
 
     #[pyo3(signature = (exc_type, exc, traceback, /))]
@@ -144,7 +179,26 @@ impl Guard {
         exc: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Ready> {
-        self.leave(py).map(|()| Ready)
+        self.leave(py)?;
+        Ok(Ready::with(py.None().bind(py)))
+    }
+
+    /// What was denied since the guard was entered last, the first thousand, in order.
+    ///
+    /// Also what the guarded code, or a library, caught. These are new exceptions without a
+    /// traceback; they have the call chain that was read of the one that was raised.
+    #[getter]
+    fn violations<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        match self.log() {
+            Some(log) => log.exceptions(py),
+            None => Ok(PyList::empty(py)),
+        }
+    }
+
+    /// How much was denied since the guard was entered last.
+    #[getter]
+    fn violation_count(&self) -> usize {
+        self.log().map_or(0, |log| log.total())
     }
 
     /// Decorates a function or coroutine function: each call runs under a guard of its own.
@@ -184,26 +238,31 @@ impl Guard {
 
     /// A fresh guard for one call of a decorated function, as `contextlib` asks for it.
     fn _recreate_cm(&self, py: Python<'_>) -> Self {
-        Self {
-            perms: self.perms.clone_ref(py),
-            entered: Mutex::new(None),
-        }
+        Self::new(self.perms.clone_ref(py))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.perms)?;
-        match self.entered.try_lock() {
-            Ok(entered) => entered
-                .as_ref()
-                .map_or(Ok(()), |entered| entered.traverse(visit)),
-            Err(_) => Ok(()),
+        match self.state.try_lock().as_deref() {
+            Ok(State::Entered(entered)) => entered.traverse(visit),
+            _ => Ok(()),
         }
     }
 }
 
 /// An awaitable that is done: entering and leaving a guard waits for nothing.
 #[pyclass(frozen, module = "fastaudit_rs._native", name = "_Ready")]
-pub struct Ready;
+pub struct Ready {
+    result: Py<PyAny>,
+}
+
+impl Ready {
+    fn with(result: &Bound<'_, PyAny>) -> Self {
+        Self {
+            result: result.clone().unbind(),
+        }
+    }
+}
 
 #[pymethods]
 impl Ready {
@@ -215,7 +274,11 @@ impl Ready {
         slf
     }
 
-    fn __next__(&self) -> Option<Py<PyAny>> {
-        None
+    fn __next__(&self, py: Python<'_>) -> PyResult<()> {
+        Err(PyStopIteration::new_err((self.result.clone_ref(py),)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.result)
     }
 }

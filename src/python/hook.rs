@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Current};
 use super::event::Event;
-use super::{denial, errors, ffi as raw, monitor, open_at};
+use super::{denial, denied, errors, ffi as raw, monitor, open_at};
 use crate::policy::rules;
 
 /// Raised once, to see that the hook is there: CPython does not tell when it was refused.
@@ -43,6 +43,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
+    denied::prepare(py)?;
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
@@ -125,7 +126,7 @@ unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
 
 /// Denies an event because of what went wrong in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
-    raw::with_attachment_counted(|| denial::deny_by_failure(py, event, what).restore(py));
+    raw::with_attachment_counted(|| denial::deny_by_failure(py, event, None, what).restore(py));
 }
 
 /// Checks an event. On `Err` the exception is set.

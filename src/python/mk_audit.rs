@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use super::config::{AuditCfg, read_oks};
+use super::config::{AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
 use super::{callbacks, errors, hook, monitor};
@@ -47,6 +47,9 @@ const DEFAULT_TOOL_ID: i32 = 3;
 ///     retire_sites: Whether a call site is watched no longer once it called Python code or the
 ///         standard library: code runs at nearly full speed, and native code that is called there
 ///         later goes unseen. Needs ``monitor_calls``.
+///     on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What it
+///         raises becomes the cause of the denial. What is denied while it runs is denied without
+///         telling it.
 ///
 /// Returns:
 ///     A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -63,8 +66,8 @@ const DEFAULT_TOOL_ID: i32 = 3;
 /// event ``audit_perms.set_config`` with ``oks``.
 #[pyfunction]
 #[pyo3(
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False)"
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit(
@@ -76,6 +79,7 @@ pub fn mk_audit(
     tool_id: OrDefault<'_>,
     monitor_calls: OrDefault<'_>,
     retire_sites: OrDefault<'_>,
+    on_denied: Option<Bound<'_, PyAny>>,
 ) -> PyResult<AuditPerms> {
     raw::audit(py, c"audit_perms.set_config", &[oks])?;
     let tool_id = read_tool_id(&tool_id)?;
@@ -93,6 +97,9 @@ pub fn mk_audit(
             return Err(errors::on_call_without_monitor());
         }
     }
+    if let Some(on_denied) = &on_denied {
+        callbacks::check(on_denied, &callbacks::ON_DENIED)?;
+    }
     let roots = read_oks(oks)?;
     if monitor_calls {
         monitor::check_available(py, tool_id)?;
@@ -104,8 +111,11 @@ pub fn mk_audit(
     let data = data.map_or_else(|| py.None(), Bound::unbind);
     let config = AuditCfg::new(
         roots,
-        before_deny.map(Bound::unbind),
-        on_call.map(Bound::unbind),
+        Callbacks {
+            before_deny,
+            on_call,
+            on_denied,
+        },
         data,
         monitor_calls,
         retire_sites,

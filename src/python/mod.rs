@@ -8,6 +8,7 @@ mod config;
 mod context;
 mod decode;
 mod denial;
+mod denied;
 mod errors;
 mod event;
 mod ffi;
@@ -15,6 +16,7 @@ mod ffi;
 mod fragile;
 mod frames;
 mod guard;
+mod hint;
 mod hook;
 #[cfg(Py_3_12)]
 mod layout;
@@ -23,9 +25,12 @@ mod loaded;
 mod mk_audit;
 mod monitor;
 mod open_at;
+mod plain;
 mod process_start;
 #[cfg(Py_3_12)]
 mod quiet;
+mod raw_frames;
+mod violations;
 
 use pyo3::prelude::*;
 
@@ -34,6 +39,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::config::AuditCfg;
+    #[pymodule_export]
+    use super::denied::Denial;
     #[pymodule_export]
     use super::guard::{AuditPerms, Guard};
     #[pymodule_export]

@@ -334,7 +334,7 @@ mod on {
             }
             Ok(Err(())) => ptr::null_mut(),
             Err(_panic) => {
-                denial::deny_by_failure(py, c"fastaudit.call", "internal error").restore(py);
+                denial::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
                 ptr::null_mut()
             }
         }
@@ -465,7 +465,7 @@ mod on {
             Ok(Ok(())) => py.None().into_ptr(),
             Ok(Err(())) => ptr::null_mut(),
             Err(_panic) => {
-                denial::deny_by_failure(py, c"fastaudit.call", "internal error").restore(py);
+                denial::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
                 ptr::null_mut()
             }
         }

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use super::ffi as raw;
+use super::{ffi as raw, raw_frames};
 
 struct Approved {
     /// Address of the frame that raised the event. Not a reference, which would keep what the
@@ -67,7 +67,7 @@ fn replace(next: Option<Approved>) {
 }
 
 fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
-    let frame = raw::current_frame(args.py())?;
+    let frame = raw_frames::current_frame(args.py())?;
     Some(Approved {
         frame: frame.as_ptr() as usize,
         code: code_of(&frame)?.unbind(),
@@ -109,7 +109,7 @@ impl Approved {
             frame.as_ptr() as usize == self.frame
                 && code_of(frame).is_some_and(|code| code.is(&self.code))
         };
-        raw::current_frame(py).is_some_and(|frame| {
+        raw_frames::current_frame(py).is_some_and(|frame| {
             is_it(&frame)
                 || frame
                     .getattr(pyo3::intern!(py, "f_back"))

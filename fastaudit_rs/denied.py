@@ -1,0 +1,117 @@
+"""The exception that a guard raises."""
+
+from ._native import _Denial
+
+# Importing `typing` takes longer than all of this package.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class AuditDenied(PermissionError):
+    """An operation was denied by a guard.
+
+    Its only argument is the message, as in ``fastaudit``. ``str()`` adds the call chain, what would
+    allow the operation, and that trying again will not help. It can be pickled, and what it tells
+    holds plain values alone: it keeps nothing of the guarded code alive but its traceback.
+    """
+
+    __module__ = "fastaudit_rs"
+    __slots__ = ("_denial",)
+
+    _denial: _Denial
+
+    @property
+    def event(self) -> str:
+        """The audit event."""
+        return _of(self).event
+
+    @property
+    def event_args(self) -> "tuple[Any, ...]":
+        """The arguments of the event, with the ``repr()`` of those that are no plain values."""
+        return _of(self).event_args
+
+    @property
+    def message(self) -> str:
+        """The first line of the text."""
+        return _of(self).message
+
+    @property
+    def effect(self) -> str | None:
+        """What the operation does: ``'write'``, ``'process'``, ``'native'`` and so on.
+
+        The effect of each event is in ``docs/events.md``.
+        """
+        return _of(self).effect
+
+    @property
+    def path(self) -> str | None:
+        """The path that is not approved."""
+        return _of(self).path
+
+    @property
+    def host(self) -> str | None:
+        """The host that would have been reached."""
+        return _of(self).host
+
+    @property
+    def command(self) -> str | None:
+        """The command that would have been run, as a shell would read it."""
+        return _of(self).command
+
+    @property
+    def callee(self) -> str | None:
+        """The native code that would have been called, ``'module.function'``."""
+        return _of(self).callee
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The approved roots of the guard."""
+        return _of(self).roots
+
+    @property
+    def call_chain(self) -> tuple[str, ...]:
+        """The functions that led to the operation, ``'module.function'``, the outermost first.
+
+        Worked out from the traceback when it is read: read it where the exception is caught.
+        """
+        return _of(self).call_chain(self.__traceback__)
+
+    @property
+    def hint(self) -> str | None:
+        """What the host would have to say to allow the operation."""
+        return _of(self).hint
+
+    def to_dict(self) -> "dict[str, Any]":
+        """Tell everything in what JSON can hold.
+
+        The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
+        ``host``, ``command``, ``callee``, ``roots``, ``call_chain`` and ``hint``.
+        """
+        return _of(self).to_dict(self.__traceback__)
+
+    @staticmethod
+    def from_dict(fields: "dict[str, Any]") -> "AuditDenied":
+        """Make the exception that ``to_dict()`` told of.
+
+        Raises:
+            KeyError: A key of ``to_dict()`` is missing.
+            TypeError: A value has another type than there.
+        """
+        return _Denial.from_dict(fields)
+
+    def __str__(self) -> str:
+        """The message and what helps to act on it."""
+        return _of(self).text(self.__traceback__)
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        """Pickle what it tells."""
+        return AuditDenied.from_dict, (self.to_dict(),), self.__dict__ or None
+
+
+def _of(denied: AuditDenied) -> _Denial:
+    """What the guard noted; of an exception that others raised there is only the message."""
+    try:
+        return denied._denial
+    except AttributeError:
+        return _Denial(str(denied.args[0]) if denied.args else "")

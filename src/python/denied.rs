@@ -1,0 +1,349 @@
+//! What a denial tells, and the exception that carries it.
+//!
+//! The exception is the class `AuditDenied` of `fastaudit_rs/denied.py`: one that PyO3 makes from
+//! `PermissionError` crashes when it is freed, as the deallocator of `OSError` wants to untrack
+//! what PyO3's did untrack. Making one runs no Python code, whatever was done to the class.
+//!
+//! A denial is often caught and forgotten, so that only what cannot be had later is noted when it
+//! is made. The rest is worked out when somebody reads it.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyo3::exceptions::{PyKeyError, PyPermissionError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
+
+use super::{errors, ffi as raw, frames, hint, plain};
+use crate::policy::events::{self, Effect};
+
+/// Frames that the text shows at either end of a long call chain.
+const SHOWN_FRAMES: usize = 8;
+
+/// What ends the text of a denial: agents have been seen to try again and again.
+const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
+
+/// A denial, as far as it is known when it is made. It holds plain values alone, so that it keeps
+/// nothing of the guarded code alive and is in no reference cycle.
+#[pyclass(frozen, module = "fastaudit_rs._native", name = "_Denial")]
+pub struct Denial {
+    pub event: Py<PyString>,
+    pub args: Py<PyTuple>,
+    message: Py<PyString>,
+    /// Position among the arguments of the path that is not approved.
+    pub path: Option<usize>,
+    roots: Option<Py<PyTuple>>,
+    // What was worked out, or came from another process.
+    chain: Mutex<Vec<String>>,
+    hint: OnceLock<Option<String>>,
+}
+
+static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Finds the class of the exception, before anything can be denied.
+///
+/// # Errors
+/// Whatever importing it raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    CLASS
+        .get_or_try_init(py, || {
+            let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;
+            let class = class.cast_into::<PyType>()?;
+            raw::make_immutable(&class);
+            Ok(class.unbind())
+        })
+        .map(|_| ())
+}
+
+/// The exception for a denial.
+pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {
+    let py = denial.py();
+    let message = denial.get().message.bind(py);
+    let Some(class) = CLASS.get(py) else {
+        // Denied before a guard was ever made: by an event from inside `mk_audit`.
+        return raw::new_permission_error(&py.get_type::<PyPermissionError>(), message);
+    };
+    let exception = raw::new_permission_error(class.bind(py), message)?;
+    exception.setattr(pyo3::intern!(py, "_denial"), denial)?;
+    Ok(exception)
+}
+
+impl Denial {
+    /// A denial of an event.
+    ///
+    /// # Errors
+    /// What the `__repr__` of an argument raised, if that is no `Exception`.
+    pub fn new(
+        event: Bound<'_, PyString>,
+        args: &Bound<'_, PyTuple>,
+        message: Bound<'_, PyString>,
+        path: Option<usize>,
+        roots: Option<Bound<'_, PyTuple>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            event: event.unbind(),
+            args: plain::tuple(args)?.unbind(),
+            message: message.unbind(),
+            path,
+            roots: roots.map(Bound::unbind),
+            chain: Mutex::default(),
+            hint: OnceLock::new(),
+        })
+    }
+
+    /// Whether a guard's configuration denied it, not a failure to check.
+    pub fn has_roots(&self) -> bool {
+        self.roots.is_some()
+    }
+
+    fn effect_of(&self, py: Python<'_>) -> Option<Effect> {
+        let event = self.event.bind(py).to_str().ok()?;
+        events::known(event).map(|known| known.effect)
+    }
+
+    /// The argument at a position, as text.
+    fn text_at(&self, py: Python<'_>, index: usize) -> PyResult<Option<Py<PyString>>> {
+        let Ok(arg) = self.args.bind(py).get_item(index) else {
+            return Ok(None);
+        };
+        plain::text(&arg).map(|text| text.map(Bound::unbind))
+    }
+
+    fn known_chain(&self) -> Vec<String> {
+        let chain = self.chain.lock();
+        chain.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep_chain(&self, chain: &[String]) {
+        let known = self.chain.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = chain.to_vec();
+    }
+
+    /// The call chain, from the traceback of the exception that is read. Frames that were left tell
+    /// no longer who called them, so the longest that was seen counts.
+    fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+        let before = self.known_chain();
+        let Ok(traceback) = traceback.cast::<PyTraceback>() else {
+            return Ok(before);
+        };
+        let chain = frames::chain(traceback.py(), Some(traceback.clone()))?;
+        if chain.len() < before.len() {
+            return Ok(before);
+        }
+        self.keep_chain(&chain);
+        Ok(chain)
+    }
+
+    /// Notes the call chain while the denied operation is still going on.
+    pub fn note_chain(&self, py: Python<'_>) -> PyResult<()> {
+        self.keep_chain(&frames::chain(py, None)?);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Denial {
+    /// A denial that only has a message.
+    #[new]
+    fn of_message(message: Bound<'_, PyString>) -> PyResult<Self> {
+        let py = message.py();
+        Self::new(
+            PyString::new(py, ""),
+            &PyTuple::empty(py),
+            message,
+            None,
+            None,
+        )
+    }
+
+    /// The audit event.
+    #[getter]
+    fn event(&self, py: Python<'_>) -> Py<PyString> {
+        self.event.clone_ref(py)
+    }
+
+    /// The arguments of the event, with the ``repr()`` of those that are no plain values.
+    ///
+    /// (``args`` are those of the exception: the message.)
+    #[getter]
+    fn event_args(&self, py: Python<'_>) -> Py<PyTuple> {
+        self.args.clone_ref(py)
+    }
+
+    /// The first line of the text.
+    #[getter]
+    fn message(&self, py: Python<'_>) -> Py<PyString> {
+        self.message.clone_ref(py)
+    }
+
+    /// What the operation would have done: ``'write'``, ``'process'``, ``'native'``, …
+    #[getter]
+    fn effect(&self, py: Python<'_>) -> Option<&'static str> {
+        self.effect_of(py).map(|effect| match effect {
+            // Reading would not have been denied.
+            Effect::Open => Effect::Write.name(),
+            effect => effect.name(),
+        })
+    }
+
+    /// The path that is not approved.
+    #[getter]
+    fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        match self.path {
+            Some(index) => self.text_at(py, index),
+            None => Ok(None),
+        }
+    }
+
+    /// The host that would have been reached.
+    #[getter]
+    fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.effect_of(py) != Some(Effect::Network) {
+            return Ok(None);
+        }
+        let args = self.args.bind(py);
+        let Some(address) = args.iter().find_map(|arg| arg.cast_into::<PyTuple>().ok()) else {
+            return self.text_at(py, 0);
+        };
+        match address.get_item(0) {
+            Ok(host) => plain::text(&host).map(|host| host.map(Bound::unbind)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The command that would have been run, as a shell would read it.
+    #[getter]
+    fn command(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.effect_of(py) != Some(Effect::Process) {
+            return Ok(None);
+        }
+        let args = self.args.bind(py);
+        for index in [1, 0] {
+            let Ok(arg) = args.get_item(index) else {
+                continue;
+            };
+            if let Some(text) = plain::text(&arg)? {
+                return Ok(Some(text.unbind()));
+            }
+            if let Some(words) = plain::texts(&arg)? {
+                let command = py.import("shlex")?.call_method1("join", (words,))?;
+                return Ok(Some(command.cast_into::<PyString>()?.unbind()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The native code that would have been called.
+    #[getter]
+    fn callee(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.event.bind(py) != "fastaudit.call" {
+            return Ok(None);
+        }
+        self.text_at(py, 1)
+    }
+
+    /// The approved roots of the guard.
+    #[getter]
+    fn roots(&self, py: Python<'_>) -> Py<PyTuple> {
+        match &self.roots {
+            Some(roots) => roots.clone_ref(py),
+            None => PyTuple::empty(py).unbind(),
+        }
+    }
+
+    /// The functions that led to the operation, the outermost first.
+    fn call_chain<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(traceback.py(), self.chain_of(traceback)?)
+    }
+
+    /// What the host would have to say to allow the operation.
+    #[getter]
+    fn hint(&self, py: Python<'_>) -> Option<String> {
+        self.hint.get_or_init(|| hint::of(py, self)).clone()
+    }
+
+    /// Everything it tells, as what JSON can hold.
+    fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let py = traceback.py();
+        let dict = PyDict::new(py);
+        dict.set_item("message", self.message(py))?;
+        dict.set_item("event", self.event(py))?;
+        dict.set_item("args", plain::json(self.args.bind(py))?)?;
+        dict.set_item("effect", self.effect(py))?;
+        dict.set_item("path", self.path(py)?)?;
+        dict.set_item("host", self.host(py)?)?;
+        dict.set_item("command", self.command(py)?)?;
+        dict.set_item("callee", self.callee(py)?)?;
+        dict.set_item("roots", self.roots(py).bind(py).to_list())?;
+        dict.set_item("call_chain", self.chain_of(traceback)?)?;
+        dict.set_item("hint", self.hint(py))?;
+        Ok(dict)
+    }
+
+    /// The denial that ``to_dict()`` told of.
+    #[staticmethod]
+    fn from_dict(fields: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+        let py = fields.py();
+        let field = |name: &str| -> PyResult<Bound<'_, PyAny>> {
+            fields.get_item(name)?.ok_or_else(|| {
+                PyKeyError::new_err(format!("fields must have the key {name:?} of to_dict()"))
+            })
+        };
+        let text = |name: &str| {
+            let value = field(name)?;
+            value.cast_into::<PyString>().map_err(|error| {
+                PyTypeError::new_err(format!(
+                    "fields[{name:?}] must be a str, not {}",
+                    errors::type_name(&error.into_inner())
+                ))
+            })
+        };
+        let args = plain::unjson(&field("args")?)?;
+        let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let path = field("path")?;
+        let path = args
+            .iter()
+            .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
+        let denial = Self::new(
+            text("event")?,
+            &args,
+            text("message")?,
+            path,
+            Some(PyTuple::new(py, roots)?),
+        )?;
+        denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
+        let _ = denial.hint.set(field("hint")?.extract()?);
+        exception(&Bound::new(py, denial)?).map(Bound::unbind)
+    }
+
+    /// The text of the exception.
+    fn text(&self, traceback: &Bound<'_, PyAny>) -> PyResult<String> {
+        let py = traceback.py();
+        let mut text = self.message.bind(py).to_string_lossy().into_owned();
+        let chain = self.chain_of(traceback)?;
+        if !chain.is_empty() {
+            text.push_str("\nCall chain: ");
+            text.push_str(&shown(&chain));
+        }
+        if let Some(hint) = self.hint(py) {
+            text.push_str("\nTo allow it: ");
+            text.push_str(&hint);
+        }
+        text.push('\n');
+        text.push_str(FINAL);
+        Ok(text)
+    }
+}
+
+/// A call chain, without the middle of a long one.
+fn shown(chain: &[String]) -> String {
+    if chain.len() <= 2 * SHOWN_FRAMES + 1 {
+        return chain.join(" -> ");
+    }
+    let (first, last) = (&chain[..SHOWN_FRAMES], &chain[chain.len() - SHOWN_FRAMES..]);
+    let left_out = chain.len() - 2 * SHOWN_FRAMES;
+    let middle = format!("… {left_out} more …");
+    [&first.join(" -> "), &middle, &last.join(" -> ")]
+        .map(String::as_str)
+        .join(" -> ")
+}

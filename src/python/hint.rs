@@ -1,0 +1,67 @@
+//! What a host would have to say to allow what was denied.
+
+use pyo3::prelude::*;
+
+use super::decode;
+use super::denied::Denial;
+use super::ffi as raw;
+use super::plain;
+use crate::policy::fs::Os;
+use crate::policy::path::{self, Base};
+use crate::policy::rules::{self, Rule};
+
+/// The hint for a denial; `None` where there is nothing to say.
+pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
+    let event = denial.event.bind(py).to_str().ok()?;
+    if let Some(index) = denial.path
+        && let Some(root) = root_for(py, denial, event, index)
+    {
+        return Some(format!(
+            "approve a root that holds it, mk_audit([..., {root}])"
+        ));
+    }
+    if event == "fastaudit.call" {
+        let callee = denial.args.bind(py).get_item(1).ok()?;
+        let callee = callee.repr().ok()?;
+        return Some(format!("an on_call that returns False for {callee}"));
+    }
+    // Not denied by a rule.
+    rules::lookup(event.as_bytes()).filter(|_| denial.has_roots())?;
+    Some(format!("a before_deny that returns True for {event:?}"))
+}
+
+/// The directory that would have to be a root, as Python writes it.
+fn root_for(py: Python<'_>, denial: &Denial, event: &str, index: usize) -> Option<String> {
+    let args = denial.args.bind(py);
+    let rule = rules::lookup(event.as_bytes())?;
+    let dir_fd = match rule {
+        Rule::Entries(paths) => paths
+            .iter()
+            .find(|path| path.path == index)
+            .and_then(|path| path.dir_fd),
+        Rule::Symlink if index == 1 => Some(2),
+        _ => None,
+    };
+    let base = decode::base_at(args, dir_fd);
+    let given = plain::text(&args.get_item(index).ok()?).ok()??;
+    let name = decode::root_name(given.as_any()).ok()?;
+    let directory = match rule {
+        Rule::ChangeDirectory => &name[..],
+        // A URI names no directory.
+        Rule::Database if name.starts_with(b"file:") => return None,
+        // A relative text leads from the link's directory.
+        Rule::Symlink if index == 0 && !name.starts_with(b"/") => return None,
+        _ => path::split(&name).0,
+    };
+    let resolved = path::resolve(
+        &Os,
+        directory,
+        if name.starts_with(b"/") {
+            Base::CurrentDir
+        } else {
+            base
+        },
+    )?;
+    let text = raw::fs_decode(py, resolved.as_bytes()).ok()?;
+    raw::str_repr(&text).ok().map(|text| text.to_string())
+}

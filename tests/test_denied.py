@@ -1,0 +1,424 @@
+"""`AuditDenied`: what a denial tells, the list that the guard keeps, and the callback."""
+
+import concurrent.futures
+import contextlib
+import contextvars
+import copy
+import gc
+import http.client
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import traceback
+import urllib.error
+import urllib.request
+import weakref
+from pathlib import Path
+
+import pytest
+
+from fastaudit_rs import AuditDenied, mk_audit
+
+FINAL = "This is a decision of policy: the same operation will be denied again."
+
+
+@pytest.fixture
+def perms(places):
+    return mk_audit([places.ok], monitor_calls=False)
+
+
+def overreach(places, name="a"):
+    os.mkdir(f"{places.out}/{name}")
+
+
+def denial(perms, function, *args):
+    with perms(), pytest.raises(AuditDenied) as caught:
+        function(*args)
+    return caught.value
+
+
+def test_what_it_tells(perms, places):
+    denied = denial(perms, overreach, places)
+    assert isinstance(denied, PermissionError)
+    message = f"os.mkdir '{places.out}/a' not in ('{places.ok}',)"
+    assert denied.args == (message,)
+    assert denied.message == message
+    assert denied.event == "os.mkdir"
+    assert denied.event_args == (places.out + "/a", 0o777, -1)
+    assert denied.effect == "write"
+    assert denied.path == places.out + "/a"
+    assert denied.roots == (places.ok,)
+    assert denied.host is denied.command is denied.callee is None
+    assert denied.errno is denied.filename is None
+    assert repr(denied) == f"AuditDenied({message!r})"
+
+
+def test_its_text(perms, places):
+    denied = denial(perms, overreach, places)
+    first, chain, allow, final = str(denied).splitlines()
+    assert first == denied.message
+    assert chain.startswith("Call chain: ")
+    assert chain.endswith(f"{__name__}.denial -> {__name__}.overreach")
+    assert allow == f"To allow it: approve a root that holds it, mk_audit([..., {places.out!r}])"
+    assert final == FINAL
+
+
+def test_the_hint_is_true(perms, places):
+    """Approving what the hint names allows the operation."""
+    os.mkdir(places.out + "/sub")
+    os.symlink(places.out, places.cwd + "/link")
+    descriptor = os.open(places.out, os.O_RDONLY)
+    operations = [
+        lambda: os.mkdir("../out/sub/b"),
+        lambda: os.mkdir("link/c"),
+        lambda: open("d", "w").close(),
+        lambda: os.mkdir("e", dir_fd=descriptor),
+        lambda: os.rename(places.out + "/sub/b", places.out + "/sub/f"),
+        lambda: os.chdir(places.out),
+    ]
+    for operation in operations:
+        hint = denial(perms, operation).hint
+        root = eval(hint.partition("mk_audit([..., ")[2].removesuffix("])"))
+        with mk_audit([places.ok, root], monitor_calls=False)():
+            operation()
+    os.close(descriptor)
+
+
+def test_the_hint_for_other_events_is_true(perms, places):
+    hint = denial(perms, os.system, "true").hint
+    assert hint == 'a before_deny that returns True for "os.system"'
+    assert denial(perms, os.putenv, "A", "B").hint.endswith('"os.putenv"')
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
+def test_a_native_call(places):
+    import orjson
+
+    denied = denial(mk_audit([places.ok]), orjson.dumps, 1)
+    assert denied.effect == "native"
+    assert denied.callee == "orjson.dumps"
+    assert denied.hint == "an on_call that returns False for 'orjson.dumps'"
+
+
+@pytest.mark.parametrize(
+    "arguments, command",
+    [
+        (["ls", "a b"], "ls 'a b'"),
+        ([b"ls", Path("a b")], "ls 'a b'"),
+    ],
+)
+def test_the_command(perms, arguments, command):
+    assert denial(perms, subprocess.Popen, arguments).command == command
+
+
+def test_a_shell_command(perms):
+    assert denial(perms, os.system, "ls 'a b'").command == "ls 'a b'"
+    with perms(), pytest.raises(AuditDenied) as caught:
+        subprocess.run("ls | wc", shell=True)
+    assert caught.value.command.endswith("sh -c 'ls | wc'")
+
+
+def test_effects(perms):
+    for event, effect in {
+        "os.kill": "process",
+        "_thread.start_new_thread": "thread",
+        "os.putenv": "env",
+        "ctypes.dlopen": "native",
+        "sys.addaudithook": "interpreter",
+        "audit_perms.set_data": "guard",
+        "open": "write",
+    }.items():
+        assert denial(perms, sys.audit, event, 1).effect == effect
+
+
+def nested(depth, places):
+    if depth:
+        return nested(depth - 1, places)
+    return overreach(places)
+
+
+def test_the_call_chain(perms, places):
+    denied = denial(perms, nested, 50, places)
+    chain = denied.call_chain
+    assert chain[-1].endswith(".overreach")
+    assert [name.rpartition(".")[2] for name in chain[-53:]] == [
+        "denial", *["nested"] * 51, "overreach",
+    ]  # fmt: skip
+    assert chain[0] in ("__main__.<module>", "None.<module>", "runpy._run_module_as_main")
+    shown = str(denied).splitlines()[1]
+    assert shown.count(" -> ") == 16
+    assert f" -> … {len(chain) - 16} more … -> " in shown
+
+
+def test_the_call_chain_is_not_built_before_it_is_read(perms, places):
+    """What is caught and dropped leaves nothing behind: the frames are gone."""
+
+    class Local:
+        pass
+
+    def swallowing():
+        local = Local()
+        with contextlib.suppress(PermissionError):
+            overreach(places)
+        return weakref.ref(local)
+
+    with perms() as guard:
+        reference = swallowing()
+        assert reference() is None
+        [violation] = guard.violations
+    assert violation.call_chain == ()
+    assert str(violation).splitlines()[1].startswith("To allow it")
+
+
+def test_it_keeps_no_argument_alive(perms):
+    class Argument:
+        pass
+
+    argument = Argument()
+    reference = weakref.ref(argument)
+    with perms() as guard:
+        try:
+            sys.audit("os.system", argument)
+        except AuditDenied as error:
+            denied = error.with_traceback(None)
+        del argument
+        gc.collect()
+        assert reference() is None
+        assert "Argument object at" in denied.event_args[0]
+        assert denied.event_args == guard.violations[0].event_args
+
+
+def test_a_dict_is_json(perms, places):
+    denied = denial(perms, subprocess.Popen, [b"ls", Path("x")], -1, None, None)
+    fields = denied.to_dict()
+    assert list(fields) == (
+        "message event args effect path host command callee roots call_chain hint".split()
+    )
+    assert fields["args"][1] == ["ls", "x"]
+    again = AuditDenied.from_dict(json.loads(json.dumps(fields)))
+    assert again.to_dict() == fields
+    assert str(again) == str(denied)
+
+
+def test_from_dict_says_what_is_wrong(perms, places):
+    fields = denial(perms, overreach, places).to_dict()
+    for key in ("message", "event", "args", "roots", "path", "call_chain", "hint"):
+        with pytest.raises(KeyError, match=f'fields must have the key "{key}"'):
+            AuditDenied.from_dict({name: fields[name] for name in fields if name != key})
+    for key in ("message", "event"):
+        with pytest.raises(TypeError, match=rf'fields\["{key}"\] must be a str, not int'):
+            AuditDenied.from_dict({**fields, key: 1})
+    with pytest.raises(TypeError, match=r'fields\["args"\] must be a list, not str'):
+        AuditDenied.from_dict({**fields, "args": "abc"})
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles(perms, places, protocol):
+    denied = denial(perms, overreach, places)
+    denied.note = "ours"
+    again = pickle.loads(pickle.dumps(denied, protocol))
+    assert type(again) is AuditDenied
+    assert again.args == denied.args
+    assert again.to_dict() == denied.to_dict()
+    assert again.note == "ours"
+    assert copy.copy(denied).to_dict() == copy.deepcopy(denied).to_dict() == denied.to_dict()
+
+
+def in_another_process(out, ok):
+    with mk_audit([ok], monitor_calls=False)():
+        os.mkdir(out + "/a")
+
+
+def test_survives_a_process_boundary(places):
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        error = pool.submit(in_another_process, places.out, places.ok).exception()
+    assert type(error) is AuditDenied
+    assert error.path == places.out + "/a"
+    assert error.call_chain[-1] == f"{__name__}.in_another_process"
+
+
+def test_survives_what_libraries_make_of_it(perms, places, monkeypatch):
+    os.makedirs(places.out + "/tree/sub")
+    denied = denial(perms, shutil.rmtree, places.out + "/tree/sub")
+    denied.filename = denied.filename2 = "x"
+    assert str(denied).startswith(f"shutil.rmtree '{places.out}/tree/sub' not in (")
+
+    def before_deny(event, args, frame, message, data):
+        # What `shutil.rmtree` calls, and whose errors it decorates with a file name.
+        return event == "shutil.rmtree"
+
+    with mk_audit([places.ok], before_deny, monitor_calls=False)():
+        with pytest.raises(AuditDenied, match=rf"^os\.\w+ '[^']*' not in \('{places.ok}',\)"):
+            shutil.rmtree(places.out + "/tree")
+
+    def connect(self):
+        raise denied
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    with pytest.raises(urllib.error.URLError) as caught:
+        urllib.request.urlopen("http://localhost:1")
+    assert f"not in ('{places.ok}',)\nCall chain: " in str(caught.value)
+
+
+def test_of_others(places):
+    """What is raised by others has a message and nothing else."""
+    denied = AuditDenied("no")
+    assert (denied.args, denied.message, denied.event) == (("no",), "no", "")
+    assert denied.event_args == denied.call_chain == denied.roots == ()
+    assert denied.effect is denied.path is denied.hint is None
+    assert str(denied) == "no\n" + FINAL
+    assert pickle.loads(pickle.dumps(denied)).to_dict() == denied.to_dict()
+    assert str(AuditDenied()).endswith(FINAL)
+
+
+def test_no_code_can_change_the_class(perms, places):
+    with perms(), pytest.raises(TypeError, match="immutable"):
+        AuditDenied.__init__ = lambda *args: None
+    with pytest.raises(TypeError, match="immutable"):
+        AuditDenied.__str__ = lambda self: "nothing"
+
+
+def test_traceback_shows_it(perms, places):
+    denied = denial(perms, overreach, places)
+    shown = "".join(traceback.format_exception(denied))
+    assert "fastaudit_rs.AuditDenied: os.mkdir" in shown
+    assert FINAL in shown
+
+
+class TestViolations:
+    def test_also_what_was_swallowed(self, perms, places):
+        with perms() as guard:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(places.out)
+            try:
+                overreach(places)
+            except PermissionError as error:
+                chain = error.call_chain
+            assert guard.violation_count == 2
+        rmtree, mkdir = guard.violations
+        assert rmtree.event == "shutil.rmtree"
+        assert mkdir.message == f"os.mkdir '{places.out}/a' not in ('{places.ok}',)"
+        # Read where it was caught, it is known here too.
+        assert mkdir.call_chain == chain != ()
+
+    def test_none(self, perms, places):
+        with perms() as guard:
+            os.mkdir(places.ok + "/a")
+        assert guard.violations == []
+        assert guard.violation_count == 0
+
+    def test_what_was_allowed_is_none(self, places):
+        perms = mk_audit([places.ok], lambda *args: True, monitor_calls=False)
+        with perms() as guard:
+            overreach(places)
+        assert guard.violations == []
+
+    def test_begin_anew_when_the_guard_is_entered_again(self, perms, places):
+        guard = perms()
+        for _ in range(2):
+            with guard, pytest.raises(PermissionError):
+                overreach(places)
+            assert guard.violation_count == 1
+
+    def test_belong_to_the_innermost_guard(self, places):
+        outer = mk_audit([places.ok], monitor_calls=False)
+        with outer() as first:
+            with outer() as second, pytest.raises(PermissionError):
+                overreach(places)
+            assert (first.violation_count, second.violation_count) == (0, 1)
+
+    def test_are_bounded(self, perms, places):
+        with perms() as guard:
+            for number in range(1500):
+                with contextlib.suppress(PermissionError):
+                    overreach(places, number)
+        assert guard.violation_count == 1500
+        assert len(guard.violations) == 1000
+        assert guard.violations[999].path == f"{places.out}/999"
+
+    def test_of_a_task_that_goes_on_under_it(self, perms, places):
+        with perms() as guard:
+            context = contextvars.copy_context()
+        assert guard.violations == []
+        with pytest.raises(PermissionError):
+            context.run(overreach, places)
+        assert guard.violation_count == 1
+
+    def test_async_with(self, perms, places):
+        import asyncio
+
+        async def main():
+            async with perms() as guard:
+                with pytest.raises(PermissionError):
+                    overreach(places)
+                return guard.violation_count
+
+        assert asyncio.run(main()) == 1
+
+
+class TestOnDenied:
+    def test_is_told_of_each(self, places):
+        told = []
+
+        def on_denied(denied):
+            told.append((denied.message, denied.call_chain[-1]))
+
+        with mk_audit([places.ok], on_denied=on_denied, monitor_calls=False)():
+            for name in "ab":
+                with pytest.raises(AuditDenied):
+                    overreach(places, name)
+        assert [message.split()[1] for message, _ in told] == [
+            repr(f"{places.out}/{name}") for name in "ab"
+        ]
+        assert {name for _, name in told} == {f"{__name__}.overreach"}
+
+    def test_what_it_raises_is_the_cause(self, places):
+        def on_denied(denied):
+            raise ValueError("from the host")
+
+        with mk_audit([places.ok], on_denied=on_denied, monitor_calls=False)():
+            with pytest.raises(AuditDenied) as caught:
+                overreach(places)
+        assert str(caught.value.__cause__) == "from the host"
+        assert os.listdir(places.out) == []
+
+    def test_an_interrupt_comes_through(self, places):
+        def on_denied(denied):
+            raise KeyboardInterrupt
+
+        with mk_audit([places.ok], on_denied=on_denied, monitor_calls=False)():
+            with pytest.raises(KeyboardInterrupt):
+                overreach(places)
+        assert os.listdir(places.out) == []
+
+    def test_its_own_overreach_is_a_plain_denial(self, places):
+        told = []
+
+        def on_denied(denied):
+            told.append(denied)
+            overreach(places, "by the callback")
+
+        with mk_audit([places.ok], on_denied=on_denied, monitor_calls=False)() as guard:
+            with pytest.raises(AuditDenied) as caught:
+                overreach(places)
+        assert len(told) == 1
+        assert isinstance(caught.value.__cause__, AuditDenied)
+        assert guard.violation_count == 2
+
+    def test_is_not_told_of_what_before_deny_allows(self, places):
+        told = []
+        perms = mk_audit([], lambda *args: True, on_denied=told.append, monitor_calls=False)
+        with perms():
+            overreach(places)
+        assert told == []
+
+    def test_is_checked(self, places):
+        with pytest.raises(TypeError, match=r"on_denied must be None or a function on_denied\("):
+            mk_audit([places.ok], on_denied=1, monitor_calls=False)
+        with pytest.raises(TypeError, match="on_denied must take the arguments"):
+            mk_audit([places.ok], on_denied=lambda: None, monitor_calls=False)
