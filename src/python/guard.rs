@@ -125,7 +125,9 @@ impl Guard {
     }
 
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let entered = match std::mem::take(&mut *lock(&self.state)) {
+        // Taken out first: the lock must not be held any longer.
+        let state = std::mem::take(&mut *lock(&self.state));
+        let entered = match state {
             State::Entered(entered) => entered,
             left @ State::Left(_) => {
                 *lock(&self.state) = left;
