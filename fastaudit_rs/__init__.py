@@ -4,8 +4,17 @@
 approved roots and may not start processes, load libraries or call unknown native code.
 """
 
-from ._native import AuditCfg, AuditPerms, Guard, __version__
+from ._native import AuditCfg, AuditPerms, Explanation, Guard, Policy, __version__
 from .core import mk_audit
 from .denied import AuditDenied
 
-__all__ = ["AuditCfg", "AuditDenied", "AuditPerms", "Guard", "__version__", "mk_audit"]
+__all__ = [
+    "AuditCfg",
+    "AuditDenied",
+    "AuditPerms",
+    "Explanation",
+    "Guard",
+    "Policy",
+    "__version__",
+    "mk_audit",
+]

@@ -3,11 +3,20 @@
 from collections.abc import Awaitable, Callable, Iterable
 from os import PathLike
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, final
 
 from .denied import AuditDenied
 
-__all__ = ["AuditCfg", "AuditPerms", "Guard", "_Denial", "__version__", "mk_audit"]
+__all__ = [
+    "AuditCfg",
+    "AuditPerms",
+    "Explanation",
+    "Guard",
+    "Policy",
+    "_Denial",
+    "__version__",
+    "mk_audit",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
@@ -75,6 +84,114 @@ def mk_audit(
     The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
     event ``audit_perms.set_config`` with ``oks``.
     """
+
+@final
+class Policy:
+    """What code may do. Immutable, hashable, comparable; it can be pickled.
+
+    Args:
+        write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
+            UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
+            at the time of each check, ``'~'`` the home directory; all others are resolved when a
+            guard is made.
+        read: Where may be read, likewise; anywhere by default. What modules are imported from, the
+            standard library and installed packages, can always be read.
+        block: Paths that nothing may read or write, whatever ``write`` and ``read`` say, nor move
+            what holds them.
+        protect: Names that are kept from writing even inside ``write``, wherever they are:
+            ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
+            ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
+            UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part.
+
+    Everything else a guard of a policy treats as ``mk_audit`` does.
+    """
+
+    PROTECTED: ClassVar[list[str]]
+    """The names that are protected unless a policy says otherwise."""
+
+    def __new__(
+        cls,
+        *,
+        write: Iterable[_Path] | None = (),
+        read: Iterable[_Path] | None = None,
+        block: Iterable[_Path] = (),
+        protect: bool | Iterable[_Path] = True,
+    ) -> Policy: ...
+    @property
+    def write(self) -> tuple[str, ...] | None:
+        """Where may be written, as given; ``None`` for anywhere."""
+
+    @property
+    def read(self) -> tuple[str, ...] | None:
+        """Where may be read, as given; ``None`` for anywhere."""
+
+    @property
+    def block(self) -> tuple[str, ...]:
+        """What nothing may read or write, as given."""
+
+    @property
+    def protect(self) -> bool | tuple[str, ...]:
+        """The names that are kept from writing; ``True`` for the preset."""
+
+    def replace(self, **changes: Any) -> Policy:
+        """The same policy with other values for some fields; raises what ``Policy`` does."""
+
+    def guard(
+        self,
+        before_deny: _BeforeDeny | None = None,
+        on_call: _OnCall | None = None,
+        data: Any = None,
+        tool_id: int = 3,
+        monitor_calls: bool = True,
+        *,
+        retire_sites: bool = False,
+        on_denied: _OnDenied | None = None,
+    ) -> AuditPerms:
+        """Make a guard factory for code that may do what the policy says.
+
+        Takes and raises what `mk_audit` does but for ``oks``. The paths of the policy are resolved
+        now.
+        """
+
+    def explain(self, event: str, /, *args: Any) -> Explanation:
+        """What a guard of this policy would make of an audit event, without doing it."""
+
+    def to_toml(self) -> str:
+        """The policy as TOML, with all fields."""
+
+    @staticmethod
+    def from_toml(path: _Path) -> Policy:
+        """Read a policy from a TOML file, or from ``[tool.fastaudit]`` in a ``pyproject.toml``.
+
+        Raises:
+            ValueError: The file is no TOML, has a key that is no field, or a value that is not
+                accepted; the message names the file, the key and what is accepted.
+            OSError: The file cannot be read.
+        """
+
+    @staticmethod
+    def parse_toml(text: str) -> Policy:
+        """Read a policy from the text of a TOML file; raises ``ValueError`` as `from_toml` does."""
+
+@final
+class Explanation:
+    """What `Policy.explain` answers; as text it is ``'allowed'`` or that of the denial."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the event would pass."""
+
+    @property
+    def denied(self) -> AuditDenied | None:
+        """The denial that would be raised."""
+
+    @property
+    def rule(self) -> str | None:
+        """The field of the policy that denies it; ``None`` where the event is denied as such."""
 
 @final
 class AuditPerms:
@@ -186,6 +303,8 @@ class _Denial:
     def effect(self) -> str | None: ...
     @property
     def path(self) -> str | None: ...
+    @property
+    def rule(self) -> str | None: ...
     @property
     def host(self) -> str | None: ...
     @property

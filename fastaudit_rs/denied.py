@@ -50,6 +50,14 @@ class AuditDenied(PermissionError):
         return _of(self).path
 
     @property
+    def rule(self) -> str | None:
+        """The field of the policy that decided, ``'write'`` or ``'block'`` for example.
+
+        ``None`` where an event is denied as such.
+        """
+        return _of(self).rule
+
+    @property
     def host(self) -> str | None:
         """The host that would have been reached."""
         return _of(self).host
@@ -86,7 +94,7 @@ class AuditDenied(PermissionError):
         """Tell everything in what JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``host``, ``command``, ``callee``, ``roots``, ``call_chain`` and ``hint``.
+        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain`` and ``hint``.
         """
         return _of(self).to_dict(self.__traceback__)
 

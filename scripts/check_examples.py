@@ -1,4 +1,4 @@
-"""Hold the README's Python examples to the types, as `mypy --strict` and `pyright` see them."""
+"""Hold the examples of the README and the docs to the types, as mypy and pyright see them."""
 
 import re
 import subprocess
@@ -6,13 +6,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs/policy.md"]
 
 
 def main() -> None:
     """Write each example to a file and check them all."""
     with tempfile.TemporaryDirectory() as directory:
-        examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+        text = "\n".join(page.read_text() for page in PAGES)
+        examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         for number, example in enumerate(examples):
             Path(directory, f"example_{number}.py").write_text(example)
         files = sorted(map(str, Path(directory).glob("*.py")))

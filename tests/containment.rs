@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 use fastaudit_rs::policy::path::{Base, resolve};
-use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict};
+use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict, Why};
 use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
@@ -145,7 +145,7 @@ proptest! {
         let root = fs::canonicalize(tree().dir.path().join("root")).unwrap();
         let approved = where_it_is(Path::new(holder)).starts_with(root);
         let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
-        prop_assert_eq!(tree().policy.check(&Os, operation), Verdict::from(approved));
+        prop_assert_eq!(tree().policy.check(&Os, operation), if approved { Verdict::Allow } else { Verdict::Deny(Why::Unapproved) });
     }
 
     #[test]
@@ -171,9 +171,9 @@ fn relative_names_start_from_their_directory_descriptor() {
         (&inside, "new", Verdict::Allow),
         (&inside, "deep/new", Verdict::Allow),
         (&inside, "../new", Verdict::Allow),
-        (&inside, "../../new", Verdict::Deny),
-        (&inside, "escape/new", Verdict::Deny),
-        (&outside, "new", Verdict::Deny),
+        (&inside, "../../new", Verdict::Deny(Why::Unapproved)),
+        (&inside, "escape/new", Verdict::Deny(Why::Unapproved)),
+        (&outside, "new", Verdict::Deny(Why::Unapproved)),
         (&outside, "enter/new", Verdict::Allow),
     ] {
         let base = Base::Descriptor(std::os::fd::AsRawFd::as_raw_fd(dir));
@@ -197,7 +197,7 @@ fn a_descriptor_that_is_not_open_approves_nothing() {
     };
     assert_eq!(
         tree().policy.check(&Os, Operation::ChangeEntry(target)),
-        Verdict::Deny
+        Verdict::Deny(Why::Unapproved)
     );
 }
 
@@ -223,10 +223,10 @@ fn names_longer_than_the_system_allows() {
         ),
         (
             format!("{}/../out/{long}/new", root.display()),
-            Verdict::Deny,
+            Verdict::Deny(Why::Unapproved),
         ),
         // A path that is too long as a whole cannot be followed to its end.
-        (deep, Verdict::Deny),
+        (deep, Verdict::Deny(Why::Unapproved)),
     ] {
         let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
         assert_eq!(

@@ -21,7 +21,7 @@ libraries raise events of their own. What CPython raises no event for, no audit 
 /// What the rule set of fastaudit 0.1 makes of an event.
 fn verdict(rule: Option<Rule>) -> &'static str {
     match rule {
-        None => "passes",
+        None | Some(Rule::Read(_)) => "passes",
         Some(Rule::Deny) => "denied",
         Some(Rule::DenyProcessStart) => "denied, unless it belongs to an approved start",
         Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",

@@ -1,4 +1,4 @@
-"""The README's examples print what it says they print."""
+"""The examples of the README and of docs/policy.md print what is said there."""
 
 import re
 import subprocess
@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parent.parent
+PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/policy.md")}
+EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
+EXAMPLES = [
+    pytest.param(*example, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, example in enumerate(EXAMPLE.findall(page))
+]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the examples watch calls")
@@ -22,4 +28,4 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == README.count("```python") == 3
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 10

@@ -3,6 +3,7 @@
 use super::database::{self, Database, UriTarget};
 use super::fs::FileSystem;
 use super::path::{self, Base, Name, Resolved, Target};
+use super::places::{Blocked, Protected};
 use super::roots::Roots;
 use super::rules;
 
@@ -12,8 +13,12 @@ pub enum Operation<'a> {
     /// Creates, changes or removes the directory entry of this name. An operation on an open
     /// descriptor was decided when that was opened.
     ChangeEntry(Target<'a>),
+    /// Gives the entry another name or makes it another's: what is below it changes place too.
+    MoveEntry(Target<'a>),
     /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
+    /// Reads a file or a directory.
+    Read(Target<'a>),
     /// Makes this the current directory. `left` is the directory the guarded code was in before
     /// it first changed it: going back there is no overreach.
     ChangeDirectory {
@@ -22,7 +27,7 @@ pub enum Operation<'a> {
         /// The directory first left, if any.
         left: Option<&'a [u8]>,
     },
-    /// Makes a symbolic link with this text at `at`. The entry itself is a `ChangeEntry`.
+    /// Makes a symbolic link with this text at `at`. The entry itself is a `MoveEntry`.
     LinkTo {
         /// The text of the link.
         text: Name<'a>,
@@ -42,12 +47,40 @@ pub enum Verdict {
     /// It may.
     Allow,
     /// It may not.
-    Deny,
+    Deny(Why),
 }
 
-impl From<bool> for Verdict {
-    fn from(allowed: bool) -> Self {
-        if allowed { Self::Allow } else { Self::Deny }
+/// What denies an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No root approves it, or it cannot be known where it leads.
+    Unapproved,
+    /// The path may not be read.
+    Unreadable,
+    /// The path is blocked, whatever the roots are.
+    Blocked,
+    /// The name is protected, whatever the roots are.
+    Protected,
+}
+
+impl Verdict {
+    fn when(allowed: bool) -> Self {
+        if allowed {
+            Self::Allow
+        } else {
+            Self::Deny(Why::Unapproved)
+        }
+    }
+
+    /// Whether it may go on.
+    #[must_use]
+    pub fn allows(self) -> bool {
+        self == Self::Allow
+    }
+
+    /// This verdict where it denies, else the other.
+    fn and(self, other: impl FnOnce() -> Self) -> Self {
+        if self.allows() { other() } else { self }
     }
 }
 
@@ -55,95 +88,230 @@ impl From<bool> for Verdict {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     roots: Roots,
+    /// `None`: anywhere.
+    read: Option<Roots>,
+    blocked: Blocked,
+    protected: Protected,
 }
 
 impl Policy {
-    /// The policy that approves writing below these roots.
+    /// The policy that approves writing below these roots, and reading anywhere.
     #[must_use]
     pub fn new(roots: Roots) -> Self {
-        Self { roots }
+        Self {
+            roots,
+            ..Self::default()
+        }
+    }
+
+    /// The same with reading only below these roots.
+    #[must_use]
+    pub fn reading(mut self, roots: Option<Roots>) -> Self {
+        self.read = roots;
+        self
+    }
+
+    /// The same with places that nothing opens, and names that are kept from writing.
+    #[must_use]
+    pub fn without(mut self, blocked: Blocked, protected: Protected) -> Self {
+        self.blocked = blocked;
+        self.protected = protected;
+        self
+    }
+
+    /// Whether reading is restricted at all.
+    #[must_use]
+    pub fn checks_reads(&self) -> bool {
+        self.read.is_some() || !self.blocked.is_empty()
     }
 
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
-            Operation::ChangeEntry(target) => match target.name {
-                Name::Path(path) => self.holds_entry(fs, path, target.base),
-                Name::Descriptor(_) => true,
-                Name::Unreadable => false,
-            },
-            Operation::OpenForWriting(target) => self.may_open(fs, target),
-            Operation::ChangeDirectory { to, left } => self.may_enter(fs, to, left),
-            Operation::LinkTo { text, at } => self.may_link(fs, text, at),
-            Operation::OpenDatabase(Name::Path(name)) => self.may_open_database(fs, name),
-            Operation::OpenDatabase(_) => false,
-            Operation::SetAttribute(name) => rules::is_ordinary_attribute(name),
+            Operation::ChangeEntry(target) => self.change_entry(fs, target, false),
+            Operation::MoveEntry(target) => self.change_entry(fs, target, true),
+            Operation::OpenForWriting(target) => self.open(fs, target),
+            Operation::Read(target) => self.read(fs, target),
+            Operation::ChangeDirectory { to, left } => self.enter(fs, to, left),
+            Operation::LinkTo { text, at } => self.link(fs, text, at),
+            Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
+            Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
+            Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
-        .into()
     }
 
-    /// Whether the directory that holds the entry is approved.
-    fn holds_entry(&self, fs: &impl FileSystem, path: &[u8], base: Base) -> bool {
-        parent(fs, path, base).is_some_and(|dir| self.roots.contain(fs, &dir))
+    fn change_entry(&self, fs: &impl FileSystem, target: Target<'_>, moves: bool) -> Verdict {
+        match target.name {
+            Name::Path(path) => self.change_path(fs, path, target.base, moves),
+            Name::Descriptor(_) => Verdict::Allow,
+            Name::Unreadable => Verdict::Deny(Why::Unapproved),
+        }
     }
 
-    fn may_open(&self, fs: &impl FileSystem, target: Target<'_>) -> bool {
+    /// Judges by the directory that holds the entry, and by what no root opens.
+    fn change_path(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
+        let Some(dir) = parent(fs, path, base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        Verdict::when(self.roots.contain(fs, &dir))
+            .and(|| self.restrict(fs, path, base, &dir, moves))
+    }
+
+    /// Judges by what no root opens: the entry itself, and where it leads.
+    #[inline]
+    fn restrict(
+        &self,
+        fs: &impl FileSystem,
+        path: &[u8],
+        base: Base,
+        dir: &Resolved,
+        moves: bool,
+    ) -> Verdict {
+        if self.blocked.is_empty() && self.protected.is_empty() {
+            return Verdict::Allow;
+        }
+        self.restrict_names(fs, path, base, dir, moves)
+    }
+
+    #[inline(never)]
+    fn restrict_names(
+        &self,
+        fs: &impl FileSystem,
+        path: &[u8],
+        base: Base,
+        dir: &Resolved,
+        moves: bool,
+    ) -> Verdict {
+        let Some(landing) = path::resolve(fs, path, base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        let entry = match path::split(path).1 {
+            b"" | b"." | b".." => landing.as_bytes().into(),
+            name => dir.join(name),
+        };
+        let places = [&entry[..], landing.as_bytes()];
+        if places.iter().any(|place| self.blocked.holds(place))
+            || (moves && self.blocked.is_below(&entry))
+        {
+            return Verdict::Deny(Why::Blocked);
+        }
+        if places.iter().any(|place| self.protected.holds(place))
+            || (moves && self.protected.may_be_below(&entry))
+        {
+            return Verdict::Deny(Why::Protected);
+        }
+        Verdict::Allow
+    }
+
+    fn open(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
         let path = match target.name {
             Name::Path(path) => path,
-            Name::Descriptor(_) => return true,
-            Name::Unreadable => return false,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
         };
         let Some(dir) = parent(fs, path, target.base) else {
-            return false;
+            return Verdict::Deny(Why::Unapproved);
         };
-        if self.roots.contain(fs, &dir) || is_standing_device(&dir.join(path::split(path).1)) {
-            return true;
+        if self.roots.contain(fs, &dir) {
+            return self.restrict(fs, path, target.base, &dir, false);
+        }
+        if is_standing_device(&dir.join(path::split(path).1)) {
+            return Verdict::Allow;
         }
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
-        path::resolve(fs, path, target.base)
-            .is_some_and(|whole| self.roots.is_root(fs, &whole) && fs.is_dir(whole.as_bytes()))
+        let is_root = path::resolve(fs, path, target.base)
+            .is_some_and(|whole| self.roots.is_root(fs, &whole) && fs.is_dir(whole.as_bytes()));
+        Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, &dir, false))
     }
 
-    fn may_enter(&self, fs: &impl FileSystem, to: Target<'_>, left: Option<&[u8]>) -> bool {
+    fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        if !self.checks_reads() {
+            return Verdict::Allow;
+        }
+        let path = match target.name {
+            Name::Path(path) => path,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+        };
+        let Some(landing) = path::resolve(fs, path, target.base) else {
+            return Verdict::Deny(Why::Unreadable);
+        };
+        self.read_landing(fs, &landing)
+    }
+
+    fn read_landing(&self, fs: &impl FileSystem, landing: &Resolved) -> Verdict {
+        if self.blocked.holds(landing.as_bytes()) {
+            return Verdict::Deny(Why::Blocked);
+        }
+        match &self.read {
+            Some(roots) if !roots.contain(fs, landing) => Verdict::Deny(Why::Unreadable),
+            _ => Verdict::Allow,
+        }
+    }
+
+    fn enter(&self, fs: &impl FileSystem, to: Target<'_>, left: Option<&[u8]>) -> Verdict {
         let (path, base) = match to.name {
             Name::Path(path) => (path, to.base),
             Name::Descriptor(fd) => (&b"."[..], Base::Descriptor(fd)),
-            Name::Unreadable => return false,
+            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
         };
-        path::resolve(fs, path, base)
-            .is_some_and(|dir| self.roots.contain(fs, &dir) || left == Some(dir.as_bytes()))
+        let Some(dir) = path::resolve(fs, path, base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if left == Some(dir.as_bytes()) {
+            return Verdict::Allow;
+        }
+        if self.blocked.holds(dir.as_bytes()) {
+            return Verdict::Deny(Why::Blocked);
+        }
+        Verdict::when(self.roots.contain(fs, &dir))
     }
 
-    fn may_link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> bool {
+    fn link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> Verdict {
         let Name::Path(text) = text else {
-            return false;
+            return Verdict::Deny(Why::Unapproved);
         };
         if text.starts_with(b"/") {
-            return self.holds_entry(fs, text, Base::CurrentDir);
+            return self.change_path(fs, text, Base::CurrentDir, false);
         }
         let Name::Path(link) = at.name else {
-            return false;
+            return Verdict::Deny(Why::Unapproved);
         };
-        parent(fs, link, at.base)
-            .and_then(|dir| path::resolve_beside(fs, text, &dir))
-            .is_some_and(|landing| self.roots.contain(fs, &landing))
+        let Some(landing) =
+            parent(fs, link, at.base).and_then(|dir| path::resolve_beside(fs, text, &dir))
+        else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if self.blocked.holds(landing.as_bytes()) {
+            return Verdict::Deny(Why::Blocked);
+        }
+        if self.protected.holds(landing.as_bytes()) {
+            return Verdict::Deny(Why::Protected);
+        }
+        Verdict::when(self.roots.contain(fs, &landing))
     }
 
-    fn may_open_database(&self, fs: &impl FileSystem, name: &[u8]) -> bool {
+    fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
+        let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, false);
         let by_uri = match database::parse(name) {
-            Database::Private => return true,
-            Database::File => return self.holds_entry(fs, name, Base::CurrentDir),
-            Database::Uri(UriTarget::Memory | UriTarget::Read(_)) => true,
-            Database::Uri(UriTarget::Write(path)) => self.holds_entry(fs, &path, Base::CurrentDir),
+            Database::Private => return Verdict::Allow,
+            Database::File => return write(name),
+            Database::Uri(UriTarget::Memory) => Verdict::Allow,
+            Database::Uri(UriTarget::Read(path)) => self.read(fs, Target::path(&path)),
+            Database::Uri(UriTarget::Write(path)) => write(&path),
         };
         // Without uri=True the same text is a relative path, "file:" its first directory. Where
         // that does not exist, nothing can be opened by it.
-        let by_name = memchr::memchr(b'/', name).is_none()
-            || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
-            || self.holds_entry(fs, name, Base::CurrentDir);
-        by_uri && by_name
+        by_uri.and(|| {
+            if memchr::memchr(b'/', name).is_none()
+                || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
+            {
+                return Verdict::Allow;
+            }
+            write(name)
+        })
     }
 }
 

@@ -9,11 +9,14 @@ pub mod database;
 pub mod events;
 pub mod fs;
 pub mod path;
+pub mod places;
 pub mod roots;
 pub mod rules;
+pub mod spec;
 
-pub use check::{Operation, Policy, Verdict};
+pub use check::{Operation, Policy, Verdict, Why};
 pub use fs::{FileSystem, Os};
 pub use path::{Base, Name, Target};
+pub use places::{Blocked, Protected};
 pub use roots::Roots;
 pub use rules::{PathArg, Rule};

@@ -4,7 +4,16 @@
 //! documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
 
-use std::sync::OnceLock;
+/// What an operation does with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Makes, changes or removes the directory entry.
+    Change,
+    /// Gives the entry another name, or makes it another's.
+    Move,
+    /// Reads what it leads to.
+    Read,
+}
 
 /// A path among an event's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +24,8 @@ pub struct PathArg {
     pub dir_fd: Option<usize>,
     /// Whether the operation also takes an open file descriptor in place of the path.
     pub descriptor: bool,
+    /// What is done with it.
+    pub access: Access,
 }
 
 /// What the guard does with an event.
@@ -24,8 +35,10 @@ pub enum Rule {
     Deny,
     /// Denied whatever its arguments are, unless it belongs to a process start that was approved.
     DenyProcessStart,
-    /// Changes the directory entries that these arguments name.
+    /// Changes the directory entries that these arguments name, or reads some of them.
     Entries(&'static [PathArg]),
+    /// Reads what these arguments name, and does no more.
+    Read(&'static [PathArg]),
     /// `open(path, mode, flags)`: checked when it may write.
     Open,
     /// `os.chdir(path)`: the destination itself is checked.
@@ -43,30 +56,56 @@ const fn entry(path: usize) -> PathArg {
         path,
         dir_fd: None,
         descriptor: false,
+        access: Access::Change,
     }
 }
 
 const fn entry_at(path: usize, dir_fd: usize) -> PathArg {
     PathArg {
-        path,
         dir_fd: Some(dir_fd),
-        descriptor: false,
+        ..entry(path)
     }
 }
 
 const fn entry_or_descriptor(path: usize) -> PathArg {
     PathArg {
-        path,
-        dir_fd: None,
         descriptor: true,
+        ..entry(path)
     }
 }
 
 const fn entry_or_descriptor_at(path: usize, dir_fd: usize) -> PathArg {
     PathArg {
-        path,
-        dir_fd: Some(dir_fd),
         descriptor: true,
+        ..entry_at(path, dir_fd)
+    }
+}
+
+const fn moved(path: usize) -> PathArg {
+    PathArg {
+        access: Access::Move,
+        ..entry(path)
+    }
+}
+
+const fn moved_at(path: usize, dir_fd: usize) -> PathArg {
+    PathArg {
+        access: Access::Move,
+        ..entry_at(path, dir_fd)
+    }
+}
+
+const fn read(path: usize) -> PathArg {
+    PathArg {
+        access: Access::Read,
+        ..entry_or_descriptor(path)
+    }
+}
+
+const fn read_at(path: usize, dir_fd: usize) -> PathArg {
+    PathArg {
+        access: Access::Read,
+        ..entry_or_descriptor_at(path, dir_fd)
     }
 }
 
@@ -158,19 +197,29 @@ pub const RULES: &[(&str, Rule)] = &[
     ("tempfile.mkdtemp", Rule::Entries(&[entry(0)])),
     ("tempfile.mkstemp", Rule::Entries(&[entry(0)])),
     // The second argument is what changes; the first is read.
-    ("shutil.copyfile", Rule::Entries(&[entry(1)])),
-    ("shutil.copymode", Rule::Entries(&[entry(1)])),
-    ("shutil.copystat", Rule::Entries(&[entry(1)])),
-    ("shutil.copytree", Rule::Entries(&[entry(1)])),
-    ("shutil.unpack_archive", Rule::Entries(&[entry(1)])),
+    ("shutil.copyfile", Rule::Entries(&[entry(1), read(0)])),
+    ("shutil.copymode", Rule::Entries(&[entry(1), read(0)])),
+    ("shutil.copystat", Rule::Entries(&[entry(1), read(0)])),
+    ("shutil.copytree", Rule::Entries(&[entry(1), read(0)])),
+    ("shutil.unpack_archive", Rule::Entries(&[entry(1), read(0)])),
     ("sqlite3.load_extension", Rule::Entries(&[entry(1)])),
     // Both change.
-    ("os.link", Rule::Entries(&[entry_at(0, 2), entry_at(1, 3)])),
+    (
+        "os.link",
+        Rule::Entries(&[entry_at(0, 2), moved_at(1, 3), read_at(0, 2)]),
+    ),
     (
         "os.rename",
-        Rule::Entries(&[entry_at(0, 2), entry_at(1, 3)]),
+        Rule::Entries(&[moved_at(0, 2), moved_at(1, 3), read_at(0, 2)]),
     ),
-    ("shutil.move", Rule::Entries(&[entry(0), entry(1)])),
+    ("shutil.move", Rule::Entries(&[moved(0), moved(1), read(0)])),
+    // Reading, which only some policies restrict. `glob` and `pathlib` raise these as well.
+    ("os.fwalk", Rule::Read(&[read_at(0, 4)])),
+    ("os.getxattr", Rule::Read(&[read(0)])),
+    ("os.listdir", Rule::Read(&[read(0)])),
+    ("os.listxattr", Rule::Read(&[read(0)])),
+    ("os.scandir", Rule::Read(&[read(0)])),
+    ("os.walk", Rule::Read(&[read(0)])),
     // Events with rules of their own.
     ("open", Rule::Open),
     ("os.chdir", Rule::ChangeDirectory),
@@ -187,8 +236,13 @@ const _: () = assert!(RULES.len() * 2 < PLACES && RULES.len() < u8::MAX as usize
 
 /// The place to begin at: names differ in how they begin and end, or in length.
 #[inline]
-fn place(event: &[u8]) -> usize {
-    let part = |bytes: Option<&[u8; 4]>| u32::from_le_bytes(*bytes.unwrap_or(&[0; 4]));
+const fn place(event: &[u8]) -> usize {
+    const fn part(bytes: Option<&[u8; 4]>) -> u32 {
+        match bytes {
+            Some(bytes) => u32::from_le_bytes(*bytes),
+            None => 0,
+        }
+    }
     let (first, last) = (part(event.first_chunk()), part(event.last_chunk()));
     let mixed = (first ^ last.rotate_left(13))
         .wrapping_add(event.len() as u32)
@@ -196,17 +250,28 @@ fn place(event: &[u8]) -> usize {
     mixed as usize >> 23
 }
 
+/// All rules.
+static ALL: Index = Index::new(true);
+/// All but `Rule::Read`.
+static ALL_BUT_READS: Index = Index::new(false);
+
 impl Index {
-    fn new() -> Self {
-        let mut index = Self([0; PLACES]);
-        for (number, (name, _)) in (1..).zip(RULES) {
+    const fn new(with_reads: bool) -> Self {
+        let mut places = [0; PLACES];
+        let mut number = 0;
+        while number < RULES.len() {
+            let (name, rule) = RULES[number];
+            number += 1;
+            if !with_reads && matches!(rule, Rule::Read(_)) {
+                continue;
+            }
             let mut at = place(name.as_bytes());
-            while index.0[at] != 0 {
+            while places[at] != 0 {
                 at = (at + 1) % PLACES;
             }
-            index.0[at] = number;
+            places[at] = number as u8;
         }
-        index
+        Self(places)
     }
 
     #[inline]
@@ -225,10 +290,16 @@ impl Index {
 
 /// The rule for an event, or `None` when the rule set does not name it.
 #[must_use]
-#[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    INDEX.get_or_init(Index::new).find(event)
+    lookup_if(event, true)
+}
+
+/// The same; without `reads` events that only read have no rule.
+#[must_use]
+#[inline]
+pub fn lookup_if(event: &[u8], reads: bool) -> Option<Rule> {
+    let index = if reads { &ALL } else { &ALL_BUT_READS };
+    index.find(event)
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function
@@ -271,5 +342,14 @@ mod tests {
         assert_eq!(lookup(b"import"), None);
         assert_eq!(lookup(b"os.system\0"), None);
         assert_eq!(lookup(b"os.system"), Some(Rule::Deny));
+        assert!(matches!(lookup(b"os.listdir"), Some(Rule::Read(_))));
+        assert_eq!(lookup_if(b"os.listdir", false), None);
+        for (name, rule) in RULES {
+            let found = lookup_if(name.as_bytes(), false);
+            assert_eq!(
+                found,
+                Some(*rule).filter(|rule| !matches!(rule, Rule::Read(_)))
+            );
+        }
     }
 }

@@ -19,6 +19,9 @@ use crate::policy::{Policy, Roots};
 pub struct AuditCfg {
     policy: Arc<Policy>,
     oks: Py<PyTuple>,
+    /// The roots for reading, where a `Policy` has some.
+    readable: Option<Py<PyTuple>>,
+    is_of_policy: bool,
     before_deny: Option<Py<PyAny>>,
     on_call: Option<Py<PyAny>>,
     on_denied: Option<Py<PyAny>>,
@@ -37,16 +40,17 @@ pub struct Callbacks<'py> {
 impl AuditCfg {
     /// Puts a configuration together from arguments that were checked.
     pub fn new(
-        roots: ApprovedRoots,
+        allowed: Allowed,
         callbacks: Callbacks<'_>,
         data: Py<PyAny>,
         monitor_calls: bool,
         retire_sites: bool,
     ) -> Self {
-        let policy = Arc::new(Policy::new(roots.roots));
         Self {
-            policy,
-            oks: roots.names,
+            policy: Arc::new(allowed.policy),
+            oks: allowed.oks,
+            readable: allowed.readable,
+            is_of_policy: allowed.is_of_policy,
             before_deny: callbacks.before_deny.map(Bound::unbind),
             on_call: callbacks.on_call.map(Bound::unbind),
             on_denied: callbacks.on_denied.map(Bound::unbind),
@@ -54,6 +58,16 @@ impl AuditCfg {
             monitor_calls,
             retire_sites,
         }
+    }
+
+    /// A configuration with no callbacks that watches no calls.
+    pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
+        let callbacks = Callbacks {
+            before_deny: None,
+            on_call: None,
+            on_denied: None,
+        };
+        Self::new(allowed, callbacks, py.None(), false, false)
     }
 
     /// The same configuration with other host data.
@@ -65,6 +79,8 @@ impl AuditCfg {
         Self {
             policy: Arc::clone(&self.policy),
             oks: self.oks.clone_ref(py),
+            readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
+            is_of_policy: self.is_of_policy,
             before_deny: cloned(&self.before_deny),
             on_call: cloned(&self.on_call),
             on_denied: cloned(&self.on_denied),
@@ -77,6 +93,19 @@ impl AuditCfg {
     /// What the guard allows.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The roots for reading; none where reading is not restricted to some.
+    pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        match &self.readable {
+            Some(roots) => roots.bind(py).clone(),
+            None => PyTuple::empty(py),
+        }
+    }
+
+    /// Whether a `Policy` made it, not `mk_audit`.
+    pub fn is_of_policy(&self) -> bool {
+        self.is_of_policy
     }
 }
 
@@ -165,10 +194,30 @@ impl AuditCfg {
     }
 }
 
+/// What a guard allows, and what messages call it.
+pub struct Allowed {
+    pub policy: Policy,
+    pub oks: Py<PyTuple>,
+    pub readable: Option<Py<PyTuple>>,
+    pub is_of_policy: bool,
+}
+
+impl Allowed {
+    /// What fastaudit 0.1 allows with these roots.
+    pub fn below(roots: ApprovedRoots) -> Self {
+        Self {
+            policy: Policy::new(roots.roots),
+            oks: roots.names,
+            readable: None,
+            is_of_policy: false,
+        }
+    }
+}
+
 /// The roots a host approved, and the names that messages give them.
 pub struct ApprovedRoots {
-    roots: Roots,
-    names: Py<PyTuple>,
+    pub roots: Roots,
+    pub names: Py<PyTuple>,
 }
 
 /// Reads the `oks` argument.

@@ -23,6 +23,9 @@ use crate::policy::fs::{FileSystem, Os, PathBuf};
 /// once, whatever the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
+/// How many of them restrict reading.
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
 /// The interpreter that the context variable belongs to.
 static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -60,13 +63,21 @@ impl Active {
         self.log.get_or_init(Arc::default)
     }
 
+    /// One that is in force nowhere.
+    pub fn detached() -> Self {
+        Self::new(None, None, None)
+    }
+
     fn new(
         config: Option<Py<AuditCfg>>,
         outer: Option<Py<Self>>,
         monitoring: Option<monitor::Hold>,
     ) -> Self {
-        if config.is_some() {
+        if let Some(config) = &config {
             LIVE.fetch_add(1, Ordering::Relaxed);
+            if config.get().policy().checks_reads() {
+                READERS.fetch_add(1, Ordering::Relaxed);
+            }
         }
         Self {
             config,
@@ -106,8 +117,11 @@ impl Active {
 
 impl Drop for Active {
     fn drop(&mut self) {
-        if self.config.is_some() {
+        if let Some(config) = &self.config {
             LIVE.fetch_sub(1, Ordering::Relaxed);
+            if config.get().policy().checks_reads() {
+                READERS.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         // Guards nested a thousand deep are freed one by one, not by recursion.
         let mut next = self
@@ -145,6 +159,12 @@ pub enum Current<'py> {
 #[inline]
 pub fn any_guard() -> bool {
     LIVE.load(Ordering::Relaxed) != 0
+}
+
+/// Whether some guard in force restricts reading.
+#[inline]
+pub fn any_guard_checks_reads() -> bool {
+    READERS.load(Ordering::Relaxed) != 0
 }
 
 /// Whether the hook has anything to look at: some guard is in force, in this interpreter.

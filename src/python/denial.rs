@@ -9,16 +9,17 @@ use pyo3::types::{PyString, PyTuple};
 
 use super::config::AuditCfg;
 use super::context::Active;
-use super::denied::{self, Denial};
+use super::denied::{self, Decision, Denial};
 use super::{errors, ffi as raw, frames, process_start};
+use crate::policy::Why;
 
 /// What a denial says.
 #[derive(Clone, Copy)]
 pub enum Reason {
     /// The event is denied as such.
     Event,
-    /// The path at this position of the event's arguments is not approved.
-    Path(usize),
+    /// The path at this position of the event's arguments may not be used so.
+    Path(usize, Why),
 }
 
 thread_local! {
@@ -78,11 +79,15 @@ pub fn deny(
             return Ok(());
         }
     }
-    let path = match reason {
-        Reason::Event => None,
-        Reason::Path(index) => Some(index),
+    let decision = Decision {
+        path: match reason {
+            Reason::Event => None,
+            Reason::Path(index, why) => Some((index, why)),
+        },
+        roots: Some(config.oks(py)),
+        of_policy: config.is_of_policy(),
     };
-    let denial = Denial::new(event, args, message, path, Some(config.oks(py)))?;
+    let denial = Denial::new(event, args, message, decision)?;
     let denial = Bound::new(py, denial)?;
     active.log().add(denial.clone().unbind());
     let exception = denied::exception(&denial)?;
@@ -130,7 +135,7 @@ pub fn deny_by_failure(
     let message = format!("Audit: {event} denied: fastaudit_rs could not check it ({what})");
     let args = args.cloned().unwrap_or_else(|| PyTuple::empty(py));
     let (event, message) = (PyString::new(py, &event), PyString::new(py, &message));
-    let exception = Denial::new(event, &args, message, None, None)
+    let exception = Denial::new(event, &args, message, Decision::default())
         .and_then(|denial| denied::exception(&Bound::new(py, denial)?));
     match exception {
         Ok(exception) => {
@@ -156,10 +161,25 @@ fn message<'py>(
                 format_args!("Audit: {event} blocked in sandbox with args: {args}"),
             )
         }
-        Reason::Path(index) => {
+        Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
-            let oks = config.oks(py).repr()?;
-            PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
+            match why {
+                Why::Unapproved => {
+                    let oks = config.oks(py).repr()?;
+                    PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
+                }
+                Why::Unreadable => {
+                    let roots = config.readable(py).repr()?;
+                    PyString::from_fmt(
+                        py,
+                        format_args!("{event} {path} not readable: not in {roots}"),
+                    )
+                }
+                Why::Blocked => PyString::from_fmt(py, format_args!("{event} {path} is blocked")),
+                Why::Protected => {
+                    PyString::from_fmt(py, format_args!("{event} {path} is protected"))
+                }
+            }
         }
     }
 }

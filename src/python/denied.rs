@@ -15,6 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
 use super::{errors, ffi as raw, frames, hint, plain};
+use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 
 /// Frames that the text shows at either end of a long call chain.
@@ -30,12 +31,47 @@ pub struct Denial {
     pub event: Py<PyString>,
     pub args: Py<PyTuple>,
     message: Py<PyString>,
-    /// Position among the arguments of the path that is not approved.
-    pub path: Option<usize>,
+    /// Position among the arguments of the path that decided, and how.
+    pub path: Option<(usize, Why)>,
     roots: Option<Py<PyTuple>>,
-    // What was worked out, or came from another process.
+    /// Whether the guard is that of a `Policy`.
+    pub of_policy: bool,
+    /// What was worked out, or came from another process.
+    read: OnceLock<Box<Read>>,
+}
+
+#[derive(Default)]
+struct Read {
     chain: Mutex<Vec<String>>,
     hint: OnceLock<Option<String>>,
+}
+
+const WHYS: [Why; 4] = [
+    Why::Unapproved,
+    Why::Unreadable,
+    Why::Blocked,
+    Why::Protected,
+];
+
+/// The field of a policy that denies for this reason.
+fn rule_name(why: Why) -> &'static str {
+    match why {
+        Why::Unapproved => "write",
+        Why::Unreadable => "read",
+        Why::Blocked => "block",
+        Why::Protected => "protect",
+    }
+}
+
+/// What decided a denial.
+#[derive(Default)]
+pub struct Decision<'py> {
+    /// Position among the arguments of the path that may not be used so.
+    pub path: Option<(usize, Why)>,
+    /// The roots of the guard; `None` where it failed to check.
+    pub roots: Option<Bound<'py, PyTuple>>,
+    /// Whether the guard is that of a `Policy`.
+    pub of_policy: bool,
 }
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -68,6 +104,13 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
     Ok(exception)
 }
 
+/// Whether an error is a denial.
+pub fn is_denial(error: &PyErr, py: Python<'_>) -> bool {
+    CLASS
+        .get(py)
+        .is_some_and(|class| error.is_instance(py, class.bind(py)))
+}
+
 impl Denial {
     /// A denial of an event.
     ///
@@ -77,17 +120,16 @@ impl Denial {
         event: Bound<'_, PyString>,
         args: &Bound<'_, PyTuple>,
         message: Bound<'_, PyString>,
-        path: Option<usize>,
-        roots: Option<Bound<'_, PyTuple>>,
+        decision: Decision<'_>,
     ) -> PyResult<Self> {
         Ok(Self {
             event: event.unbind(),
             args: plain::tuple(args)?.unbind(),
             message: message.unbind(),
-            path,
-            roots: roots.map(Bound::unbind),
-            chain: Mutex::default(),
-            hint: OnceLock::new(),
+            path: decision.path,
+            roots: decision.roots.map(Bound::unbind),
+            of_policy: decision.of_policy,
+            read: OnceLock::new(),
         })
     }
 
@@ -109,13 +151,17 @@ impl Denial {
         plain::text(&arg).map(|text| text.map(Bound::unbind))
     }
 
+    fn read(&self) -> &Read {
+        self.read.get_or_init(Box::default)
+    }
+
     fn known_chain(&self) -> Vec<String> {
-        let chain = self.chain.lock();
+        let chain = self.read().chain.lock();
         chain.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep_chain(&self, chain: &[String]) {
-        let known = self.chain.lock();
+        let known = self.read().chain.lock();
         *known.unwrap_or_else(PoisonError::into_inner) = chain.to_vec();
     }
 
@@ -151,8 +197,7 @@ impl Denial {
             PyString::new(py, ""),
             &PyTuple::empty(py),
             message,
-            None,
-            None,
+            Decision::default(),
         )
     }
 
@@ -180,7 +225,7 @@ impl Denial {
     #[getter]
     fn effect(&self, py: Python<'_>) -> Option<&'static str> {
         self.effect_of(py).map(|effect| match effect {
-            // Reading would not have been denied.
+            Effect::Open if matches!(self.path, Some((_, Why::Unreadable))) => Effect::Read.name(),
             Effect::Open => Effect::Write.name(),
             effect => effect.name(),
         })
@@ -190,9 +235,15 @@ impl Denial {
     #[getter]
     fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
         match self.path {
-            Some(index) => self.text_at(py, index),
+            Some((index, _)) => self.text_at(py, index),
             None => Ok(None),
         }
+    }
+
+    /// The field of the policy that decided: ``'write'``, ``'read'``, ``'block'``, ``'protect'``.
+    #[getter]
+    fn rule(&self) -> Option<&'static str> {
+        self.path.map(|(_, why)| rule_name(why))
     }
 
     /// The host that would have been reached.
@@ -259,7 +310,7 @@ impl Denial {
     /// What the host would have to say to allow the operation.
     #[getter]
     fn hint(&self, py: Python<'_>) -> Option<String> {
-        self.hint.get_or_init(|| hint::of(py, self)).clone()
+        self.read().hint.get_or_init(|| hint::of(py, self)).clone()
     }
 
     /// Everything it tells, as what JSON can hold.
@@ -271,6 +322,7 @@ impl Denial {
         dict.set_item("args", plain::json(self.args.bind(py))?)?;
         dict.set_item("effect", self.effect(py))?;
         dict.set_item("path", self.path(py)?)?;
+        dict.set_item("rule", self.rule())?;
         dict.set_item("host", self.host(py)?)?;
         dict.set_item("command", self.command(py)?)?;
         dict.set_item("callee", self.callee(py)?)?;
@@ -301,18 +353,21 @@ impl Denial {
         let args = plain::unjson(&field("args")?)?;
         let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
-        let path = args
+        let rule: Option<String> = field("rule")?.extract()?;
+        let why = WHYS
+            .into_iter()
+            .find(|why| rule.as_deref() == Some(rule_name(*why)));
+        let index = args
             .iter()
             .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
-        let denial = Self::new(
-            text("event")?,
-            &args,
-            text("message")?,
-            path,
-            Some(PyTuple::new(py, roots)?),
-        )?;
+        let decision = Decision {
+            path: index.zip(why),
+            roots: Some(PyTuple::new(py, roots)?),
+            of_policy: false,
+        };
+        let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
-        let _ = denial.hint.set(field("hint")?.extract()?);
+        let _ = denial.read().hint.set(field("hint")?.extract()?);
         exception(&Bound::new(py, denial)?).map(Bound::unbind)
     }
 

@@ -12,8 +12,8 @@ use super::denial::{self, Reason};
 use super::{code, ffi as raw, open_at, process_start};
 use crate::policy::check::open_may_write;
 use crate::policy::fs::Os;
-use crate::policy::path::Base;
-use crate::policy::rules::{PathArg, Rule};
+use crate::policy::path::{Base, Name};
+use crate::policy::rules::{Access, PathArg, Rule};
 use crate::policy::{Operation, Verdict};
 
 /// An event under a guard.
@@ -29,7 +29,7 @@ pub struct Event<'a, 'py> {
 }
 
 impl<'a, 'py> Event<'a, 'py> {
-    /// Judges the event by its rule; `is_open_for_reading` was asked before.
+    /// Judges the event by its rule.
     ///
     /// # Errors
     /// The denial.
@@ -40,30 +40,14 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::Deny => self.deny(Reason::Event),
             Rule::DenyProcessStart if process_start::covers(self.name, self.args) => Ok(()),
             Rule::DenyProcessStart => self.deny(Reason::Event),
-            Rule::Entries(paths) => paths.iter().try_for_each(|path| self.change_entry(*path)),
-            Rule::Open => self.open(),
+            Rule::Entries(paths) | Rule::Read(paths) => {
+                paths.iter().try_for_each(|path| self.path(*path))
+            }
+            Rule::Open => self.open(rule),
             Rule::ChangeDirectory => self.change_directory(),
             Rule::Symlink => self.symlink(),
             Rule::Database => self.database(),
             Rule::SetAttribute => self.set_attribute(),
-        }
-    }
-
-    /// Whether the event is an `open` that only reads, by far the most frequent one with a rule.
-    pub fn is_open_for_reading(&self, rule: Rule) -> bool {
-        if !matches!(rule, Rule::Open) || self.args.len() < 3 {
-            return false;
-        }
-        let (mode, flags) = (raw::tuple_item(self.args, 1), raw::tuple_item(self.args, 2));
-        match mode.cast::<PyString>() {
-            // A mode that cannot be encoded opens nothing, but is not known to only read.
-            Ok(mode) => {
-                raw::fs_encode(mode).is_ok_and(|mode| !open_may_write(Some(mode.as_bytes()), 0))
-            }
-            Err(_) => {
-                mode.is_none()
-                    && raw::int_value(&flags).is_some_and(|flags| !open_may_write(None, flags))
-            }
         }
     }
 
@@ -76,8 +60,8 @@ impl<'a, 'py> Event<'a, 'py> {
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
             // An event without the argument that its rule asks for did not come from CPython.
-            Verdict::Deny if path >= self.args.len() => self.deny(Reason::Event),
-            Verdict::Deny => self.deny(Reason::Path(path)),
+            Verdict::Deny(_) if path >= self.args.len() => self.deny(Reason::Event),
+            Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
         }
     }
 
@@ -85,13 +69,28 @@ impl<'a, 'py> Event<'a, 'py> {
         decode::name_at(self.args, index, descriptor, PathLikes::CheckedAgain)
     }
 
-    fn change_entry(&self, path: PathArg) -> PyResult<()> {
+    fn path(&self, path: PathArg) -> PyResult<()> {
+        if path.access == Access::Read && !self.config.policy().checks_reads() {
+            return Ok(());
+        }
         let name = self.name_at(path.path, path.descriptor)?;
-        let base = decode::base_at(self.args, path.dir_fd);
-        self.judge(Operation::ChangeEntry(name.target(base)), path.path)
+        let mut target = name.target(decode::base_at(self.args, path.dir_fd));
+        let operation = match path.access {
+            Access::Change => Operation::ChangeEntry(target),
+            Access::Move => Operation::MoveEntry(target),
+            Access::Read => {
+                let given = self.args.get_borrowed_item(path.path);
+                if given.is_ok_and(|given| given.is_none()) {
+                    // `os.listdir()` and others read the current directory then.
+                    target.name = Name::Path(b".");
+                }
+                Operation::Read(target)
+            }
+        };
+        self.judge(operation, path.path)
     }
 
-    fn open(&self) -> PyResult<()> {
+    fn open(&self, rule: Rule) -> PyResult<()> {
         let (Ok(mode), Ok(_flags)) = (
             self.args.get_borrowed_item(1),
             self.args.get_borrowed_item(2),
@@ -104,8 +103,16 @@ impl<'a, 'py> Event<'a, 'py> {
         } else {
             Base::CurrentDir
         };
-        let name = self.name_at(0, true)?;
-        self.judge(Operation::OpenForWriting(name.target(base)), 0)
+        let target = self.name_at(0, true)?;
+        let target = target.target(base);
+        // Where reading is not checked, the hook has let it pass already.
+        let reads = self.config.policy().checks_reads() && is_open_for_reading(self.args, rule);
+        let operation = if reads {
+            Operation::Read(target)
+        } else {
+            Operation::OpenForWriting(target)
+        };
+        self.judge(operation, 0)
     }
 
     fn change_directory(&self) -> PyResult<()> {
@@ -133,7 +140,7 @@ impl<'a, 'py> Event<'a, 'py> {
             },
             0,
         )?;
-        self.judge(Operation::ChangeEntry(at), 1)
+        self.judge(Operation::MoveEntry(at), 1)
     }
 
     fn database(&self) -> PyResult<()> {
@@ -154,13 +161,31 @@ impl<'a, 'py> Event<'a, 'py> {
                 (Ok(function), Ok(new)) if code::only_marks_awaitable(&function, &new)),
             name => {
                 let operation = Operation::SetAttribute(name);
-                self.config.policy().check(&Os, operation) == Verdict::Allow
+                self.config.policy().check(&Os, operation).allows()
             }
         });
         if allowed {
             Ok(())
         } else {
             self.deny(Reason::Event)
+        }
+    }
+}
+
+/// Whether the event is an `open` that only reads, by far the most frequent one with a rule.
+pub fn is_open_for_reading(args: &Bound<'_, PyTuple>, rule: Rule) -> bool {
+    if !matches!(rule, Rule::Open) || args.len() < 3 {
+        return false;
+    }
+    let (mode, flags) = (raw::tuple_item(args, 1), raw::tuple_item(args, 2));
+    match mode.cast::<PyString>() {
+        // A mode that cannot be encoded opens nothing, but is not known to only read.
+        Ok(mode) => {
+            raw::fs_encode(mode).is_ok_and(|mode| !open_may_write(Some(mode.as_bytes()), 0))
+        }
+        Err(_) => {
+            mode.is_none()
+                && raw::int_value(&flags).is_some_and(|flags| !open_may_write(None, flags))
         }
     }
 }

@@ -6,6 +6,7 @@ use super::decode;
 use super::denied::Denial;
 use super::ffi as raw;
 use super::plain;
+use crate::policy::Why;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::rules::{self, Rule};
@@ -13,12 +14,21 @@ use crate::policy::rules::{self, Rule};
 /// The hint for a denial; `None` where there is nothing to say.
 pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     let event = denial.event.bind(py).to_str().ok()?;
-    if let Some(index) = denial.path
-        && let Some(root) = root_for(py, denial, event, index)
-    {
-        return Some(format!(
-            "approve a root that holds it, mk_audit([..., {root}])"
-        ));
+    match denial.path {
+        Some((_, Why::Blocked)) => return Some("a policy whose block leaves it out".to_owned()),
+        Some((_, Why::Protected)) => {
+            return Some("a policy whose protect leaves it out".to_owned());
+        }
+        Some((index, why)) => {
+            if let Some(root) = root_for(py, denial, event, index) {
+                return Some(match why {
+                    Why::Unreadable => format!("read = [{root}]"),
+                    _ if denial.of_policy => format!("write = [{root}]"),
+                    _ => format!("approve a root that holds it, mk_audit([..., {root}])"),
+                });
+            }
+        }
+        None => {}
     }
     if event == "fastaudit.call" {
         let callee = denial.args.bind(py).get_item(1).ok()?;
@@ -30,12 +40,12 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     Some(format!("a before_deny that returns True for {event:?}"))
 }
 
-/// The directory that would have to be a root, as Python writes it.
+/// The directory that would have to be a root, as Python and TOML write it.
 fn root_for(py: Python<'_>, denial: &Denial, event: &str, index: usize) -> Option<String> {
     let args = denial.args.bind(py);
     let rule = rules::lookup(event.as_bytes())?;
     let dir_fd = match rule {
-        Rule::Entries(paths) => paths
+        Rule::Entries(paths) | Rule::Read(paths) => paths
             .iter()
             .find(|path| path.path == index)
             .and_then(|path| path.dir_fd),
@@ -46,7 +56,7 @@ fn root_for(py: Python<'_>, denial: &Denial, event: &str, index: usize) -> Optio
     let given = plain::text(&args.get_item(index).ok()?).ok()??;
     let name = decode::root_name(given.as_any()).ok()?;
     let directory = match rule {
-        Rule::ChangeDirectory => &name[..],
+        Rule::ChangeDirectory | Rule::Read(_) => &name[..],
         // A URI names no directory.
         Rule::Database if name.starts_with(b"file:") => return None,
         // A relative text leads from the link's directory.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::context::{self, Current};
-use super::event::Event;
+use super::event::{Event, is_open_for_reading};
 use super::{denial, denied, errors, ffi as raw, monitor, open_at};
 use crate::policy::rules;
 
@@ -147,9 +147,14 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    let Some(rule) = rules::lookup(event.to_bytes()) else {
+    let reads_are_checked = context::any_guard_checks_reads();
+    let rule = rules::lookup_if(event.to_bytes(), reads_are_checked);
+    let Some(rule) = rule else {
         return Ok(());
     };
+    if !reads_are_checked && is_open_for_reading(args, rule) {
+        return Ok(());
+    }
     let Some(config) = active.get().config() else {
         return Ok(());
     };
@@ -159,8 +164,5 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         active: active.get(),
         config: config.get(),
     };
-    if event.is_open_for_reading(rule) {
-        return Ok(());
-    }
     raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
 }

@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use super::config::{AuditCfg, Callbacks, read_oks};
+use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
 use super::{callbacks, errors, hook, monitor};
@@ -70,57 +70,84 @@ const DEFAULT_TOOL_ID: i32 = 3;
     text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-pub fn mk_audit(
-    py: Python<'_>,
-    oks: &Bound<'_, PyAny>,
-    before_deny: Option<Bound<'_, PyAny>>,
-    on_call: Option<Bound<'_, PyAny>>,
-    data: Option<Bound<'_, PyAny>>,
-    tool_id: OrDefault<'_>,
-    monitor_calls: OrDefault<'_>,
-    retire_sites: OrDefault<'_>,
-    on_denied: Option<Bound<'_, PyAny>>,
+pub fn mk_audit<'py>(
+    oks: &Bound<'py, PyAny>,
+    before_deny: Option<Bound<'py, PyAny>>,
+    on_call: Option<Bound<'py, PyAny>>,
+    data: Option<Bound<'py, PyAny>>,
+    tool_id: OrDefault<'py>,
+    monitor_calls: OrDefault<'py>,
+    retire_sites: OrDefault<'py>,
+    on_denied: Option<Bound<'py, PyAny>>,
 ) -> PyResult<AuditPerms> {
-    raw::audit(py, c"audit_perms.set_config", &[oks])?;
-    let tool_id = read_tool_id(&tool_id)?;
-    let monitor_calls = read_bool(&monitor_calls, "monitor_calls", true)?;
-    let retire_sites = read_bool(&retire_sites, "retire_sites", false)?;
-    if retire_sites && !monitor_calls {
-        return Err(errors::retire_sites_without_monitor());
-    }
-    if let Some(before_deny) = &before_deny {
-        callbacks::check(before_deny, &callbacks::BEFORE_DENY)?;
-    }
-    if let Some(on_call) = &on_call {
-        callbacks::check(on_call, &callbacks::ON_CALL)?;
-        if !monitor_calls {
-            return Err(errors::on_call_without_monitor());
-        }
-    }
-    if let Some(on_denied) = &on_denied {
-        callbacks::check(on_denied, &callbacks::ON_DENIED)?;
-    }
-    let roots = read_oks(oks)?;
-    if monitor_calls {
-        monitor::check_available(py, tool_id)?;
-    }
-    hook::install(py)?;
-    if monitor_calls {
-        monitor::install(py, tool_id)?;
-    }
-    let data = data.map_or_else(|| py.None(), Bound::unbind);
-    let config = AuditCfg::new(
-        roots,
-        Callbacks {
-            before_deny,
-            on_call,
-            on_denied,
-        },
+    let options = GuardOptions {
+        before_deny,
+        on_call,
         data,
+        tool_id,
         monitor_calls,
         retire_sites,
-    );
-    Ok(AuditPerms::new(Py::new(py, config)?))
+        on_denied,
+    };
+    options.make(oks, || read_oks(oks).map(Allowed::below))
+}
+
+/// What `mk_audit` and `Policy.guard` take beside what is allowed.
+pub struct GuardOptions<'py> {
+    pub before_deny: Option<Bound<'py, PyAny>>,
+    pub on_call: Option<Bound<'py, PyAny>>,
+    pub data: Option<Bound<'py, PyAny>>,
+    pub tool_id: OrDefault<'py>,
+    pub monitor_calls: OrDefault<'py>,
+    pub retire_sites: OrDefault<'py>,
+    pub on_denied: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> GuardOptions<'py> {
+    /// Checks everything, installs what is missing, makes the guards. `given` is the argument of the
+    /// audit event `audit_perms.set_config`.
+    pub fn make(
+        self,
+        given: &Bound<'py, PyAny>,
+        read_allowed: impl FnOnce() -> PyResult<Allowed>,
+    ) -> PyResult<AuditPerms> {
+        let py = given.py();
+        raw::audit(py, c"audit_perms.set_config", &[given])?;
+        let tool_id = read_tool_id(&self.tool_id)?;
+        let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;
+        let retire_sites = read_bool(&self.retire_sites, "retire_sites", false)?;
+        if retire_sites && !monitor_calls {
+            return Err(errors::retire_sites_without_monitor());
+        }
+        if let Some(before_deny) = &self.before_deny {
+            callbacks::check(before_deny, &callbacks::BEFORE_DENY)?;
+        }
+        if let Some(on_call) = &self.on_call {
+            callbacks::check(on_call, &callbacks::ON_CALL)?;
+            if !monitor_calls {
+                return Err(errors::on_call_without_monitor());
+            }
+        }
+        if let Some(on_denied) = &self.on_denied {
+            callbacks::check(on_denied, &callbacks::ON_DENIED)?;
+        }
+        let allowed = read_allowed()?;
+        if monitor_calls {
+            monitor::check_available(py, tool_id)?;
+        }
+        hook::install(py)?;
+        if monitor_calls {
+            monitor::install(py, tool_id)?;
+        }
+        let callbacks = Callbacks {
+            before_deny: self.before_deny,
+            on_call: self.on_call,
+            on_denied: self.on_denied,
+        };
+        let data = self.data.map_or_else(|| py.None(), Bound::unbind);
+        let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+        Ok(AuditPerms::new(Py::new(py, config)?))
+    }
 }
 
 fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {

@@ -26,6 +26,7 @@ mod mk_audit;
 mod monitor;
 mod open_at;
 mod plain;
+mod policy;
 mod process_start;
 #[cfg(Py_3_12)]
 mod quiet;
@@ -45,6 +46,8 @@ mod _native {
     use super::guard::{AuditPerms, Guard};
     #[pymodule_export]
     use super::mk_audit::mk_audit;
+    #[pymodule_export]
+    use super::policy::{Explanation, Policy};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
