@@ -101,11 +101,18 @@ class Policy:
         protect: Names that are kept from writing even inside ``write``, wherever they are:
             ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
             ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
+        env: Which environment variables may be set and removed: ``False`` for none, ``True`` for
+            all but those that decide what other programs run or load (``PATH``, ``LD_*``,
+            ``PYTHON*`` and so on), or an iterable of names, which may name those too; ``'MY_*'``
+            is for all that begin so.
+        network: Whether code may connect, listen, send to an address and look up hosts. Sockets
+            that are connected already can be used.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
-            UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part.
+            UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
+            ``=``.
 
     Everything else a guard of a policy treats as ``mk_audit`` does.
     """
@@ -120,6 +127,8 @@ class Policy:
         read: Iterable[_Path] | None = None,
         block: Iterable[_Path] = (),
         protect: bool | Iterable[_Path] = True,
+        env: bool | Iterable[str] = False,
+        network: bool = True,
     ) -> Policy: ...
     @property
     def write(self) -> tuple[str, ...] | None:
@@ -136,6 +145,14 @@ class Policy:
     @property
     def protect(self) -> bool | tuple[str, ...]:
         """The names that are kept from writing; ``True`` for the preset."""
+
+    @property
+    def env(self) -> bool | tuple[str, ...]:
+        """The environment variables that may be set; ``True`` for all but the dangerous ones."""
+
+    @property
+    def network(self) -> bool:
+        """Whether the network may be used."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises what ``Policy`` does."""

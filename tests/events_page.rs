@@ -21,8 +21,8 @@ libraries raise events of their own. What CPython raises no event for, no audit 
 /// What the rule set of fastaudit 0.1 makes of an event.
 fn verdict(rule: Option<Rule>) -> &'static str {
     match rule {
-        None | Some(Rule::Read(_)) => "passes",
-        Some(Rule::Deny) => "denied",
+        None | Some(Rule::Read(_) | Rule::Network(_)) => "passes",
+        Some(Rule::Deny | Rule::Environment) => "denied",
         Some(Rule::DenyProcessStart) => "denied, unless it belongs to an approved start",
         Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",
         Some(Rule::Open) => "reading passes; writing inside the roots",

@@ -1,12 +1,19 @@
 """`Policy`: what each field allows and stops, what a denial says, bad values, TOML."""
 
+import asyncio
+import contextvars
 import os
 import pickle
 import shutil
+import socket
+import socketserver
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -294,6 +301,134 @@ class TestProtect:
             touch(repository + "/config")
 
 
+class TestEnv:
+    @pytest.fixture(autouse=True)
+    def restore(self, monkeypatch):
+        monkeypatch.setattr(os, "environ", os.environ)
+        before = dict(os.environ)
+        yield
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+
+    def test_none_by_default(self, under):
+        denied = under(os.environ.__setitem__, "A_B", "1")
+        assert denied.args == ("Audit: os.putenv blocked in sandbox with args: (b'A_B', b'1')",)
+        assert (denied.rule, denied.effect, denied.hint) == ("env", "env", "env = ['A_B']")
+        assert "A_B" not in os.environ
+
+    def test_what_is_harmless(self, under):
+        assert under(os.environ.__setitem__, "A_B", "1", env=True) is None
+        assert under(os.unsetenv, "A_B", env=True) is None
+        for name in ("PATH", "LD_PRELOAD", "PYTHONPATH", "http_proxy", "HOME", "GIT_SSH"):
+            assert under(os.putenv, name, "x", env=True).rule == "env", name
+            assert under(os.unsetenv, name, env=True).rule == "env", name
+
+    def test_what_is_named(self, under):
+        names = {"env": ["MY_*", "PATH"]}
+        assert under(os.putenv, "MY_A", "x", **names) is None
+        assert under(os.putenv, b"MY_A", b"x", **names) is None
+        assert under(os.putenv, "PATH", os.environ["PATH"], **names) is None
+        assert under(os.putenv, "MINE", "x", **names).rule == "env"
+        assert under(os.putenv, "PATHEXT", "x", env=["PATH*"]).rule == "env"
+
+    def test_the_hint_is_true(self, under):
+        hint = under(os.putenv, "LD_PRELOAD", "").hint
+        policy = Policy.parse_toml(hint)
+        assert policy.explain("os.putenv", b"LD_PRELOAD", b"").allowed
+
+    def test_not_by_mk_audit(self):
+        with mk_audit([], monitor_calls=False)(), pytest.raises(AuditDenied) as caught:
+            os.putenv("A", "b")
+        assert caught.value.hint == 'a before_deny that returns True for "os.putenv"'
+
+
+class TestNetwork:
+    @pytest.fixture
+    def server(self):
+        """The address of a server on the loopback interface that says "fine" to who connects."""
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                self.request.sendall(b"fine")
+
+        with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            yield server.server_address
+            server.shutdown()
+            thread.join()
+
+    def test_by_default(self, under, server):
+        def connect():
+            with socket.create_connection(server) as connection:
+                assert connection.recv(9) == b"fine"
+
+        assert under(connect) is None
+        assert under(connect, network=False).rule == "network"
+
+    def test_connecting(self, under, server):
+        with socket.socket() as connection:
+            denied = under(connection.connect, server, network=False)
+            assert (denied.rule, denied.effect, denied.host) == ("network", "network", "127.0.0.1")
+            assert denied.hint == "network = true"
+            assert denied.message.endswith(f", ('127.0.0.1', {server[1]}))")
+            assert under(connection.connect_ex, server, network=False).rule == "network"
+            with pytest.raises(OSError, match="not connected"):
+                connection.getpeername()
+
+    def test_listening_and_sending(self, under, server, tmp_path):
+        with (
+            socket.socket() as stream,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+            socket.socket(socket.AF_UNIX) as local,
+        ):
+            for operation in (
+                lambda: stream.bind(("127.0.0.1", 0)),
+                lambda: datagrams.sendto(b"x", server),
+                lambda: datagrams.sendmsg([b"x"], [], 0, server),
+                lambda: local.bind(str(tmp_path / "socket")),
+                lambda: local.connect(str(tmp_path / "none")),
+            ):
+                assert under(operation, network=False).rule == "network"
+        assert not (tmp_path / "socket").exists()
+
+    def test_looking_up(self, under):
+        for operation in (
+            lambda: socket.getaddrinfo("localhost", 80),
+            lambda: socket.gethostbyname("localhost"),
+            lambda: socket.gethostbyname_ex("localhost"),
+            lambda: socket.gethostbyaddr("127.0.0.1"),
+            lambda: socket.getnameinfo(("127.0.0.1", 80), 0),
+        ):
+            denied = under(operation, network=False)
+            assert denied.rule == "network"
+            assert denied.host in ("localhost", "127.0.0.1")
+
+    def test_urllib(self, under, server):
+        def get():
+            urllib.request.urlopen(f"http://127.0.0.1:{server[1]}", timeout=5)
+
+        with Policy(network=False).guard(monitor_calls=False)() as guard:
+            with pytest.raises(urllib.error.URLError, match="blocked in sandbox"):
+                get()
+        assert [denied.rule for denied in guard.violations] == ["network"]
+
+    def test_what_is_connected_already(self, under):
+        first, second = socket.socketpair()
+        with first, second:
+            assert under(first.sendall, b"x", network=False) is None
+            assert under(first.sendmsg, [b"y"], network=False) is None
+            assert under(second.recv, 2, network=False) is None
+
+    def test_asyncio_without_it(self, under):
+        async def nothing():
+            await asyncio.sleep(0)
+            return 1
+
+        assert under(lambda: asyncio.run(nothing()), network=False) is None
+
+
 class TestObject:
     def test_fields(self):
         policy = Policy(write=[Path("a"), b"b"], read=iter(["."]), block=("/x",), protect=["y"])
@@ -302,10 +437,15 @@ class TestObject:
         assert policy.block == ("/x",)
         assert policy.protect == ("y",)
         assert repr(policy) == (
-            "Policy(write=('a', 'b'), read=('.',), block=('/x',), protect=('y',))"
+            "Policy(write=('a', 'b'), read=('.',), block=('/x',), protect=('y',), env=False, "
+            "network=True)"
         )
         assert eval(repr(policy)) == policy
-        assert repr(Policy()) == "Policy(write=(), read=None, block=(), protect=True)"
+        assert repr(Policy()) == (
+            "Policy(write=(), read=None, block=(), protect=True, env=False, network=True)"
+        )
+        assert Policy(env=["A"]).env == ("A",)
+        assert Policy(network=False).network is False
 
     def test_is_immutable(self):
         policy = Policy()
@@ -348,6 +488,13 @@ class TestObject:
             ({"block": ["a\0"]}, ValueError, r"block\[0\] must not contain a NUL"),
             ({"read": ["\udcff"]}, ValueError, r"read\[0\] must be UTF-8 text, as TOML is"),
             ({"read": [b"\xff"]}, ValueError, r"read\[0\] must be UTF-8 text, as TOML is"),
+            ({"env": "A"}, TypeError, "env must be True, False or an iterable of names, not str"),
+            ({"env": None}, TypeError, "env must be True, False or an iterable of names, not None"),
+            ({"env": [1]}, TypeError, r"env\[0\] must be str, bytes or os.PathLike, not int"),
+            ({"env": ["A", ""]}, ValueError, r"env\[1\] must be the name of a variable"),
+            ({"env": ["A=B"]}, ValueError, r"env\[0\] must be the name of a variable"),
+            ({"network": None}, TypeError, "network must be True or False, not None"),
+            ({"network": 1}, TypeError, "network must be True or False, not 1"),
             ({"wirte": []}, TypeError, "wirte"),
         ],
     )
@@ -374,6 +521,29 @@ class TestGuard:
                 os.rmdir(places.ok + "/b")
         assert asked[0] == ("os.mkdir", f"os.mkdir '{places.ok}/b' is blocked", 7)
         assert [denied.rule for denied in guard.violations] == ["block"]
+
+    def test_guards_in_other_contexts_keep_to_their_own(self, places):
+        """While a policy restricts reading and the network, `mk_audit` still does not."""
+        strict = Policy(read=[], network=False).guard(monitor_calls=False)
+        loose = mk_audit([places.ok], monitor_calls=False)
+        Path(places.out, "a").touch()
+
+        def look_around():
+            with loose():
+                read(places.out + "/a")
+                os.listdir(places.out)
+                socket.getaddrinfo("127.0.0.1", 80)
+                with pytest.raises(AuditDenied) as caught:
+                    touch(places.out + "/b")
+            return caught.value.rule
+
+        context = contextvars.Context()
+        with strict():
+            assert context.run(look_around) == "write"
+            for operation in (read, os.listdir):
+                with pytest.raises(AuditDenied) as caught:
+                    operation(places.out + "/a")
+                assert caught.value.rule == "read"
 
     def test_checks_its_arguments_as_mk_audit_does(self):
         with pytest.raises(TypeError, match="before_deny must be None or a function"):
@@ -432,7 +602,12 @@ NAMES = st.lists(
 
 class TestToml:
     @given(
-        write=st.none() | PATHS, read=st.none() | PATHS, block=PATHS, protect=st.booleans() | NAMES
+        write=st.none() | PATHS,
+        read=st.none() | PATHS,
+        block=PATHS,
+        protect=st.booleans() | NAMES,
+        env=st.booleans() | st.lists(st.from_regex(r"[A-Z_]+\*?", fullmatch=True)),
+        network=st.booleans(),
     )
     def test_comes_back_from_its_toml_and_from_a_pickle(self, **fields):
         policy = Policy(**fields)
@@ -443,6 +618,7 @@ class TestToml:
     def test_text(self):
         assert Policy(write=[".", "~/a"]).to_toml() == (
             'write = [".", "~/a"]\nread = "anywhere"\nblock = []\nprotect = true\n'
+            "env = false\nnetwork = true\n"
         )
 
     def test_of_a_file(self, tmp_path):
@@ -468,6 +644,10 @@ class TestToml:
             ("block = true", "block must be an array of paths, not boolean"),
             ("block = [1]", r"block\[0\] must be a path, a string, not integer"),
             ("protect = 1", "protect must be true, false or an array of names, not integer"),
+            ("env = 1", "env must be true, false or an array of names, not integer"),
+            ("env = [true]", r"env\[0\] must be a name, a string, not boolean"),
+            ("env = ['']", r"env\[0\] must be the name of a variable"),
+            ("network = 'no'", "network must be true or false, not string"),
             ("write = ['']", r"write\[0\] must not be empty"),
             ("write = [", "is not TOML: TOML parse error at line 1"),
         ],

@@ -1,6 +1,7 @@
 //! The verdict on one operation.
 
 use super::database::{self, Database, UriTarget};
+use super::environment::Environment;
 use super::fs::FileSystem;
 use super::path::{self, Base, Name, Resolved, Target};
 use super::places::{Blocked, Protected};
@@ -36,6 +37,10 @@ pub enum Operation<'a> {
     },
     /// Opens an SQLite database of this name.
     OpenDatabase(Name<'a>),
+    /// Sets or removes this environment variable.
+    SetVariable(Name<'a>),
+    /// Reaches for the network.
+    UseNetwork,
     /// Assigns one of the attributes that raise `object.__setattr__`.
     SetAttribute(&'a [u8]),
 }
@@ -61,6 +66,10 @@ pub enum Why {
     Blocked,
     /// The name is protected, whatever the roots are.
     Protected,
+    /// The environment variable may not be set.
+    Environment,
+    /// The network may not be used.
+    Network,
 }
 
 impl Verdict {
@@ -92,6 +101,8 @@ pub struct Policy {
     read: Option<Roots>,
     blocked: Blocked,
     protected: Protected,
+    environment: Environment,
+    is_offline: bool,
 }
 
 impl Policy {
@@ -119,6 +130,26 @@ impl Policy {
         self
     }
 
+    /// The same with these environment variables.
+    #[must_use]
+    pub fn setting(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// The same without the network.
+    #[must_use]
+    pub fn offline(mut self, is_offline: bool) -> Self {
+        self.is_offline = is_offline;
+        self
+    }
+
+    /// Whether it restricts what fastaudit 0.1 lets pass: reading, or the network.
+    #[must_use]
+    pub fn restricts_more(&self) -> bool {
+        self.checks_reads() || self.is_offline
+    }
+
     /// Whether reading is restricted at all.
     #[must_use]
     pub fn checks_reads(&self) -> bool {
@@ -136,6 +167,12 @@ impl Policy {
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
             Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
+            Operation::SetVariable(Name::Path(name)) if self.environment.may_set(name) => {
+                Verdict::Allow
+            }
+            Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
+            Operation::UseNetwork if self.is_offline => Verdict::Deny(Why::Network),
+            Operation::UseNetwork => Verdict::Allow,
             Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
     }

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod database;
+pub mod environment;
 pub mod events;
 pub mod fs;
 pub mod path;
@@ -15,6 +16,7 @@ pub mod rules;
 pub mod spec;
 
 pub use check::{Operation, Policy, Verdict, Why};
+pub use environment::Environment;
 pub use fs::{FileSystem, Os};
 pub use path::{Base, Name, Target};
 pub use places::{Blocked, Protected};

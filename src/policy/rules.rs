@@ -39,6 +39,10 @@ pub enum Rule {
     Entries(&'static [PathArg]),
     /// Reads what these arguments name, and does no more.
     Read(&'static [PathArg]),
+    /// Sets or removes the environment variable of the first argument.
+    Environment,
+    /// Uses the network; nothing is sent where the address at this position is `None`.
+    Network(usize),
     /// `open(path, mode, flags)`: checked when it may write.
     Open,
     /// `os.chdir(path)`: the destination itself is checked.
@@ -49,6 +53,14 @@ pub enum Rule {
     Database,
     /// `object.__setattr__(object, name, value)`.
     SetAttribute,
+}
+
+impl Rule {
+    /// Whether only some policies restrict such events: fastaudit 0.1 lets them pass.
+    #[must_use]
+    pub const fn is_of_policies(self) -> bool {
+        matches!(self, Self::Read(_) | Self::Network(_))
+    }
 }
 
 const fn entry(path: usize) -> PathArg {
@@ -142,8 +154,8 @@ pub const RULES: &[(&str, Rule)] = &[
     ("fastaudit.call", Rule::Deny),
     ("object.__setattr__", Rule::SetAttribute),
     ("os.add_dll_directory", Rule::Deny),
-    ("os.putenv", Rule::Deny),
-    ("os.unsetenv", Rule::Deny),
+    ("os.putenv", Rule::Environment),
+    ("os.unsetenv", Rule::Environment),
     ("socket.sethostname", Rule::Deny),
     ("sys.addaudithook", Rule::Deny),
     ("sys.excepthook", Rule::Deny),
@@ -220,6 +232,15 @@ pub const RULES: &[(&str, Rule)] = &[
     ("os.listxattr", Rule::Read(&[read(0)])),
     ("os.scandir", Rule::Read(&[read(0)])),
     ("os.walk", Rule::Read(&[read(0)])),
+    // The network, likewise. What is built on sockets raises these as well.
+    ("socket.bind", Rule::Network(1)),
+    ("socket.connect", Rule::Network(1)),
+    ("socket.getaddrinfo", Rule::Network(0)),
+    ("socket.gethostbyaddr", Rule::Network(0)),
+    ("socket.gethostbyname", Rule::Network(0)),
+    ("socket.getnameinfo", Rule::Network(0)),
+    ("socket.sendmsg", Rule::Network(1)),
+    ("socket.sendto", Rule::Network(1)),
     // Events with rules of their own.
     ("open", Rule::Open),
     ("os.chdir", Rule::ChangeDirectory),
@@ -252,17 +273,17 @@ const fn place(event: &[u8]) -> usize {
 
 /// All rules.
 static ALL: Index = Index::new(true);
-/// All but `Rule::Read`.
-static ALL_BUT_READS: Index = Index::new(false);
+/// Those of fastaudit 0.1.
+static CLASSIC: Index = Index::new(false);
 
 impl Index {
-    const fn new(with_reads: bool) -> Self {
+    const fn new(all: bool) -> Self {
         let mut places = [0; PLACES];
         let mut number = 0;
         while number < RULES.len() {
             let (name, rule) = RULES[number];
             number += 1;
-            if !with_reads && matches!(rule, Rule::Read(_)) {
+            if !all && rule.is_of_policies() {
                 continue;
             }
             let mut at = place(name.as_bytes());
@@ -294,11 +315,11 @@ pub fn lookup(event: &[u8]) -> Option<Rule> {
     lookup_if(event, true)
 }
 
-/// The same; without `reads` events that only read have no rule.
+/// The same; not of `all` rules, but of those alone that each guard needs.
 #[must_use]
 #[inline]
-pub fn lookup_if(event: &[u8], reads: bool) -> Option<Rule> {
-    let index = if reads { &ALL } else { &ALL_BUT_READS };
+pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
+    let index = if all { &ALL } else { &CLASSIC };
     index.find(event)
 }
 
@@ -346,10 +367,7 @@ mod tests {
         assert_eq!(lookup_if(b"os.listdir", false), None);
         for (name, rule) in RULES {
             let found = lookup_if(name.as_bytes(), false);
-            assert_eq!(
-                found,
-                Some(*rule).filter(|rule| !matches!(rule, Rule::Read(_)))
-            );
+            assert_eq!(found, Some(*rule).filter(|rule| !rule.is_of_policies()));
         }
     }
 }

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use super::places::PRESET;
 
 /// The fields, in the order in which they are written.
-pub const FIELDS: &[&str] = &["write", "read", "block", "protect"];
+pub const FIELDS: &[&str] = &["write", "read", "block", "protect", "env", "network"];
 
 /// The section of a `pyproject.toml`.
 pub const SECTION: &str = "tool.fastaudit";
@@ -44,6 +44,15 @@ impl Protect {
     }
 }
 
+/// Which environment variables may be set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Env {
+    /// All but the dangerous ones (`true`), or none (`false`).
+    Harmless(bool),
+    /// These.
+    Names(Vec<String>),
+}
+
 /// What a policy says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
@@ -55,16 +64,22 @@ pub struct Spec {
     pub block: Vec<String>,
     /// What is kept from writing inside the roots.
     pub protect: Protect,
+    /// Which environment variables may be set.
+    pub env: Env,
+    /// Whether the network may be used.
+    pub network: bool,
 }
 
 impl Default for Spec {
-    /// Writing nowhere, reading anywhere, the preset of protected names.
+    /// Writing nowhere, reading anywhere, the preset of protected names, no variables, the network.
     fn default() -> Self {
         Self {
             write: Where::Below(Vec::new()),
             read: Where::Anywhere,
             block: Vec::new(),
             protect: Protect::Preset(true),
+            env: Env::Harmless(false),
+            network: true,
         }
     }
 }
@@ -125,6 +140,7 @@ pub const PLACES: &str = "\"anywhere\" or an array of paths";
 const PATHS: &str = "an array of paths";
 const NAMES: &str = "true, false or an array of names";
 const PATH: &str = "a path, a string";
+const NAME: &str = "a name, a string";
 
 impl Spec {
     /// Reads a policy from the text of a TOML file; `in_pyproject`: from its section there.
@@ -154,12 +170,25 @@ impl Spec {
             match key.as_str() {
                 "write" => spec.write = places(key, value)?,
                 "read" => spec.read = places(key, value)?,
-                "block" => spec.block = paths(key, value, PATHS)?,
+                "block" => spec.block = paths(key, value, PATHS, PATH)?,
                 "protect" => {
                     spec.protect = match value {
                         Value::Boolean(preset) => Protect::Preset(*preset),
-                        names => Protect::Names(paths(key, names, NAMES)?),
+                        names => Protect::Names(paths(key, names, NAMES, NAME)?),
                     }
+                }
+                "env" => {
+                    spec.env = match value {
+                        Value::Boolean(harmless) => Env::Harmless(*harmless),
+                        names => Env::Names(paths(key, names, NAMES, NAME)?),
+                    }
+                }
+                "network" => {
+                    spec.network = value.as_bool().ok_or_else(|| SpecError::Type {
+                        key: key.clone(),
+                        accepted: "true or false",
+                        given: value.type_str(),
+                    })?;
                 }
                 _ => return Err(SpecError::UnknownKey(key.clone())),
             }
@@ -209,6 +238,18 @@ impl Spec {
                 }
             }
         }
+        if let Env::Names(names) = &self.env {
+            let odd = |name: &str| name.is_empty() || name.contains(['=', '\0']);
+            if let Some(index) = names.iter().position(|name| odd(name)) {
+                return Err(SpecError::Value {
+                    key: format!("env[{index}]"),
+                    problem: format!(
+                        "must be the name of a variable, \"MY_*\" for those that begin so, not {:?}",
+                        names[index]
+                    ),
+                });
+            }
+        }
         Ok(())
     }
 
@@ -230,6 +271,12 @@ impl Spec {
         table.insert("read".to_owned(), places(&self.read));
         table.insert("block".to_owned(), array(&self.block));
         table.insert("protect".to_owned(), protect);
+        let env = match &self.env {
+            Env::Harmless(harmless) => Value::Boolean(*harmless),
+            Env::Names(names) => array(names),
+        };
+        table.insert("env".to_owned(), env);
+        table.insert("network".to_owned(), Value::Boolean(self.network));
         table.to_string()
     }
 }
@@ -241,11 +288,16 @@ fn places(key: &str, value: &Value) -> Result<Where, SpecError> {
             key: key.to_owned(),
             problem: format!("must be {PLACES}, not {text:?}"),
         }),
-        value => paths(key, value, PLACES).map(Where::Below),
+        value => paths(key, value, PLACES, PATH).map(Where::Below),
     }
 }
 
-fn paths(key: &str, value: &Value, accepted: &'static str) -> Result<Vec<String>, SpecError> {
+fn paths(
+    key: &str,
+    value: &Value,
+    accepted: &'static str,
+    item_accepted: &'static str,
+) -> Result<Vec<String>, SpecError> {
     let wrong = |key: String, accepted, value: &Value| SpecError::Type {
         key,
         accepted,
@@ -258,7 +310,7 @@ fn paths(key: &str, value: &Value, accepted: &'static str) -> Result<Vec<String>
     items
         .map(|(index, item)| match item {
             Value::String(text) => Ok(text.clone()),
-            item => Err(wrong(format!("{key}[{index}]"), PATH, item)),
+            item => Err(wrong(format!("{key}[{index}]"), item_accepted, item)),
         })
         .collect()
 }
@@ -314,7 +366,7 @@ mod tests {
             ),
             (
                 "wirte = []",
-                "has the unknown key \"wirte\": the keys are write, read, block, protect",
+                "has the unknown key \"wirte\": the keys are write, read, block, protect, env, network",
             ),
         ] {
             assert_eq!(

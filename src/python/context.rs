@@ -23,8 +23,8 @@ use crate::policy::fs::{FileSystem, Os, PathBuf};
 /// once, whatever the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of them restrict reading.
-static READERS: AtomicUsize = AtomicUsize::new(0);
+/// How many of them restrict more than fastaudit 0.1 does.
+static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
 
 /// The interpreter that the context variable belongs to.
 static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
@@ -75,8 +75,8 @@ impl Active {
     ) -> Self {
         if let Some(config) = &config {
             LIVE.fetch_add(1, Ordering::Relaxed);
-            if config.get().policy().checks_reads() {
-                READERS.fetch_add(1, Ordering::Relaxed);
+            if config.get().policy().restricts_more() {
+                RESTRICTING.fetch_add(1, Ordering::Relaxed);
             }
         }
         Self {
@@ -119,8 +119,8 @@ impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             LIVE.fetch_sub(1, Ordering::Relaxed);
-            if config.get().policy().checks_reads() {
-                READERS.fetch_sub(1, Ordering::Relaxed);
+            if config.get().policy().restricts_more() {
+                RESTRICTING.fetch_sub(1, Ordering::Relaxed);
             }
         }
         // Guards nested a thousand deep are freed one by one, not by recursion.
@@ -161,10 +161,10 @@ pub fn any_guard() -> bool {
     LIVE.load(Ordering::Relaxed) != 0
 }
 
-/// Whether some guard in force restricts reading.
+/// Whether some guard in force restricts more than fastaudit 0.1 does.
 #[inline]
-pub fn any_guard_checks_reads() -> bool {
-    READERS.load(Ordering::Relaxed) != 0
+pub fn any_guard_restricts_more() -> bool {
+    RESTRICTING.load(Ordering::Relaxed) != 0
 }
 
 /// Whether the hook has anything to look at: some guard is in force, in this interpreter.

@@ -18,6 +18,8 @@ use crate::policy::Why;
 pub enum Reason {
     /// The event is denied as such.
     Event,
+    /// The event is denied as such by this field of the policy.
+    Switch(Why),
     /// The path at this position of the event's arguments may not be used so.
     Path(usize, Why),
 }
@@ -81,8 +83,12 @@ pub fn deny(
     }
     let decision = Decision {
         path: match reason {
+            Reason::Event | Reason::Switch(_) => None,
+            Reason::Path(index, _) => Some(index),
+        },
+        why: match reason {
             Reason::Event => None,
-            Reason::Path(index, why) => Some((index, why)),
+            Reason::Switch(why) | Reason::Path(_, why) => Some(why),
         },
         roots: Some(config.oks(py)),
         of_policy: config.is_of_policy(),
@@ -154,7 +160,7 @@ fn message<'py>(
 ) -> PyResult<Bound<'py, PyString>> {
     let py = event.py();
     match reason {
-        Reason::Event => {
+        Reason::Event | Reason::Switch(_) => {
             let args = shown_all(args)?;
             PyString::from_fmt(
                 py,
@@ -164,7 +170,7 @@ fn message<'py>(
         Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
             match why {
-                Why::Unapproved => {
+                Why::Unapproved | Why::Environment | Why::Network => {
                     let oks = config.oks(py).repr()?;
                     PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
                 }

@@ -31,8 +31,10 @@ pub struct Denial {
     pub event: Py<PyString>,
     pub args: Py<PyTuple>,
     message: Py<PyString>,
-    /// Position among the arguments of the path that decided, and how.
-    pub path: Option<(usize, Why)>,
+    /// Position among the arguments of the path that decided.
+    pub path: Option<usize>,
+    /// What denied it; `None` where the event is denied as such.
+    pub why: Option<Why>,
     roots: Option<Py<PyTuple>>,
     /// Whether the guard is that of a `Policy`.
     pub of_policy: bool,
@@ -46,11 +48,13 @@ struct Read {
     hint: OnceLock<Option<String>>,
 }
 
-const WHYS: [Why; 4] = [
+const WHYS: [Why; 6] = [
     Why::Unapproved,
     Why::Unreadable,
     Why::Blocked,
     Why::Protected,
+    Why::Environment,
+    Why::Network,
 ];
 
 /// The field of a policy that denies for this reason.
@@ -60,6 +64,8 @@ fn rule_name(why: Why) -> &'static str {
         Why::Unreadable => "read",
         Why::Blocked => "block",
         Why::Protected => "protect",
+        Why::Environment => "env",
+        Why::Network => "network",
     }
 }
 
@@ -67,7 +73,9 @@ fn rule_name(why: Why) -> &'static str {
 #[derive(Default)]
 pub struct Decision<'py> {
     /// Position among the arguments of the path that may not be used so.
-    pub path: Option<(usize, Why)>,
+    pub path: Option<usize>,
+    /// What denied it.
+    pub why: Option<Why>,
     /// The roots of the guard; `None` where it failed to check.
     pub roots: Option<Bound<'py, PyTuple>>,
     /// Whether the guard is that of a `Policy`.
@@ -127,6 +135,7 @@ impl Denial {
             args: plain::tuple(args)?.unbind(),
             message: message.unbind(),
             path: decision.path,
+            why: decision.why,
             roots: decision.roots.map(Bound::unbind),
             of_policy: decision.of_policy,
             read: OnceLock::new(),
@@ -225,7 +234,7 @@ impl Denial {
     #[getter]
     fn effect(&self, py: Python<'_>) -> Option<&'static str> {
         self.effect_of(py).map(|effect| match effect {
-            Effect::Open if matches!(self.path, Some((_, Why::Unreadable))) => Effect::Read.name(),
+            Effect::Open if self.why == Some(Why::Unreadable) => Effect::Read.name(),
             Effect::Open => Effect::Write.name(),
             effect => effect.name(),
         })
@@ -235,7 +244,7 @@ impl Denial {
     #[getter]
     fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
         match self.path {
-            Some((index, _)) => self.text_at(py, index),
+            Some(index) => self.text_at(py, index),
             None => Ok(None),
         }
     }
@@ -243,7 +252,7 @@ impl Denial {
     /// The field of the policy that decided: ``'write'``, ``'read'``, ``'block'``, ``'protect'``.
     #[getter]
     fn rule(&self) -> Option<&'static str> {
-        self.path.map(|(_, why)| rule_name(why))
+        self.why.map(rule_name)
     }
 
     /// The host that would have been reached.
@@ -361,7 +370,8 @@ impl Denial {
             .iter()
             .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
         let decision = Decision {
-            path: index.zip(why),
+            path: index,
+            why,
             roots: Some(PyTuple::new(py, roots)?),
             of_policy: false,
         };

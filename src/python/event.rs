@@ -26,6 +26,8 @@ pub struct Event<'a, 'py> {
     pub active: &'a Active,
     /// The guard's configuration.
     pub config: &'a AuditCfg,
+    /// Whether an `open` that only reads was let pass before.
+    pub reads_passed: bool,
 }
 
 impl<'a, 'py> Event<'a, 'py> {
@@ -42,6 +44,17 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::DenyProcessStart => self.deny(Reason::Event),
             Rule::Entries(paths) | Rule::Read(paths) => {
                 paths.iter().try_for_each(|path| self.path(*path))
+            }
+            Rule::Environment => {
+                let name = self.name_at(0, false)?;
+                self.switch(Operation::SetVariable(name.name()))
+            }
+            Rule::Network(address) => {
+                let address = self.args.get_borrowed_item(address);
+                if address.is_ok_and(|address| address.is_none()) {
+                    return Ok(());
+                }
+                self.switch(Operation::UseNetwork)
             }
             Rule::Open => self.open(rule),
             Rule::ChangeDirectory => self.change_directory(),
@@ -62,6 +75,14 @@ impl<'a, 'py> Event<'a, 'py> {
             // An event without the argument that its rule asks for did not come from CPython.
             Verdict::Deny(_) if path >= self.args.len() => self.deny(Reason::Event),
             Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
+        }
+    }
+
+    /// Asks the policy of an operation that is allowed or denied as such.
+    fn switch(&self, operation: Operation<'_>) -> PyResult<()> {
+        match self.config.policy().check(&Os, operation) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(why) => self.deny(Reason::Switch(why)),
         }
     }
 
@@ -103,10 +124,12 @@ impl<'a, 'py> Event<'a, 'py> {
         } else {
             Base::CurrentDir
         };
+        let reads = !self.reads_passed && is_open_for_reading(self.args, rule);
+        if reads && !self.config.policy().checks_reads() {
+            return Ok(());
+        }
         let target = self.name_at(0, true)?;
         let target = target.target(base);
-        // Where reading is not checked, the hook has let it pass already.
-        let reads = self.config.policy().checks_reads() && is_open_for_reading(self.args, rule);
         let operation = if reads {
             Operation::Read(target)
         } else {

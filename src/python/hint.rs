@@ -14,21 +14,31 @@ use crate::policy::rules::{self, Rule};
 /// The hint for a denial; `None` where there is nothing to say.
 pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     let event = denial.event.bind(py).to_str().ok()?;
-    match denial.path {
-        Some((_, Why::Blocked)) => return Some("a policy whose block leaves it out".to_owned()),
-        Some((_, Why::Protected)) => {
+    match denial.why {
+        Some(Why::Blocked) => return Some("a policy whose block leaves it out".to_owned()),
+        Some(Why::Protected) => {
             return Some("a policy whose protect leaves it out".to_owned());
         }
-        Some((index, why)) => {
-            if let Some(root) = root_for(py, denial, event, index) {
-                return Some(match why {
-                    Why::Unreadable => format!("read = [{root}]"),
-                    _ if denial.of_policy => format!("write = [{root}]"),
-                    _ => format!("approve a root that holds it, mk_audit([..., {root}])"),
+        Some(Why::Network) => return Some("network = true".to_owned()),
+        Some(Why::Environment) if denial.of_policy => {
+            let name = plain::text(&denial.args.bind(py).get_item(0).ok()?).ok()??;
+            let name = raw::str_repr(&name).ok()?;
+            return Some(format!("env = [{name}]"));
+        }
+        Some(Why::Unreadable) => {
+            let root = root_for(py, denial, event, denial.path?)?;
+            return Some(format!("read = [{root}]"));
+        }
+        Some(Why::Unapproved) => {
+            if let Some(root) = root_for(py, denial, event, denial.path?) {
+                return Some(if denial.of_policy {
+                    format!("write = [{root}]")
+                } else {
+                    format!("approve a root that holds it, mk_audit([..., {root}])")
                 });
             }
         }
-        None => {}
+        Some(Why::Environment) | None => {}
     }
     if event == "fastaudit.call" {
         let callee = denial.args.bind(py).get_item(1).ok()?;

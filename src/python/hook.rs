@@ -147,12 +147,12 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    let reads_are_checked = context::any_guard_checks_reads();
-    let rule = rules::lookup_if(event.to_bytes(), reads_are_checked);
+    let all_rules = context::any_guard_restricts_more();
+    let rule = rules::lookup_if(event.to_bytes(), all_rules);
     let Some(rule) = rule else {
         return Ok(());
     };
-    if !reads_are_checked && is_open_for_reading(args, rule) {
+    if !all_rules && is_open_for_reading(args, rule) {
         return Ok(());
     }
     let Some(config) = active.get().config() else {
@@ -163,6 +163,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         args,
         active: active.get(),
         config: config.get(),
+        reads_passed: !all_rules,
     };
     raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
 }

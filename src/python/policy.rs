@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::config::{Allowed, ApprovedRoots, read_oks};
 use super::context::Active;
-use super::event::{Event, is_open_for_reading};
+use super::event::Event;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault};
 use super::{config, decode, denied, errors, ffi as raw};
@@ -18,8 +18,8 @@ use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::places::PRESET;
 use crate::policy::rules;
-use crate::policy::spec::{FIELDS, Protect, Spec, Where};
-use crate::policy::{Blocked, Protected};
+use crate::policy::spec::{Env, FIELDS, Protect, Spec, Where};
+use crate::policy::{Blocked, Environment, Protected};
 
 /// What code may do. Immutable.
 #[pyclass(frozen, module = "fastaudit_rs")]
@@ -47,17 +47,22 @@ impl Policy {
 
     #[new]
     #[pyo3(
-        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default),
-        text_signature = "(*, write=(), read=None, block=(), protect=True)"
+        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, env=OrDefault::Default, network=OrDefault::Default),
+        text_signature = "(*, write=(), read=None, block=(), protect=True, env=False, network=True)"
     )]
     fn new(
         write: OrDefault<'_>,
         read: OrDefault<'_>,
         block: OrDefault<'_>,
         protect: OrDefault<'_>,
+        env: OrDefault<'_>,
+        network: OrDefault<'_>,
     ) -> PyResult<Self> {
         let mut spec = Spec::default();
-        for (field, given) in FIELDS.iter().zip([write, read, block, protect]) {
+        for (field, given) in FIELDS
+            .iter()
+            .zip([write, read, block, protect, env, network])
+        {
             if let OrDefault::Given(given) = given {
                 set(&mut spec, field, &given)?;
             }
@@ -90,6 +95,21 @@ impl Policy {
             Protect::Preset(preset) => Ok(PyBool::new(py, *preset).to_owned().into_any()),
             Protect::Names(names) => Ok(PyTuple::new(py, names)?.into_any()),
         }
+    }
+
+    /// Which environment variables may be set.
+    #[getter]
+    fn env<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.spec.env {
+            Env::Harmless(harmless) => Ok(PyBool::new(py, *harmless).to_owned().into_any()),
+            Env::Names(names) => Ok(PyTuple::new(py, names)?.into_any()),
+        }
+    }
+
+    /// Whether the network may be used.
+    #[getter]
+    fn network(&self) -> bool {
+        self.spec.network
     }
 
     /// The same policy with other values for some fields.
@@ -152,15 +172,13 @@ impl Policy {
         };
         denied::prepare(py)?;
         let config = config::AuditCfg::plain(py, allowed(py, &slf.get().spec)?);
-        if !config.policy().checks_reads() && is_open_for_reading(args, rule) {
-            return Ok(Explanation { denied: None });
-        }
         let active = Active::detached();
         let event = Event {
             name: &name,
             args,
             active: &active,
             config: &config,
+            reads_passed: false,
         };
         match event.check(rule) {
             Ok(()) => Ok(Explanation { denied: None }),
@@ -296,7 +314,9 @@ impl Policy {
             "write" => Ok(self.write(py)?.into_pyobject(py)?.into_any()),
             "read" => Ok(self.read(py)?.into_pyobject(py)?.into_any()),
             "block" => Ok(self.block(py)?.into_any()),
-            _ => self.protect(py),
+            "protect" => self.protect(py),
+            "env" => self.env(py),
+            _ => Ok(PyBool::new(py, self.spec.network).to_owned().into_any()),
         }
     }
 }
@@ -320,6 +340,18 @@ fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
         "write" => spec.write = place()?,
         "read" => spec.read = place()?,
         "block" => spec.block = read_paths(field, given, PATHS)?,
+        "env" => {
+            spec.env = match given.cast::<PyBool>() {
+                Ok(harmless) => Env::Harmless(harmless.is_true()),
+                Err(_) => Env::Names(read_paths(field, given, NAMES)?),
+            }
+        }
+        "network" => {
+            let network = given.cast::<PyBool>();
+            spec.network = network
+                .map_err(|_| errors::not_a_bool(field, given))?
+                .is_true();
+        }
         _ => {
             spec.protect = match given.cast::<PyBool>() {
                 Ok(preset) => Protect::Preset(preset.is_true()),
@@ -396,7 +428,13 @@ fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
     Ok(Allowed {
         policy: crate::policy::Policy::new(write.roots)
             .reading(read)
-            .without(blocked, protected),
+            .without(blocked, protected)
+            .setting(match &spec.env {
+                Env::Harmless(false) => Environment::Fixed,
+                Env::Harmless(true) => Environment::Harmless,
+                Env::Names(names) => Environment::Only(names.clone()),
+            })
+            .offline(!spec.network),
         oks: write.names,
         readable,
         is_of_policy: true,
