@@ -105,6 +105,9 @@ class Policy:
             all but those that decide what other programs run or load (``PATH``, ``LD_*``,
             ``PYTHON*`` and so on), or an iterable of names, which may name those too; ``'MY_*'``
             is for all that begin so.
+        commands: Which programs may be started: ``False`` for none, ``True`` for all, or an
+            iterable of names, as found on ``PATH`` when the guard is made, and paths. A shell
+            command is started by ``sh``. What a program does is not watched.
         network: Whether code may connect, listen, send to an address and look up hosts. Sockets
             that are connected already can be used.
 
@@ -112,7 +115,7 @@ class Policy:
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
             UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
-            ``=``.
+            ``=``, a command with arguments.
 
     Everything else a guard of a policy treats as ``mk_audit`` does.
     """
@@ -129,6 +132,7 @@ class Policy:
         protect: bool | Iterable[_Path] = True,
         env: bool | Iterable[str] = False,
         network: bool = True,
+        commands: bool | Iterable[_Path] = False,
     ) -> Policy: ...
     @property
     def write(self) -> tuple[str, ...] | None:
@@ -153,6 +157,10 @@ class Policy:
     @property
     def network(self) -> bool:
         """Whether the network may be used."""
+
+    @property
+    def commands(self) -> bool | tuple[str, ...]:
+        """The programs that may be started, as given; ``True`` for all."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises what ``Policy`` does."""

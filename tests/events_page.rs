@@ -22,8 +22,8 @@ libraries raise events of their own. What CPython raises no event for, no audit 
 fn verdict(rule: Option<Rule>) -> &'static str {
     match rule {
         None | Some(Rule::Read(_) | Rule::Network(_)) => "passes",
-        Some(Rule::Deny | Rule::Environment) => "denied",
-        Some(Rule::DenyProcessStart) => "denied, unless it belongs to an approved start",
+        Some(Rule::Deny | Rule::Environment | Rule::Start) => "denied",
+        Some(Rule::LowLevelStart) => "denied, unless it belongs to an approved start",
         Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",
         Some(Rule::Open) => "reading passes; writing inside the roots",
         Some(Rule::ChangeDirectory) => "into the roots, and back",

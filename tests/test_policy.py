@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import os
 import pickle
+import pty
 import shutil
 import socket
 import socketserver
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -27,11 +29,12 @@ from fastaudit_rs import AuditDenied, AuditPerms, Policy, mk_audit
 def under(places):
     """`under(function, **fields)`: runs the function under a policy; the denial, or `None`."""
 
-    def run(function, *args, **fields):
+    def run(function, *args, shell=None, **fields):
         fields.setdefault("write", [places.ok])
+        options = {} if shell is None else {"shell": shell}
         try:
             with Policy(**fields).guard(monitor_calls=False)():
-                function(*args)
+                function(*args, **options)
         except AuditDenied as denied:
             return denied
         return None
@@ -429,6 +432,104 @@ class TestNetwork:
         assert under(lambda: asyncio.run(nothing()), network=False) is None
 
 
+def output(*arguments, **options):
+    return subprocess.run(*arguments, stdout=subprocess.PIPE, text=True, **options).stdout
+
+
+class TestCommands:
+    def test_none_by_default(self, under):
+        denied = under(output, ["echo", "a"])
+        assert denied.message == (
+            "Audit: subprocess.Popen blocked in sandbox with args: "
+            "('echo', ['echo', 'a'], None, None)"
+        )
+        assert (denied.rule, denied.effect, denied.hint) == (
+            "commands", "process", "commands = ['echo']",
+        )  # fmt: skip
+
+    def test_all(self, under):
+        assert under(output, ["echo", "a"], commands=True) is None
+        assert under(output, "echo a", shell=True, commands=True) is None
+        assert under(os.system, "true", commands=True) is None
+
+    @pytest.mark.parametrize("name", ["echo", shutil.which("echo"), "~/bin/echo"])
+    def test_those_that_are_named(self, under, places, name, monkeypatch):
+        """They really run, with all the events that belong to their start."""
+        if name.startswith("~"):
+            monkeypatch.setenv("HOME", places.out)
+            os.mkdir(places.out + "/bin")
+            shutil.copy(shutil.which("echo"), places.out + "/bin")
+        command = os.path.expanduser(name)
+        lines = []
+        assert under(lambda: lines.append(output([command, "a b"])), commands=[name]) is None
+        assert under(lambda: lines.append(output([command], cwd="/")), commands=[name]) is None
+        assert lines == ["a b\n", "\n"]
+        for other in (["ls"], ["/bin/ls"], ["echoes"]):
+            assert under(output, other, commands=[name]).rule == "commands"
+
+    def test_by_the_other_ways(self, under):
+        echo = shutil.which("echo")
+        only = {"commands": ["echo"]}
+
+        def spawn(start, name):
+            pid = start(name, [name, "a"], os.environ)
+            assert os.waitpid(pid, 0)[1] == 0
+
+        assert under(spawn, os.posix_spawn, echo, **only) is None
+        assert under(spawn, os.posix_spawnp, "echo", **only) is None
+        assert under(spawn, os.posix_spawnp, "true", **only).rule == "commands"
+        assert under(os.execv, "/bin/true", ["true"], **only).rule == "commands"
+        assert under(os.system, "echo a", **only).rule == "commands"
+        assert under(pty.spawn, ["true"], **only).rule == "commands"
+
+    def test_a_shell_is_not_its_first_word(self, under):
+        denied = under(output, "echo a", shell=True, commands=["echo"])
+        assert denied.rule == "commands"
+        assert denied.hint == "commands = ['/bin/sh']"
+        assert under(os.system, "echo a", commands=["echo"]).hint == "commands = ['/bin/sh']"
+        for name in ("sh", "/bin/sh"):
+            assert under(output, "echo a", shell=True, commands=[name]) is None
+            assert under(os.system, "true", commands=[name]) is None
+
+    def test_another_of_the_same_name(self, under, places, monkeypatch):
+        shutil.copy(shutil.which("ls"), places.ok + "/echo")
+        only = {"commands": ["echo"]}
+        for arguments, options in [
+            ([places.ok + "/echo"], {}),
+            (["./echo"], {"cwd": places.ok}),
+            (["echo"], {"env": {"PATH": places.ok}}),
+            (["echo"], {"env": {b"PATH": os.fsencode(places.ok)}}),
+            (["echo"], {"executable": "/bin/ls"}),
+            (["echo"], {"env": types.MappingProxyType({"PATH": places.ok})}),
+        ]:
+            denied = under(lambda a=arguments, o=options: output(a, **o), **only)
+            assert denied.rule == "commands", (arguments, options)
+        for environment in (dict(os.environ), os.environ, None):
+            assert under(lambda e=environment: output(["echo"], env=e), **only) is None
+        monkeypatch.setenv("PATH", places.ok)
+        assert under(output, ["echo"], commands=[shutil.which("true", path="/bin:/usr/bin")]).rule
+
+    def test_relative_paths(self, under, places):
+        shutil.copy(shutil.which("echo"), places.cwd + "/own")
+        assert under(output, ["./own"], commands=["./own"]) is None
+        assert under(output, [places.cwd + "/own"], commands=["./own"]) is None
+        run = lambda: output(["cwd/own"], cwd=os.path.dirname(places.cwd))  # noqa: E731
+        assert under(run, commands=["./own"]) is None
+
+    def test_signals_stay_denied(self, under):
+        assert under(os.kill, os.getpid(), 0, commands=True).rule is None
+
+    def test_what_is_not_there(self, under):
+        assert under(output, ["echo"], commands=["no-such-program"]).rule == "commands"
+
+    def test_the_approval_covers_one_start(self, under):
+        def twice():
+            output(["echo"])
+            output(["ls"])
+
+        assert under(twice, commands=["echo"]).event_args[0] == "ls"
+
+
 class TestObject:
     def test_fields(self):
         policy = Policy(write=[Path("a"), b"b"], read=iter(["."]), block=("/x",), protect=["y"])
@@ -438,12 +539,14 @@ class TestObject:
         assert policy.protect == ("y",)
         assert repr(policy) == (
             "Policy(write=('a', 'b'), read=('.',), block=('/x',), protect=('y',), env=False, "
-            "network=True)"
+            "network=True, commands=False)"
         )
         assert eval(repr(policy)) == policy
         assert repr(Policy()) == (
-            "Policy(write=(), read=None, block=(), protect=True, env=False, network=True)"
+            "Policy(write=(), read=None, block=(), protect=True, env=False, network=True, "
+            "commands=False)"
         )
+        assert Policy(commands=["ls"]).commands == ("ls",)
         assert Policy(env=["A"]).env == ("A",)
         assert Policy(network=False).network is False
 
@@ -493,6 +596,9 @@ class TestObject:
             ({"env": [1]}, TypeError, r"env\[0\] must be str, bytes or os.PathLike, not int"),
             ({"env": ["A", ""]}, ValueError, r"env\[1\] must be the name of a variable"),
             ({"env": ["A=B"]}, ValueError, r"env\[0\] must be the name of a variable"),
+            ({"commands": "ls"}, TypeError, "commands must be True, False or an iterable of progr"),
+            ({"commands": ["ls -l"]}, ValueError, r"commands\[0\] must be the name or the path of"),
+            ({"commands": [""]}, ValueError, r"commands\[0\] must be the name or the path of one"),
             ({"network": None}, TypeError, "network must be True or False, not None"),
             ({"network": 1}, TypeError, "network must be True or False, not 1"),
             ({"wirte": []}, TypeError, "wirte"),
@@ -580,7 +686,10 @@ class TestExplain:
         assert str(explanation) == str(explanation.denied)
         assert policy.explain("os.mkdir", places.ok + "/b", 0o777, -1).rule == "block"
         system = policy.explain("os.system", b"ls")
-        assert (system.allowed, system.rule, system.denied.event) == (False, None, "os.system")
+        assert (system.allowed, system.rule, system.denied.event) == (
+            False, "commands", "os.system",
+        )  # fmt: skip
+        assert policy.explain("os.kill", 1, 0).rule is None
         assert policy.explain("no.such.event").allowed
         assert os.listdir(places.ok) == []
 
@@ -608,6 +717,7 @@ class TestToml:
         protect=st.booleans() | NAMES,
         env=st.booleans() | st.lists(st.from_regex(r"[A-Z_]+\*?", fullmatch=True)),
         network=st.booleans(),
+        commands=st.booleans() | st.lists(st.from_regex(r"/?[a-z]+", fullmatch=True)),
     )
     def test_comes_back_from_its_toml_and_from_a_pickle(self, **fields):
         policy = Policy(**fields)
@@ -618,7 +728,7 @@ class TestToml:
     def test_text(self):
         assert Policy(write=[".", "~/a"]).to_toml() == (
             'write = [".", "~/a"]\nread = "anywhere"\nblock = []\nprotect = true\n'
-            "env = false\nnetwork = true\n"
+            "env = false\nnetwork = true\ncommands = false\n"
         )
 
     def test_of_a_file(self, tmp_path):
@@ -647,6 +757,11 @@ class TestToml:
             ("env = 1", "env must be true, false or an array of names, not integer"),
             ("env = [true]", r"env\[0\] must be a name, a string, not boolean"),
             ("env = ['']", r"env\[0\] must be the name of a variable"),
+            ("commands = 1", "commands must be true, false or an array of programs, not integer"),
+            (
+                "commands = [1]",
+                r"commands\[0\] must be a program's name or path, a string, not int",
+            ),
             ("network = 'no'", "network must be true or false, not string"),
             ("write = ['']", r"write\[0\] must not be empty"),
             ("write = [", "is not TOML: TOML parse error at line 1"),

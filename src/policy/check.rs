@@ -1,5 +1,6 @@
 //! The verdict on one operation.
 
+use super::commands::Commands;
 use super::database::{self, Database, UriTarget};
 use super::environment::Environment;
 use super::fs::FileSystem;
@@ -41,6 +42,8 @@ pub enum Operation<'a> {
     SetVariable(Name<'a>),
     /// Reaches for the network.
     UseNetwork,
+    /// Starts the program at this path; `None` where it cannot be told which.
+    Start(Option<&'a [u8]>),
     /// Assigns one of the attributes that raise `object.__setattr__`.
     SetAttribute(&'a [u8]),
 }
@@ -70,6 +73,8 @@ pub enum Why {
     Environment,
     /// The network may not be used.
     Network,
+    /// The program may not be started.
+    Command,
 }
 
 impl Verdict {
@@ -103,6 +108,7 @@ pub struct Policy {
     protected: Protected,
     environment: Environment,
     is_offline: bool,
+    commands: Commands,
 }
 
 impl Policy {
@@ -144,6 +150,19 @@ impl Policy {
         self
     }
 
+    /// The same with these programs.
+    #[must_use]
+    pub fn starting(mut self, commands: Commands) -> Self {
+        self.commands = commands;
+        self
+    }
+
+    /// Which programs may be started.
+    #[must_use]
+    pub fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
     /// Whether it restricts what fastaudit 0.1 lets pass: reading, or the network.
     #[must_use]
     pub fn restricts_more(&self) -> bool {
@@ -173,6 +192,18 @@ impl Policy {
             Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
             Operation::UseNetwork if self.is_offline => Verdict::Deny(Why::Network),
             Operation::UseNetwork => Verdict::Allow,
+            Operation::Start(program) => {
+                let allowed = match (&self.commands, program) {
+                    (Commands::All, _) => true,
+                    (commands, Some(program)) => commands.allow(fs, program),
+                    (_, None) => false,
+                };
+                if allowed {
+                    Verdict::Allow
+                } else {
+                    Verdict::Deny(Why::Command)
+                }
+            }
             Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
     }

@@ -39,6 +39,8 @@ pub trait FileSystem {
     fn is_dir(&self, path: &[u8]) -> bool;
     /// Whether there is anything at the path.
     fn exists(&self, path: &[u8]) -> bool;
+    /// Whether there is a program at the path that this process may execute.
+    fn is_executable(&self, path: &[u8]) -> bool;
 }
 
 /// The operating system's file system, as this process sees it.
@@ -50,7 +52,7 @@ mod imp {
     use std::cell::Cell;
     use std::mem::MaybeUninit;
 
-    use rustix::fs::{CWD, FileType};
+    use rustix::fs::{Access, CWD, FileType};
     use rustix::io::Errno;
 
     use super::{FileSystem, Link, Os, PathBuf};
@@ -123,6 +125,12 @@ mod imp {
 
         fn exists(&self, path: &[u8]) -> bool {
             rustix::fs::lstat(path).is_ok()
+        }
+
+        fn is_executable(&self, path: &[u8]) -> bool {
+            let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
+            rustix::fs::stat(path).is_ok_and(|stat| is_file(stat.st_mode))
+                && rustix::fs::access(path, Access::EXEC_OK).is_ok()
         }
     }
 
@@ -199,6 +207,10 @@ mod imp {
 
         fn exists(&self, path: &[u8]) -> bool {
             to_os(path).symlink_metadata().is_ok()
+        }
+
+        fn is_executable(&self, path: &[u8]) -> bool {
+            to_os(path).is_file()
         }
     }
 }

@@ -5,6 +5,7 @@
 //! callbacks or exceptions.
 
 pub mod check;
+pub mod commands;
 pub mod database;
 pub mod environment;
 pub mod events;
@@ -16,6 +17,7 @@ pub mod rules;
 pub mod spec;
 
 pub use check::{Operation, Policy, Verdict, Why};
+pub use commands::Commands;
 pub use environment::Environment;
 pub use fs::{FileSystem, Os};
 pub use path::{Base, Name, Target};

@@ -33,8 +33,10 @@ pub struct PathArg {
 pub enum Rule {
     /// Denied whatever its arguments are.
     Deny,
-    /// Denied whatever its arguments are, unless it belongs to a process start that was approved.
-    DenyProcessStart,
+    /// Starts a program.
+    Start,
+    /// Starts a program, perhaps one whose start was approved just before.
+    LowLevelStart,
     /// Changes the directory entries that these arguments name, or reads some of them.
     Entries(&'static [PathArg]),
     /// Reads what these arguments name, and does no more.
@@ -124,18 +126,18 @@ const fn read_at(path: usize, dir_fd: usize) -> PathArg {
 /// Every event the rule set names, with its rule.
 pub const RULES: &[(&str, Rule)] = &[
     // Processes.
-    ("_posixsubprocess.fork_exec", Rule::DenyProcessStart),
-    ("os.exec", Rule::Deny),
+    ("_posixsubprocess.fork_exec", Rule::LowLevelStart),
+    ("os.exec", Rule::Start),
     ("os.kill", Rule::Deny),
     ("os.killpg", Rule::Deny),
-    ("os.posix_spawn", Rule::DenyProcessStart),
-    ("os.spawn", Rule::Deny),
-    ("os.startfile", Rule::Deny),
-    ("os.startfile/2", Rule::Deny),
-    ("os.system", Rule::Deny),
-    ("pty.spawn", Rule::Deny),
+    ("os.posix_spawn", Rule::LowLevelStart),
+    ("os.spawn", Rule::Start),
+    ("os.startfile", Rule::Start),
+    ("os.startfile/2", Rule::Start),
+    ("os.system", Rule::Start),
+    ("pty.spawn", Rule::Start),
     ("signal.pthread_kill", Rule::Deny),
-    ("subprocess.Popen", Rule::Deny),
+    ("subprocess.Popen", Rule::Start),
     // The guard and the interpreter's own workings.
     ("_thread.start_joinable_thread", Rule::Deny),
     ("_thread.start_new_thread", Rule::Deny),
@@ -179,7 +181,7 @@ pub const RULES: &[(&str, Rule)] = &[
     ("_winapi.CreateJunction", Rule::Deny),
     ("_winapi.CreateNamedPipe", Rule::Deny),
     ("_winapi.CreatePipe", Rule::Deny),
-    ("_winapi.CreateProcess", Rule::DenyProcessStart),
+    ("_winapi.CreateProcess", Rule::LowLevelStart),
     ("_winapi.OpenProcess", Rule::Deny),
     ("_winapi.TerminateProcess", Rule::Deny),
     ("msvcrt.get_osfhandle", Rule::Deny),
@@ -362,7 +364,7 @@ mod tests {
     fn unknown_events_have_no_rule() {
         assert_eq!(lookup(b"import"), None);
         assert_eq!(lookup(b"os.system\0"), None);
-        assert_eq!(lookup(b"os.system"), Some(Rule::Deny));
+        assert_eq!(lookup(b"os.system"), Some(Rule::Start));
         assert!(matches!(lookup(b"os.listdir"), Some(Rule::Read(_))));
         assert_eq!(lookup_if(b"os.listdir", false), None);
         for (name, rule) in RULES {

@@ -9,7 +9,9 @@ use toml::{Table, Value};
 use super::places::PRESET;
 
 /// The fields, in the order in which they are written.
-pub const FIELDS: &[&str] = &["write", "read", "block", "protect", "env", "network"];
+pub const FIELDS: &[&str] = &[
+    "write", "read", "block", "protect", "env", "network", "commands",
+];
 
 /// The section of a `pyproject.toml`.
 pub const SECTION: &str = "tool.fastaudit";
@@ -53,6 +55,15 @@ pub enum Env {
     Names(Vec<String>),
 }
 
+/// Which programs may be started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Programs {
+    /// All (`true`), or none (`false`).
+    Any(bool),
+    /// These, by their name on `PATH` or their path.
+    Named(Vec<String>),
+}
+
 /// What a policy says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
@@ -68,6 +79,8 @@ pub struct Spec {
     pub env: Env,
     /// Whether the network may be used.
     pub network: bool,
+    /// Which programs may be started.
+    pub commands: Programs,
 }
 
 impl Default for Spec {
@@ -80,6 +93,7 @@ impl Default for Spec {
             protect: Protect::Preset(true),
             env: Env::Harmless(false),
             network: true,
+            commands: Programs::Any(false),
         }
     }
 }
@@ -141,6 +155,8 @@ const PATHS: &str = "an array of paths";
 const NAMES: &str = "true, false or an array of names";
 const PATH: &str = "a path, a string";
 const NAME: &str = "a name, a string";
+const PROGRAMS: &str = "true, false or an array of programs";
+const PROGRAM: &str = "a program's name or path, a string";
 
 impl Spec {
     /// Reads a policy from the text of a TOML file; `in_pyproject`: from its section there.
@@ -190,6 +206,12 @@ impl Spec {
                         given: value.type_str(),
                     })?;
                 }
+                "commands" => {
+                    spec.commands = match value {
+                        Value::Boolean(any) => Programs::Any(*any),
+                        names => Programs::Named(paths(key, names, PROGRAMS, PROGRAM)?),
+                    }
+                }
                 _ => return Err(SpecError::UnknownKey(key.clone())),
             }
         }
@@ -238,6 +260,23 @@ impl Spec {
                 }
             }
         }
+        if let Programs::Named(names) = &self.commands {
+            // Two words are no program: an argument list does not go through a shell.
+            let odd = |name: &str| {
+                name.is_empty()
+                    || name.contains('\0')
+                    || (!name.contains('/') && name.contains(char::is_whitespace))
+            };
+            if let Some(index) = names.iter().position(|name| odd(name)) {
+                return Err(SpecError::Value {
+                    key: format!("commands[{index}]"),
+                    problem: format!(
+                        "must be the name or the path of one program, without arguments, not {:?}",
+                        names[index]
+                    ),
+                });
+            }
+        }
         if let Env::Names(names) = &self.env {
             let odd = |name: &str| name.is_empty() || name.contains(['=', '\0']);
             if let Some(index) = names.iter().position(|name| odd(name)) {
@@ -277,6 +316,11 @@ impl Spec {
         };
         table.insert("env".to_owned(), env);
         table.insert("network".to_owned(), Value::Boolean(self.network));
+        let commands = match &self.commands {
+            Programs::Any(any) => Value::Boolean(*any),
+            Programs::Named(names) => array(names),
+        };
+        table.insert("commands".to_owned(), commands);
         table.to_string()
     }
 }
@@ -366,7 +410,7 @@ mod tests {
             ),
             (
                 "wirte = []",
-                "has the unknown key \"wirte\": the keys are write, read, block, protect, env, network",
+                "has the unknown key \"wirte\": the keys are write, read, block, protect, env, network, commands",
             ),
         ] {
             assert_eq!(

@@ -62,6 +62,7 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
+    let name = event;
     let event = PyString::new(py, &event.to_string_lossy());
     let message = message(config, &event, args, reason)?;
     if let Some(before_deny) = config.before_deny(py)
@@ -77,7 +78,7 @@ pub fn deny(
             answer.is_truthy()?
         };
         if answer {
-            process_start::approved(&event, args);
+            process_start::approved(name, args);
             return Ok(());
         }
     }
@@ -170,7 +171,7 @@ fn message<'py>(
         Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
             match why {
-                Why::Unapproved | Why::Environment | Why::Network => {
+                Why::Unapproved | Why::Environment | Why::Network | Why::Command => {
                     let oks = config.oks(py).repr()?;
                     PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
                 }

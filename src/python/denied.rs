@@ -48,13 +48,14 @@ struct Read {
     hint: OnceLock<Option<String>>,
 }
 
-const WHYS: [Why; 6] = [
+const WHYS: [Why; 7] = [
     Why::Unapproved,
     Why::Unreadable,
     Why::Blocked,
     Why::Protected,
     Why::Environment,
     Why::Network,
+    Why::Command,
 ];
 
 /// The field of a policy that denies for this reason.
@@ -66,6 +67,7 @@ fn rule_name(why: Why) -> &'static str {
         Why::Protected => "protect",
         Why::Environment => "env",
         Why::Network => "network",
+        Why::Command => "commands",
     }
 }
 

@@ -9,12 +9,12 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
-use super::{code, ffi as raw, open_at, process_start};
+use super::{code, command, ffi as raw, open_at, process_start};
 use crate::policy::check::open_may_write;
 use crate::policy::fs::Os;
 use crate::policy::path::{Base, Name};
 use crate::policy::rules::{Access, PathArg, Rule};
-use crate::policy::{Operation, Verdict};
+use crate::policy::{Commands, Operation, Verdict};
 
 /// An event under a guard.
 pub struct Event<'a, 'py> {
@@ -40,8 +40,8 @@ impl<'a, 'py> Event<'a, 'py> {
             #[cfg(Py_3_12)]
             Rule::Deny if super::fragile::is_registering() => Ok(()),
             Rule::Deny => self.deny(Reason::Event),
-            Rule::DenyProcessStart if process_start::covers(self.name, self.args) => Ok(()),
-            Rule::DenyProcessStart => self.deny(Reason::Event),
+            Rule::LowLevelStart if process_start::covers(self.name, self.args) => Ok(()),
+            Rule::Start | Rule::LowLevelStart => self.start(),
             Rule::Entries(paths) | Rule::Read(paths) => {
                 paths.iter().try_for_each(|path| self.path(*path))
             }
@@ -84,6 +84,17 @@ impl<'a, 'py> Event<'a, 'py> {
             Verdict::Allow => Ok(()),
             Verdict::Deny(why) => self.deny(Reason::Switch(why)),
         }
+    }
+
+    fn start(&self) -> PyResult<()> {
+        // Which program it is matters only where some may be started.
+        let program = match self.config.policy().commands() {
+            Commands::None | Commands::All => None,
+            Commands::At(_) => command::program(self.name, self.args),
+        };
+        self.switch(Operation::Start(program.as_deref()))?;
+        process_start::approved(self.name, self.args);
+        Ok(())
     }
 
     fn name_at(&self, index: usize, descriptor: bool) -> PyResult<NameArg<'a, 'py>> {

@@ -2,10 +2,10 @@
 
 use pyo3::prelude::*;
 
-use super::decode;
 use super::denied::Denial;
 use super::ffi as raw;
 use super::plain;
+use super::{command, decode};
 use crate::policy::Why;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
@@ -38,7 +38,12 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
                 });
             }
         }
-        Some(Why::Environment) | None => {}
+        Some(Why::Command) if denial.of_policy => {
+            let program = command::shown(event, denial.args.bind(py))?;
+            let program = raw::str_repr(&program).ok()?;
+            return Some(format!("commands = [{program}]"));
+        }
+        Some(Why::Environment | Why::Command) | None => {}
     }
     if event == "fastaudit.call" {
         let callee = denial.args.bind(py).get_item(1).ok()?;

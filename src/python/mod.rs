@@ -4,6 +4,7 @@ mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
 mod code;
+mod command;
 mod config;
 mod context;
 mod decode;

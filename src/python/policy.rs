@@ -13,13 +13,13 @@ use super::context::Active;
 use super::event::Event;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault};
-use super::{config, decode, denied, errors, ffi as raw};
+use super::{command, config, decode, denied, errors, ffi as raw};
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::places::PRESET;
 use crate::policy::rules;
-use crate::policy::spec::{Env, FIELDS, Protect, Spec, Where};
-use crate::policy::{Blocked, Environment, Protected};
+use crate::policy::spec::{Env, FIELDS, Programs, Protect, Spec, Where};
+use crate::policy::{Blocked, Commands, Environment, Protected};
 
 /// What code may do. Immutable.
 #[pyclass(frozen, module = "fastaudit_rs")]
@@ -30,6 +30,7 @@ pub struct Policy {
 const PLACES: &str = "None or an iterable of paths";
 const PATHS: &str = "an iterable of paths";
 const NAMES: &str = "True, False or an iterable of names";
+const PROGRAMS: &str = "True, False or an iterable of programs";
 
 #[pymethods]
 impl Policy {
@@ -47,8 +48,8 @@ impl Policy {
 
     #[new]
     #[pyo3(
-        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, env=OrDefault::Default, network=OrDefault::Default),
-        text_signature = "(*, write=(), read=None, block=(), protect=True, env=False, network=True)"
+        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, env=OrDefault::Default, network=OrDefault::Default, commands=OrDefault::Default),
+        text_signature = "(*, write=(), read=None, block=(), protect=True, env=False, network=True, commands=False)"
     )]
     fn new(
         write: OrDefault<'_>,
@@ -57,11 +58,12 @@ impl Policy {
         protect: OrDefault<'_>,
         env: OrDefault<'_>,
         network: OrDefault<'_>,
+        commands: OrDefault<'_>,
     ) -> PyResult<Self> {
         let mut spec = Spec::default();
         for (field, given) in FIELDS
             .iter()
-            .zip([write, read, block, protect, env, network])
+            .zip([write, read, block, protect, env, network, commands])
         {
             if let OrDefault::Given(given) = given {
                 set(&mut spec, field, &given)?;
@@ -110,6 +112,15 @@ impl Policy {
     #[getter]
     fn network(&self) -> bool {
         self.spec.network
+    }
+
+    /// Which programs may be started.
+    #[getter]
+    fn commands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.spec.commands {
+            Programs::Any(any) => Ok(PyBool::new(py, *any).to_owned().into_any()),
+            Programs::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
+        }
     }
 
     /// The same policy with other values for some fields.
@@ -316,6 +327,7 @@ impl Policy {
             "block" => Ok(self.block(py)?.into_any()),
             "protect" => self.protect(py),
             "env" => self.env(py),
+            "commands" => self.commands(py),
             _ => Ok(PyBool::new(py, self.spec.network).to_owned().into_any()),
         }
     }
@@ -344,6 +356,12 @@ fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
             spec.env = match given.cast::<PyBool>() {
                 Ok(harmless) => Env::Harmless(harmless.is_true()),
                 Err(_) => Env::Names(read_paths(field, given, NAMES)?),
+            }
+        }
+        "commands" => {
+            spec.commands = match given.cast::<PyBool>() {
+                Ok(any) => Programs::Any(any.is_true()),
+                Err(_) => Programs::Named(read_paths(field, given, PROGRAMS)?),
             }
         }
         "network" => {
@@ -434,7 +452,22 @@ fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
                 Env::Harmless(true) => Environment::Harmless,
                 Env::Names(names) => Environment::Only(names.clone()),
             })
-            .offline(!spec.network),
+            .offline(!spec.network)
+            .starting(match &spec.commands {
+                Programs::Any(false) => Commands::None,
+                Programs::Any(true) => Commands::All,
+                Programs::Named(names) => {
+                    let names = names.iter().map(|name| expand(py, name));
+                    let names = names.collect::<PyResult<Vec<_>>>()?;
+                    let names = names.iter().map(|name| decode::root_name(name.as_any()));
+                    let names = names.collect::<PyResult<Vec<_>>>()?;
+                    Commands::named(
+                        &Os,
+                        names.iter().map(|name| &name[..]),
+                        &command::own_path(),
+                    )
+                }
+            }),
         oks: write.names,
         readable,
         is_of_policy: true,

@@ -28,11 +28,8 @@ thread_local! {
 }
 
 /// Notes that the host approved an event. Only `subprocess.Popen` has events that follow.
-pub fn approved(event: &Bound<'_, PyString>, args: &Bound<'_, PyTuple>) {
-    if event
-        .to_str()
-        .is_ok_and(|event| event == "subprocess.Popen")
-    {
+pub fn approved(event: &CStr, args: &Bound<'_, PyTuple>) {
+    if event == c"subprocess.Popen" {
         replace(read(args));
     }
 }

@@ -1,0 +1,114 @@
+//! Which programs may be started.
+
+use ahash::AHashSet;
+
+use super::fs::{FileSystem, PathBuf};
+use super::path::{self, Base};
+
+/// What is between the directories of a `PATH`.
+const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
+
+/// The programs that may be started.
+#[derive(Clone, Debug, Default)]
+pub enum Commands {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// Those at these places: the resolved directory and the name in it. A link and what it leads
+    /// to are two programs, as many tell by their name what they are to do.
+    At(AHashSet<PathBuf>),
+}
+
+impl Commands {
+    /// Those of these names and paths. A name without a slash is the program that `search` finds
+    /// first; where there is none, nothing can be started by it.
+    pub fn named<'a>(
+        fs: &impl FileSystem,
+        names: impl IntoIterator<Item = &'a [u8]>,
+        search: &[u8],
+    ) -> Self {
+        let places = names.into_iter().filter_map(|name| {
+            let found = if name.contains(&b'/') {
+                PathBuf::from_slice(name)
+            } else {
+                find(fs, name, search)?
+            };
+            place(fs, &found, Base::CurrentDir)
+        });
+        Self::At(places.collect())
+    }
+
+    /// Whether the program at this path may be started.
+    pub fn allow(&self, fs: &impl FileSystem, program: &[u8]) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::At(places) => {
+                place(fs, program, Base::CurrentDir).is_some_and(|place| places.contains(&place))
+            }
+        }
+    }
+}
+
+/// Where a program is: the resolved directory and the name in it.
+fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
+    let (directory, name) = path::split(program);
+    if matches!(name, b"" | b"." | b"..") {
+        return None;
+    }
+    Some(path::resolve(fs, directory, base)?.join(name))
+}
+
+/// The program of this name that is started, by the directories of a `PATH`: the first that can be
+/// executed (execvp(3)). An empty directory is the current one.
+pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
+    search
+        .split(|&byte| byte == SEPARATOR)
+        .find_map(|directory| {
+            let mut candidate = PathBuf::from_slice(if directory.is_empty() {
+                b"."
+            } else {
+                directory
+            });
+            candidate.push(b'/');
+            candidate.extend_from_slice(name);
+            fs.is_executable(&candidate).then_some(candidate)
+        })
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::policy::fs::Os;
+
+    fn named(names: &[&str], search: &str) -> Commands {
+        Commands::named(
+            &Os,
+            names.iter().map(|name| name.as_bytes()),
+            search.as_bytes(),
+        )
+    }
+
+    #[test]
+    fn by_name_and_by_path() {
+        let search = "/no-such-dir:/usr/bin:/bin";
+        let sh = find(&Os, b"sh", search.as_bytes()).unwrap();
+        for commands in [named(&["sh"], search), named(&["/bin/sh"], "")] {
+            assert!(commands.allow(&Os, &sh));
+            assert!(commands.allow(&Os, b"/bin/../bin/sh"));
+            assert!(!commands.allow(&Os, b"/bin/ls"));
+            assert!(!commands.allow(&Os, b"/tmp/sh"));
+            assert!(!commands.allow(&Os, b"/bin/"));
+        }
+        assert!(!named(&["no-such-program"], search).allow(&Os, b"/bin/no-such-program"));
+        assert!(find(&Os, b"sh", b"/no-such-dir").is_none());
+    }
+
+    #[test]
+    fn all_and_none() {
+        assert!(Commands::All.allow(&Os, b"/bin/sh"));
+        assert!(!Commands::None.allow(&Os, b"/bin/sh"));
+    }
+}
