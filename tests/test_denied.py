@@ -228,6 +228,13 @@ def test_pickles(perms, places, protocol):
     assert copy.copy(denied).to_dict() == copy.deepcopy(denied).to_dict() == denied.to_dict()
 
 
+def test_unpickles_where_no_guard_was_made(perms, places):
+    pickled = pickle.dumps(denial(perms, overreach, places))
+    code = f"import pickle; print(repr(pickle.loads({pickled!r})))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.startswith("AuditDenied("), run.stderr
+
+
 def in_another_process(out, ok):
     with mk_audit([ok], monitor_calls=False)():
         os.mkdir(out + "/a")

@@ -9,7 +9,7 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pyo3::exceptions::{PyKeyError, PyPermissionError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
@@ -91,25 +91,23 @@ static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// # Errors
 /// Whatever importing it raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    CLASS
-        .get_or_try_init(py, || {
-            let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;
-            let class = class.cast_into::<PyType>()?;
-            raw::make_immutable(&class);
-            Ok(class.unbind())
-        })
-        .map(|_| ())
+    class(py).map(|_| ())
+}
+
+fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let class = CLASS.get_or_try_init(py, || {
+        let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;
+        let class = class.cast_into::<PyType>()?;
+        raw::make_immutable(&class);
+        PyResult::Ok(class.unbind())
+    })?;
+    Ok(class.bind(py))
 }
 
 /// The exception for a denial.
 pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {
     let py = denial.py();
-    let message = denial.get().message.bind(py);
-    let Some(class) = CLASS.get(py) else {
-        // Denied before a guard was ever made: by an event from inside `mk_audit`.
-        return raw::new_permission_error(&py.get_type::<PyPermissionError>(), message);
-    };
-    let exception = raw::new_permission_error(class.bind(py), message)?;
+    let exception = raw::new_permission_error(class(py)?, denial.get().message.bind(py))?;
     exception.setattr(pyo3::intern!(py, "_denial"), denial)?;
     Ok(exception)
 }
