@@ -69,3 +69,22 @@ def guard(mk_audit, places):
         return mk_audit([places.ok] if oks is None else oks, **options)()
 
     return make
+
+
+@pytest.fixture
+def under(places):
+    """`under(function, **fields)`: runs the function under a policy; the denial, or `None`."""
+
+    from fastaudit_rs import AuditDenied, Policy
+
+    def run(function, *args, shell=None, **fields):
+        fields.setdefault("write", [places.ok])
+        options = {} if shell is None else {"shell": shell}
+        try:
+            with Policy(**fields).guard(monitor_calls=False)():
+                function(*args, **options)
+        except AuditDenied as denied:
+            return denied
+        return None
+
+    return run

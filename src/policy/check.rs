@@ -306,15 +306,16 @@ impl Policy {
         let Some(landing) = path::resolve(fs, path, target.base) else {
             return Verdict::Deny(Why::Unreadable);
         };
-        self.read_landing(fs, &landing)
-    }
-
-    fn read_landing(&self, fs: &impl FileSystem, landing: &Resolved) -> Verdict {
-        if self.blocked.holds(landing.as_bytes()) {
+        // A link in a blocked directory is blocked itself, wherever it leads.
+        if self.blocked.holds(landing.as_bytes())
+            || (!self.blocked.is_empty()
+                && parent(fs, path, target.base)
+                    .is_none_or(|dir| self.blocked.holds(dir.as_bytes())))
+        {
             return Verdict::Deny(Why::Blocked);
         }
         match &self.read {
-            Some(roots) if !roots.contain(fs, landing) => Verdict::Deny(Why::Unreadable),
+            Some(roots) if !roots.contain(fs, &landing) => Verdict::Deny(Why::Unreadable),
             _ => Verdict::Allow,
         }
     }

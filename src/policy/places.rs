@@ -4,6 +4,7 @@
 use memchr::memchr_iter;
 
 use super::path::Resolved;
+use super::roots::is_within;
 
 /// Paths that no root opens, for reading and writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +33,6 @@ impl Blocked {
     pub fn is_below(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(blocked, path))
     }
-}
-
-/// Whether a path is a directory or lies below it, by component.
-fn is_within(path: &[u8], dir: &[u8]) -> bool {
-    path.strip_prefix(dir)
-        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
 }
 
 /// What is kept from writing even inside a root, unless a policy says otherwise: what runs by

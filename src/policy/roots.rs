@@ -59,7 +59,8 @@ impl Roots {
     }
 }
 
-fn is_within(path: &[u8], dir: &[u8]) -> bool {
+/// Whether a path is a directory or lies below it, by component.
+pub(super) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir)
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
 }

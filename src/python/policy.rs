@@ -423,11 +423,12 @@ fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
     let (read, readable) = match &spec.read {
         Where::Anywhere => (None, None),
         Where::Below(paths) => {
-            let own = roots(py, paths)?;
-            // Imports read these.
+            // Imports read what is put behind the policy's own.
             let mut all = paths.clone();
             all.extend(library_paths(py)?);
-            (Some(roots(py, &all)?.roots), Some(own.names))
+            let all = roots(py, &all)?;
+            let own = all.names.bind(py).get_slice(0, paths.len());
+            (Some(all.roots), Some(own.unbind()))
         }
     };
     let mut blocked = Blocked::default();

@@ -74,7 +74,7 @@ fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
 }
 
 fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    frame.getattr(pyo3::intern!(frame.py(), "f_code")).ok()
+    frame.cast().ok().map(raw_frames::code)
 }
 
 /// The objects of a command's argument list; a command line is one.
