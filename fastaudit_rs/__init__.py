@@ -4,16 +4,18 @@
 approved roots and may not start processes, load libraries or call unknown native code.
 """
 
-from ._native import AuditCfg, AuditPerms, Explanation, Guard, Policy, __version__
+from ._native import AuditCfg, AuditPerms, Explanation, Guard, Network, Policy, __version__
 from .core import mk_audit
-from .denied import AuditDenied
+from .denied import AuditDenied, AuditWarning
 
 __all__ = [
     "AuditCfg",
     "AuditDenied",
     "AuditPerms",
+    "AuditWarning",
     "Explanation",
     "Guard",
+    "Network",
     "Policy",
     "__version__",
     "mk_audit",

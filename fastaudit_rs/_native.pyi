@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from os import PathLike
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, final
 
 from .denied import AuditDenied
 
@@ -12,6 +12,7 @@ __all__ = [
     "AuditPerms",
     "Explanation",
     "Guard",
+    "Network",
     "Policy",
     "_Denial",
     "__version__",
@@ -31,6 +32,9 @@ suppresses the call's event."""
 
 _OnDenied: TypeAlias = Callable[[AuditDenied], object]
 """``on_denied(denied)``: told of each denial before it is raised."""
+
+_OnViolation: TypeAlias = Callable[[AuditDenied], object]
+"""``on_violation(violation)``: told of each violation, which then proceeds."""
 
 __version__: Final[str]
 
@@ -86,6 +90,77 @@ def mk_audit(
     """
 
 @final
+class Network:
+    """What code may do with the network. Immutable, hashable, comparable; it can be pickled.
+
+    A host is a name (``'example.com'``), all names below one (``'*.example.com'``), ``'*'``, an IP
+    address or an IP network (``'10.0.0.0/8'``); with ports of its own where it has some
+    (``'example.com:8443'``, ``'[::1]:8000-8999'``). A host that is allowed by name is allowed at
+    the addresses that its name was looked up to under the same guard, and only there.
+
+    Args:
+        hosts: The hosts that may be reached; ``None`` for all.
+        block: Hosts that may not be, whatever ``hosts`` says and by whatever name or address they
+            are reached.
+        ports: The ports that may be reached at hosts without ports of their own: numbers, and
+            ranges such as ``'8000-8999'``; ``None`` for all.
+        listen: The addresses of this machine that may be listened at: ``False`` for none, ``True``
+            for all, or an iterable of hosts. ``'0.0.0.0'`` is all of them at once.
+        unix: Where Unix sockets may be, for connecting and listening: an iterable of paths, or
+            ``None`` for anywhere. ``'@name'`` is one that is no file. Listening makes a file, which
+            has to be inside ``write`` as well.
+        lookup: Whether the names of hosts that may be reached may be looked up.
+        max_connections: How many sockets may be connected at a time under one guard; ``None`` for
+            any number.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: A value that is no host, port or path; the message names it and says what is
+            accepted.
+    """
+
+    def __new__(
+        cls,
+        *,
+        hosts: Iterable[str] | None = None,
+        block: Iterable[str] = (),
+        ports: Iterable[int | str] | None = None,
+        listen: bool | Iterable[str] = False,
+        unix: Iterable[_Path] | None = (),
+        lookup: bool = True,
+        max_connections: int | None = None,
+    ) -> Network: ...
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The hosts that may be reached; ``None`` for all."""
+
+    @property
+    def block(self) -> tuple[str, ...]:
+        """Hosts that may not be reached, whatever ``hosts`` says."""
+
+    @property
+    def ports(self) -> tuple[int | str, ...] | None:
+        """The ports that may be reached; ``None`` for all."""
+
+    @property
+    def listen(self) -> bool | tuple[str, ...]:
+        """The addresses that may be listened at; ``True`` for all."""
+
+    @property
+    def unix(self) -> tuple[str, ...] | None:
+        """Where Unix sockets may be; ``None`` for anywhere."""
+
+    @property
+    def lookup(self) -> bool:
+        """Whether the names of hosts that may be reached may be looked up."""
+
+    @property
+    def max_connections(self) -> int | None:
+        """How many sockets may be connected at a time; ``None`` for any number."""
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
+@final
 class Policy:
     """What code may do. Immutable, hashable, comparable; it can be pickled.
 
@@ -93,7 +168,7 @@ class Policy:
         write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
             UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
             at the time of each check, ``'~'`` the home directory; all others are resolved when a
-            guard is made.
+            guard is made. A path is approved itself, and what is below it.
         read: Where may be read, likewise; anywhere by default. What modules are imported from, the
             standard library and installed packages, can always be read.
         block: Paths that nothing may read or write, whatever ``write`` and ``read`` say, nor move
@@ -101,27 +176,51 @@ class Policy:
         protect: Names that are kept from writing even inside ``write``, wherever they are:
             ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
             ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
+        max_bytes: How many bytes may be written to files in one guard: a number, a size such as
+            ``'10M'`` (1024 * 1024 * 10), or ``None`` for any number.
+        commands: Which programs may be started: ``False`` for none, ``True`` for all, or an
+            iterable of names, as found on ``PATH`` when the guard is made, and paths. A shell
+            command is started by ``sh``. What a program does is not watched.
         env: Which environment variables may be set and removed: ``False`` for none, ``True`` for
             all but those that decide what other programs run or load (``PATH``, ``LD_*``,
             ``PYTHON*`` and so on), or an iterable of names, which may name those too; ``'MY_*'``
             is for all that begin so.
-        commands: Which programs may be started: ``False`` for none, ``True`` for all, or an
-            iterable of names, as found on ``PATH`` when the guard is made, and paths. A shell
-            command is started by ``sh``. What a program does is not watched.
-        network: Whether code may connect, listen, send to an address and look up hosts. Sockets
-            that are connected already can be used.
+        import_allow: Installed packages that may do what the policy denies while they are imported
+            (set a variable, load a library, start a thread), ``'*'`` for all. What is blocked or
+            protected stays so.
+        threads: ``'deny'``, or ``'inherit'``: threads may be started, and run under the same guard.
+        unknown_events: Whether audit events pass that ``docs/events.md`` does not name:
+            ``'allow'`` or ``'deny'``.
+        native: Which native modules from outside the standard library may be called: ``False`` for
+            none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
+            then), or an iterable of modules.
+        on_violation: What becomes of what the policy does not allow: ``'raise'``, and for the
+            others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
+            ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
+            ``fastaudit`` of the record), or a function that is called with the `AuditDenied`. What
+            that function raises stops the operation.
+        imports: Which modules may be imported that were not imported yet: ``True`` for all,
+            ``False`` for none, an iterable of modules, or a dict with such an ``'allow'`` and a
+            ``'block'``, an iterable of modules that nobody may import. What an installed module
+            imports in turn is not looked at but for ``'block'``.
+        network: What may be done with the network: ``True`` for everything, ``False`` for nothing
+            (no connecting, listening, sending to an address and looking up hosts; sockets that are
+            connected already can be used), or a `Network` of rules.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
             UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
-            ``=``, a command with arguments.
+            ``=``, a command with arguments, a module's name that is none.
 
     Everything else a guard of a policy treats as ``mk_audit`` does.
     """
 
     PROTECTED: ClassVar[list[str]]
     """The names that are protected unless a policy says otherwise."""
+
+    PRESETS: ClassVar[list[str]]
+    """The names that `preset` takes."""
 
     def __new__(
         cls,
@@ -130,9 +229,16 @@ class Policy:
         read: Iterable[_Path] | None = None,
         block: Iterable[_Path] = (),
         protect: bool | Iterable[_Path] = True,
-        env: bool | Iterable[str] = False,
-        network: bool = True,
+        max_bytes: int | str | None = None,
         commands: bool | Iterable[_Path] = False,
+        env: bool | Iterable[str] = False,
+        import_allow: Iterable[str] = (),
+        threads: Literal["deny", "inherit"] = "deny",
+        unknown_events: Literal["allow", "deny"] = "allow",
+        native: bool | Iterable[str] = False,
+        on_violation: Literal["raise", "warn", "log"] | _OnViolation = "raise",
+        imports: bool | Iterable[str] | dict[str, Any] = True,
+        network: bool | Network = True,
     ) -> Policy: ...
     @property
     def write(self) -> tuple[str, ...] | None:
@@ -151,16 +257,44 @@ class Policy:
         """The names that are kept from writing; ``True`` for the preset."""
 
     @property
-    def env(self) -> bool | tuple[str, ...]:
-        """The environment variables that may be set; ``True`` for all but the dangerous ones."""
-
-    @property
-    def network(self) -> bool:
-        """Whether the network may be used."""
+    def max_bytes(self) -> int | None:
+        """How many bytes may be written to files; ``None`` for any number."""
 
     @property
     def commands(self) -> bool | tuple[str, ...]:
         """The programs that may be started, as given; ``True`` for all."""
+
+    @property
+    def env(self) -> bool | tuple[str, ...]:
+        """The environment variables that may be set; ``True`` for all but the dangerous ones."""
+
+    @property
+    def import_allow(self) -> tuple[str, ...]:
+        """Packages whose import may do what the policy denies."""
+
+    @property
+    def threads(self) -> Literal["deny", "inherit"]:
+        """Whether threads may be started, under the same guard."""
+
+    @property
+    def unknown_events(self) -> Literal["allow", "deny"]:
+        """Whether events pass that nobody knows."""
+
+    @property
+    def native(self) -> bool | tuple[str, ...]:
+        """The native modules that may be called; ``True`` for all."""
+
+    @property
+    def on_violation(self) -> Literal["raise", "warn", "log"] | _OnViolation:
+        """What becomes of what the policy does not allow."""
+
+    @property
+    def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
+        """The modules that may be imported; a dict where some are blocked."""
+
+    @property
+    def network(self) -> bool | Network:
+        """What may be done with the network."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises what ``Policy`` does."""
@@ -179,14 +313,35 @@ class Policy:
         """Make a guard factory for code that may do what the policy says.
 
         Takes and raises what `mk_audit` does but for ``oks``. The paths of the policy are resolved
-        now.
+        now. Where ``native`` is ``True`` no calls are watched, unless there is an ``on_call``.
         """
 
     def explain(self, event: str, /, *args: Any) -> Explanation:
-        """What a guard of this policy would make of an audit event, without doing it."""
+        """What a guard of this policy would make of an audit event, without doing it.
+
+        It says what would be denied also where ``on_violation`` lets it proceed.
+        """
+
+    def lint(self) -> list[str]:
+        """The rules that never apply, each as a sentence that begins with the field.
+
+        A root inside another or inside ``block``, a program that is not there, and so on.
+        """
 
     def to_toml(self) -> str:
-        """The policy as TOML, with all fields."""
+        """The policy as TOML, with all fields.
+
+        Raises:
+            ValueError: ``on_violation`` is a function.
+        """
+
+    @staticmethod
+    def preset(name: str) -> Policy:
+        """A policy to begin with: one of ``Policy.PRESETS``.
+
+        Raises:
+            ValueError: There is none of that name.
+        """
 
     @staticmethod
     def from_toml(path: _Path) -> Policy:

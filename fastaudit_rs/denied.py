@@ -117,6 +117,12 @@ class AuditDenied(PermissionError):
         return AuditDenied.from_dict, (self.to_dict(),), self.__dict__ or None
 
 
+class AuditWarning(RuntimeWarning):
+    """The warning for a violation under a policy whose ``on_violation`` is ``'warn'``."""
+
+    __module__ = "fastaudit_rs"
+
+
 def _of(denied: AuditDenied) -> _Denial:
     """What the guard noted; of an exception that others raised there is only the message."""
     try:

@@ -12,17 +12,25 @@ const HEAD: &str = "\
 <!-- Made from the tables in src/policy by `make events-page`. -->
 
 Every audit event that CPython 3.10 to 3.15 raises, what the operation behind it does, and what a
-guard of `mk_audit` makes of it, which is what fastaudit 0.1 does. An event that is not here passes:
-libraries raise events of their own. What CPython raises no event for, no audit hook can stop;
-[limits.md](limits.md) names such operations.
+guard of `mk_audit` makes of it, which is what fastaudit 0.1 does; then the fields of a
+[policy](policy.md) that decide instead. An event that is not here passes, unless a policy says
+`unknown_events = 'deny'`: libraries raise events of their own. What CPython raises no event for, no
+audit hook can stop; [limits.md](limits.md) names such operations.
 
 ";
 
 /// What the rule set of fastaudit 0.1 makes of an event.
 fn verdict(rule: Option<Rule>) -> &'static str {
     match rule {
-        None | Some(Rule::Read(_) | Rule::Network(_)) => "passes",
-        Some(Rule::Deny | Rule::Environment | Rule::Start) => "denied",
+        None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Import | Rule::Exec) => "passes",
+        Some(
+            Rule::Deny
+            | Rule::Environment
+            | Rule::Start
+            | Rule::Thread
+            | Rule::Native
+            | Rule::WriteBytes,
+        ) => "denied",
         Some(Rule::LowLevelStart) => "denied, unless it belongs to an approved start",
         Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",
         Some(Rule::Open) => "reading passes; writing inside the roots",
@@ -33,9 +41,27 @@ fn verdict(rule: Option<Rule>) -> &'static str {
     }
 }
 
+/// The fields of a `Policy` that decide.
+fn fields(rule: Option<Rule>) -> &'static str {
+    match rule {
+        None | Some(Rule::Deny | Rule::SetAttribute) => "",
+        Some(Rule::Read(_)) => "`read`, `block`",
+        Some(Rule::Network(_)) => "`network`",
+        Some(Rule::Import | Rule::Exec) => "`imports`",
+        Some(Rule::Environment) => "`env`",
+        Some(Rule::Start | Rule::LowLevelStart) => "`commands`",
+        Some(Rule::Thread) => "`threads`",
+        Some(Rule::Native) => "`native`",
+        Some(Rule::WriteBytes) => "`max_bytes`",
+        Some(Rule::Open | Rule::Database) => "`write`, `read`, `block`, `protect`",
+        Some(Rule::Entries(_) | Rule::Symlink) => "`write`, `block`, `protect`",
+        Some(Rule::ChangeDirectory) => "`write`, `block`",
+    }
+}
+
 fn versions(known: &Known) -> String {
     match known.versions {
-        _ if known.name.starts_with("audit_perms.") || known.name == "fastaudit.call" => {
+        _ if known.name.starts_with("audit_perms.") || known.name.starts_with("fastaudit.") => {
             "this package".to_owned()
         }
         (10, 15) => "all".to_owned(),
@@ -47,19 +73,22 @@ fn versions(known: &Known) -> String {
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str("| event | what it does | effect | raised by | under `mk_audit` |\n");
-    page.push_str("|---|---|---|---|---|\n");
+    page.push_str(
+        "| event | what it does | effect | raised by | under `mk_audit` | decided by |\n",
+    );
+    page.push_str("|---|---|---|---|---|---|\n");
     let mut events: Vec<_> = EVENTS.iter().collect();
     events.sort_by_key(|known| known.name);
     for known in events {
         writeln!(
             page,
-            "| `{}` | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} |",
             known.name,
             known.does,
             known.effect.name(),
             versions(known),
             verdict(lookup(known.name.as_bytes())),
+            fields(lookup(known.name.as_bytes())),
         )
         .unwrap();
     }

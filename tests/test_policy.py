@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastaudit_rs import AuditDenied, AuditPerms, Policy, mk_audit
+from fastaudit_rs import AuditDenied, AuditPerms, Network, Policy, mk_audit
 
 
 def touch(path):
@@ -29,18 +29,36 @@ class TestObject:
         assert policy.read == (".",)
         assert policy.block == ("/x",)
         assert policy.protect == ("y",)
-        assert repr(policy) == (
-            "Policy(write=('a', 'b'), read=('.',), block=('/x',), protect=('y',), env=False, "
-            "network=True, commands=False)"
+        assert repr(policy).startswith(
+            "Policy(write=('a', 'b'), read=('.',), block=('/x',), protect=('y',), max_bytes=None, "
         )
         assert eval(repr(policy)) == policy
         assert repr(Policy()) == (
-            "Policy(write=(), read=None, block=(), protect=True, env=False, network=True, "
-            "commands=False)"
+            "Policy(write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, "
+            "env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, "
+            "on_violation='raise', imports=True, network=True)"
         )
         assert Policy(commands=["ls"]).commands == ("ls",)
         assert Policy(env=["A"]).env == ("A",)
         assert Policy(network=False).network is False
+        assert Policy(max_bytes=10).max_bytes == 10
+        assert Policy(max_bytes="10K").max_bytes == 10240
+        assert Policy(import_allow=["numpy"]).import_allow == ("numpy",)
+        assert Policy(threads="inherit").threads == "inherit"
+        assert Policy(unknown_events="deny").unknown_events == "deny"
+        assert Policy(native=["a.b"]).native == ("a.b",)
+        assert Policy(on_violation="log").on_violation == "log"
+        assert Policy(on_violation=print).on_violation is print
+        assert Policy(imports=["a"]).imports == ("a",)
+        blocks = {"allow": True, "block": ("a",)}
+        assert Policy(imports={"block": ["a"]}).imports == blocks
+        rules = Network(hosts=["a.org"], ports=[80, "90-99"], unix=["@x"], max_connections=3)
+        assert Policy(network=rules).network == rules
+        assert (rules.hosts, rules.ports, rules.unix) == (("a.org",), (80, "90-99"), ("@x",))
+        assert (rules.block, rules.listen, rules.lookup) == ((), False, True)
+        assert rules.max_connections == 3
+        assert eval(repr(rules)) == rules
+        assert hash(eval(repr(rules))) == hash(rules)
 
     def test_is_immutable(self):
         policy = Policy()
@@ -91,8 +109,26 @@ class TestObject:
             ({"commands": "ls"}, TypeError, "commands must be True, False or an iterable of progr"),
             ({"commands": ["ls -l"]}, ValueError, r"commands\[0\] must be the name or the path of"),
             ({"commands": [""]}, ValueError, r"commands\[0\] must be the name or the path of one"),
-            ({"network": None}, TypeError, "network must be True or False, not None"),
-            ({"network": 1}, TypeError, "network must be True or False, not 1"),
+            ({"network": None}, TypeError, "network must be True, False or a Network, not None"),
+            ({"network": 1}, TypeError, "network must be True, False or a Network, not int"),
+            ({"max_bytes": "x"}, ValueError, "max_bytes must be None, a number of bytes from 0 or"),
+            ({"max_bytes": -1}, ValueError, "max_bytes must be None, a number of bytes from 0 or"),
+            ({"max_bytes": True}, TypeError, "max_bytes must be None, a number .*, not bool"),
+            ({"max_bytes": 1.5}, TypeError, "max_bytes must be None, a number .*, not float"),
+            ({"threads": "allow"}, ValueError, "threads must be 'deny' or 'inherit', not \"allow"),
+            ({"threads": True}, TypeError, "threads must be 'deny' or 'inherit', not bool"),
+            ({"unknown_events": "no"}, ValueError, "unknown_events must be 'allow' or 'deny', n"),
+            ({"native": "numpy"}, TypeError, "native must be True, False or an iterable of modul"),
+            ({"native": ["a b"]}, ValueError, r"native\[0\] must be the name of a module"),
+            ({"import_allow": True}, TypeError, "import_allow must be an iterable of modules, not"),
+            ({"import_allow": ["a."]}, ValueError, r"import_allow\[0\] must be the name of a mod"),
+            ({"imports": "json"}, TypeError, "imports must be True, False, an iterable of modules"),
+            ({"imports": ["*"]}, ValueError, r"imports.allow\[0\] must be the name of a module"),
+            ({"imports": {"deny": []}}, ValueError, 'imports has the unknown key "deny": the keys'),
+            ({"imports": {"block": True}}, TypeError, r"imports\['block'\] must be an iterable"),
+            ({"on_violation": "print"}, ValueError, "on_violation must be 'raise' or 'warn' or 'l"),
+            ({"on_violation": 1}, TypeError, "on_violation must be .* or a function, not int"),
+            ({"on_violation": lambda: 0}, TypeError, "on_violation must take the arguments"),
             ({"wirte": []}, TypeError, "wirte"),
         ],
     )
@@ -203,6 +239,16 @@ NAMES = st.lists(
 )
 
 
+MODULES = st.lists(st.from_regex(r"[a-z_]+(\.[a-z]+)?", fullmatch=True))
+
+
+HOSTS = st.lists(
+    st.from_regex(r"(\*\.)?[a-z]+(\.[a-z]+)?\.?(:[1-9][0-9]?)?", fullmatch=True)
+    | st.ip_addresses().map(str)
+    | st.sampled_from(["*", "10.0.0.0/8", "[::1]:80", "fe80::/10", "10.0.0.0/8:1-2"])
+)
+
+
 class TestToml:
     @given(
         write=st.none() | PATHS,
@@ -210,7 +256,26 @@ class TestToml:
         block=PATHS,
         protect=st.booleans() | NAMES,
         env=st.booleans() | st.lists(st.from_regex(r"[A-Z_]+\*?", fullmatch=True)),
-        network=st.booleans(),
+        max_bytes=st.none() | st.integers(0, 2**63 - 1),
+        import_allow=st.lists(st.from_regex(r"[a-z_]+(\.[a-z]+)?|\*", fullmatch=True)),
+        threads=st.sampled_from(["deny", "inherit"]),
+        unknown_events=st.sampled_from(["allow", "deny"]),
+        native=st.booleans() | MODULES,
+        on_violation=st.sampled_from(["raise", "warn", "log"]),
+        imports=st.booleans()
+        | MODULES
+        | st.fixed_dictionaries({"allow": st.booleans() | MODULES, "block": MODULES}),
+        network=st.booleans()
+        | st.builds(
+            Network,
+            hosts=st.none() | HOSTS,
+            block=HOSTS,
+            ports=st.none() | st.lists(st.integers(0, 65535) | st.just("1-65535")),
+            listen=st.booleans() | HOSTS,
+            unix=st.none() | PATHS,
+            lookup=st.booleans(),
+            max_connections=st.none() | st.integers(0, 2**32 - 1),
+        ),
         commands=st.booleans() | st.lists(st.from_regex(r"/?[a-z]+", fullmatch=True)),
     )
     def test_comes_back_from_its_toml_and_from_a_pickle(self, **fields):
@@ -222,7 +287,9 @@ class TestToml:
     def test_text(self):
         assert Policy(write=[".", "~/a"]).to_toml() == (
             'write = [".", "~/a"]\nread = "anywhere"\nblock = []\nprotect = true\n'
-            "env = false\nnetwork = true\ncommands = false\n"
+            'max_bytes = "unlimited"\ncommands = false\nenv = false\nimport_allow = []\n'
+            'threads = "deny"\nunknown_events = "allow"\nnative = false\n'
+            'on_violation = "raise"\nimports = true\nnetwork = true\n'
         )
 
     def test_of_a_file(self, tmp_path):
@@ -256,7 +323,24 @@ class TestToml:
                 "commands = [1]",
                 r"commands\[0\] must be a program's name or path, a string, not int",
             ),
-            ("network = 'no'", "network must be true or false, not string"),
+            ("network = 'no'", "network must be true, false or a table of rules, not string"),
+            (
+                "[network]\nhosts = 1",
+                'network.hosts must be "anywhere" or an array of hosts, not i',
+            ),
+            ("[network]\nhosts = ['a b']", r"network.hosts\[0\] must be a host name"),
+            ("[network]\nhost = []", 'has the unknown key "network.host": the keys are hosts, bl'),
+            ("[network]\nports = [0.5]", r"network.ports\[0\] must be a port from 0 to 65535 or"),
+            ("[network]\nports = 80", 'network.ports must be "any" or an array of ports, not int'),
+            ("[network]\nlookup = 1", "network.lookup must be true or false, not integer"),
+            ("[network]\nmax_connections = -1", 'network.max_connections must be "unlimited" or'),
+            ("[network]\nunix = ['']", r"network.unix\[0\] must not be empty"),
+            ("max_bytes = true", 'max_bytes must be "unlimited", a number of bytes or a size'),
+            ("threads = 1", 'threads must be "deny" or "inherit", not integer'),
+            ("imports = 1", "imports must be true, false, an array of modules or a table of allow"),
+            ("[imports]\nx = 1", 'has the unknown key "imports.x": the keys are imports.allow, im'),
+            ("on_violation = 'x'", 'on_violation must be "raise" or "warn" or "log", not "x"'),
+            ("native = 'x'", "native must be true, false or an array of names, not string"),
             ("write = ['']", r"write\[0\] must not be empty"),
             ("write = [", "is not TOML: TOML parse error at line 1"),
         ],
@@ -266,6 +350,15 @@ class TestToml:
         file.write_text(text)
         with pytest.raises(ValueError, match=f"policy.toml: {message}"):
             Policy.from_toml(file)
+
+    def test_a_function_is_no_toml(self):
+        policy = Policy(write=["a"], on_violation=print)
+        with pytest.raises(ValueError, match="on_violation is a function, which TOML cannot hold"):
+            policy.to_toml()
+        assert pickle.loads(pickle.dumps(policy)) == policy
+        assert policy != Policy(write=["a"], on_violation=repr)
+        assert policy != Policy(write=["a"])
+        assert policy.replace(on_violation="raise") == Policy(write=["a"])
 
     def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(FileNotFoundError):

@@ -4,10 +4,12 @@ use super::commands::Commands;
 use super::database::{self, Database, UriTarget};
 use super::environment::Environment;
 use super::fs::FileSystem;
+use super::network::{Network, Part, Reach};
 use super::path::{self, Base, Name, Resolved, Target};
 use super::places::{Blocked, Protected};
 use super::roots::Roots;
 use super::rules;
+use super::spec::{Choice, Imports, is_within_module};
 
 /// What code is about to do, decoded from one argument of an audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,17 @@ pub enum Operation<'a> {
     OpenDatabase(Name<'a>),
     /// Sets or removes this environment variable.
     SetVariable(Name<'a>),
-    /// Reaches for the network.
-    UseNetwork,
+    /// Uses the network.
+    UseNetwork(Reach<'a>),
+    /// Imports this module.
+    Import {
+        /// Its name.
+        module: &'a str,
+        /// Whether an installed module, or one of the standard library, imports it in turn.
+        in_turn: bool,
+    },
+    /// Calls a function of this native module.
+    CallNative(&'a str),
     /// Starts the program at this path; `None` where it cannot be told which.
     Start(Option<&'a [u8]>),
     /// Assigns one of the attributes that raise `object.__setattr__`.
@@ -71,10 +82,20 @@ pub enum Why {
     Protected,
     /// The environment variable may not be set.
     Environment,
-    /// The network may not be used.
-    Network,
+    /// The network may not be used so.
+    Network(Part),
     /// The program may not be started.
     Command,
+    /// The module may not be imported.
+    Import,
+    /// The native code may not be called.
+    Native,
+    /// Threads may not be started.
+    Thread,
+    /// The event is none that the tables name.
+    Unknown,
+    /// More would be written than may be.
+    TooMuch,
 }
 
 impl Verdict {
@@ -107,8 +128,28 @@ pub struct Policy {
     blocked: Blocked,
     protected: Protected,
     environment: Environment,
-    is_offline: bool,
+    network: Network,
     commands: Commands,
+    imports: Option<Imports>,
+    native: Option<Choice>,
+    rest: Rest,
+    /// Whether a root approves its own entry, not just what is below it.
+    approves_root_entries: bool,
+    /// What importing an allowed package may do: the same at all places.
+    while_importing: Option<Box<Policy>>,
+}
+
+/// What a guard allows beside paths and names.
+#[derive(Clone, Debug, Default)]
+pub struct Rest {
+    /// Packages whose import may do what is denied.
+    pub import_allow: Vec<String>,
+    /// Whether threads may be started, under the same guard.
+    pub threads: bool,
+    /// Whether events that the tables do not name are denied.
+    pub denies_unknown: bool,
+    /// How many bytes may be written to files.
+    pub max_bytes: Option<u64>,
 }
 
 impl Policy {
@@ -143,11 +184,43 @@ impl Policy {
         self
     }
 
-    /// The same without the network.
+    /// The same with this of the network.
     #[must_use]
-    pub fn offline(mut self, is_offline: bool) -> Self {
-        self.is_offline = is_offline;
+    pub fn reaching(mut self, network: Network) -> Self {
+        self.network = network;
         self
+    }
+
+    /// The same with these modules to import, and these native ones to call.
+    #[must_use]
+    pub fn loading(mut self, imports: Imports, native: Choice) -> Self {
+        let all = imports.allow == Choice::All(true) && imports.block.is_empty();
+        self.imports = (!all).then_some(imports);
+        self.native = Some(native);
+        self
+    }
+
+    /// The same with the rest of what a `Policy` says, whose roots approve their own entries.
+    #[must_use]
+    pub fn with_rest(mut self, rest: Rest) -> Self {
+        self.rest = rest;
+        self.approves_root_entries = true;
+        if !self.rest.import_allow.is_empty() {
+            self.while_importing = Some(Box::new(Self {
+                roots: Roots::everywhere(),
+                read: None,
+                ..self.clone()
+            }));
+        }
+        self
+    }
+
+    /// What denies an operation that no root approves wherever it is, if anything does.
+    pub fn denies_everywhere(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Option<Why> {
+        match self.while_importing.as_ref()?.check(fs, operation) {
+            Verdict::Allow => None,
+            Verdict::Deny(why) => Some(why),
+        }
     }
 
     /// The same with these programs.
@@ -163,10 +236,38 @@ impl Policy {
         &self.commands
     }
 
-    /// Whether it restricts what fastaudit 0.1 lets pass: reading, or the network.
+    /// Whether some modules may not be imported.
+    #[must_use]
+    pub fn restricts_imports(&self) -> bool {
+        self.imports.is_some()
+    }
+
+    /// Whether all native code may be called.
+    #[must_use]
+    pub fn calls_all_native(&self) -> bool {
+        self.native == Some(Choice::All(true))
+    }
+
+    /// What is allowed of the network.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// What is allowed beside paths and names.
+    #[must_use]
+    pub fn rest(&self) -> &Rest {
+        &self.rest
+    }
+
+    /// Whether it restricts what fastaudit 0.1 lets pass: reading, the network, imports, events
+    /// that nobody knows.
     #[must_use]
     pub fn restricts_more(&self) -> bool {
-        self.checks_reads() || self.is_offline
+        self.checks_reads()
+            || !self.network.is_open()
+            || self.imports.is_some()
+            || self.rest.denies_unknown
     }
 
     /// Whether reading is restricted at all.
@@ -190,8 +291,20 @@ impl Policy {
                 Verdict::Allow
             }
             Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
-            Operation::UseNetwork if self.is_offline => Verdict::Deny(Why::Network),
-            Operation::UseNetwork => Verdict::Allow,
+            Operation::UseNetwork(reach) => match self.network.denies(fs, reach) {
+                Some(part) => Verdict::Deny(Why::Network(part)),
+                None => Verdict::Allow,
+            },
+            Operation::Import { module, in_turn } => match &self.imports {
+                Some(imports) if !may_import(imports, module, in_turn) => {
+                    Verdict::Deny(Why::Import)
+                }
+                _ => Verdict::Allow,
+            },
+            Operation::CallNative(module) => match &self.native {
+                Some(native) if native.has_module(module) => Verdict::Allow,
+                _ => Verdict::Deny(Why::Native),
+            },
             Operation::Start(program) => {
                 let allowed = match (&self.commands, program) {
                     (Commands::All, _) => true,
@@ -221,8 +334,16 @@ impl Policy {
         let Some(dir) = parent(fs, path, base) else {
             return Verdict::Deny(Why::Unapproved);
         };
-        Verdict::when(self.roots.contain(fs, &dir))
-            .and(|| self.restrict(fs, path, base, &dir, moves))
+        let contained = self.roots.contain(fs, &dir)
+            || (self.approves_root_entries && self.is_root_entry(path, &dir));
+        Verdict::when(contained).and(|| self.restrict(fs, path, base, &dir, moves))
+    }
+
+    /// Whether the entry is a root that approves itself, as one that names a file does.
+    #[inline(never)]
+    fn is_root_entry(&self, path: &[u8], dir: &Resolved) -> bool {
+        let name = path::split(path).1;
+        !matches!(name, b"" | b"." | b"..") && self.roots.has(&dir.join(name))
     }
 
     /// Judges by what no root opens: the entry itself, and where it leads.
@@ -281,6 +402,9 @@ impl Policy {
             return Verdict::Deny(Why::Unapproved);
         };
         if self.roots.contain(fs, &dir) {
+            return self.restrict(fs, path, target.base, &dir, false);
+        }
+        if self.approves_root_entries && self.is_root_entry(path, &dir) {
             return self.restrict(fs, path, target.base, &dir, false);
         }
         if is_standing_device(&dir.join(path::split(path).1)) {
@@ -382,6 +506,19 @@ impl Policy {
             write(name)
         })
     }
+}
+
+/// Whether a module may be imported. What an installed module imports in turn is not the guarded
+/// code's choice.
+fn may_import(imports: &Imports, module: &str, in_turn: bool) -> bool {
+    let is_blocked = |name: &String| is_within_module(module, name);
+    // A package that an allowed module is in is imported with it.
+    let holds_allowed = || match &imports.allow {
+        Choice::All(_) => false,
+        Choice::Named(names) => names.iter().any(|name| is_within_module(name, module)),
+    };
+    !imports.block.iter().any(is_blocked)
+        && (in_turn || imports.allow.has_module(module) || holds_allowed())
 }
 
 fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {

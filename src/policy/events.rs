@@ -262,6 +262,7 @@ pub const EVENTS: &[Known] = &[
     event("ctypes.string_at", Native, "reads memory by its address"),
     event("ctypes.wstring_at", Native, "reads memory by its address"),
     event("fastaudit.call", Native, "calls native code that is not in the standard library"),
+    event("fastaudit.write", Write, "writes more than a policy's `max_bytes` to files"),
     event("mmap.__new__", Memory, "maps a file, or memory"),
     event("os.add_dll_directory", Native, "adds a directory to load libraries from (Windows)"),
     on("sqlite3.enable_load_extension", Native, "lets a database load native code", (13, 15)),

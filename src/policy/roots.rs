@@ -21,6 +21,14 @@ impl Roots {
         Self::default()
     }
 
+    /// Roots that approve every path.
+    #[must_use]
+    pub fn everywhere() -> Self {
+        let mut roots = Self::new();
+        roots.fixed.insert(PathBuf::from_slice(b"/"));
+        roots
+    }
+
     /// Approves a directory and what is below it.
     pub fn add(&mut self, root: &Resolved) {
         self.fixed.insert(PathBuf::from_slice(root.as_bytes()));
@@ -49,6 +57,12 @@ impl Roots {
                     .is_some_and(|dir| dir[..] == *path.as_bytes()))
     }
 
+    /// Whether the path is one of the roots that were given.
+    #[must_use]
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.fixed.contains(path)
+    }
+
     fn fixed_contain(&self, path: &[u8]) -> bool {
         !self.fixed.is_empty()
             && (self.fixed.contains(&b"/"[..])
@@ -60,7 +74,8 @@ impl Roots {
 }
 
 /// Whether a path is a directory or lies below it, by component.
-pub(super) fn is_within(path: &[u8], dir: &[u8]) -> bool {
+#[must_use]
+pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir)
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
 }

@@ -43,8 +43,18 @@ pub enum Rule {
     Read(&'static [PathArg]),
     /// Sets or removes the environment variable of the first argument.
     Environment,
-    /// Uses the network; nothing is sent where the address at this position is `None`.
-    Network(usize),
+    /// Uses the network.
+    Network(NetworkEvent),
+    /// Imports a module.
+    Import,
+    /// Runs code, perhaps that of a module whose import no other event tells of.
+    Exec,
+    /// Starts a thread.
+    Thread,
+    /// Calls native code that is not in the standard library.
+    Native,
+    /// Writes to a file what would be too much.
+    WriteBytes,
     /// `open(path, mode, flags)`: checked when it may write.
     Open,
     /// `os.chdir(path)`: the destination itself is checked.
@@ -57,11 +67,29 @@ pub enum Rule {
     SetAttribute,
 }
 
+/// What an event does with the network, and where its arguments say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkEvent {
+    /// `(socket, address)`: connects.
+    Connect,
+    /// `(socket, address)`: takes an address of the machine.
+    Bind,
+    /// `(socket, address)`: sends; to where it is connected when the address is `None`.
+    Send,
+    /// `(host, …)`: looks up a name.
+    LookUp,
+    /// `(address)`: looks up the name of an address.
+    LookUpAddress,
+}
+
 impl Rule {
     /// Whether only some policies restrict such events: fastaudit 0.1 lets them pass.
     #[must_use]
     pub const fn is_of_policies(self) -> bool {
-        matches!(self, Self::Read(_) | Self::Network(_))
+        matches!(
+            self,
+            Self::Read(_) | Self::Network(_) | Self::Import | Self::Exec
+        )
     }
 }
 
@@ -139,8 +167,8 @@ pub const RULES: &[(&str, Rule)] = &[
     ("signal.pthread_kill", Rule::Deny),
     ("subprocess.Popen", Rule::Start),
     // The guard and the interpreter's own workings.
-    ("_thread.start_joinable_thread", Rule::Deny),
-    ("_thread.start_new_thread", Rule::Deny),
+    ("_thread.start_joinable_thread", Rule::Thread),
+    ("_thread.start_new_thread", Rule::Thread),
     ("audit_perms.set_config", Rule::Deny),
     ("audit_perms.set_data", Rule::Deny),
     ("cpython.PyConfig_Set", Rule::Deny),
@@ -153,7 +181,8 @@ pub const RULES: &[(&str, Rule)] = &[
     ("cpython.run_module", Rule::Deny),
     ("cpython.run_startup", Rule::Deny),
     ("cpython.run_stdin", Rule::Deny),
-    ("fastaudit.call", Rule::Deny),
+    ("fastaudit.call", Rule::Native),
+    ("fastaudit.write", Rule::WriteBytes),
     ("object.__setattr__", Rule::SetAttribute),
     ("os.add_dll_directory", Rule::Deny),
     ("os.putenv", Rule::Environment),
@@ -235,14 +264,20 @@ pub const RULES: &[(&str, Rule)] = &[
     ("os.scandir", Rule::Read(&[read(0)])),
     ("os.walk", Rule::Read(&[read(0)])),
     // The network, likewise. What is built on sockets raises these as well.
-    ("socket.bind", Rule::Network(1)),
-    ("socket.connect", Rule::Network(1)),
-    ("socket.getaddrinfo", Rule::Network(0)),
-    ("socket.gethostbyaddr", Rule::Network(0)),
-    ("socket.gethostbyname", Rule::Network(0)),
-    ("socket.getnameinfo", Rule::Network(0)),
-    ("socket.sendmsg", Rule::Network(1)),
-    ("socket.sendto", Rule::Network(1)),
+    ("socket.bind", Rule::Network(NetworkEvent::Bind)),
+    ("socket.connect", Rule::Network(NetworkEvent::Connect)),
+    ("socket.getaddrinfo", Rule::Network(NetworkEvent::LookUp)),
+    ("socket.gethostbyaddr", Rule::Network(NetworkEvent::LookUp)),
+    ("socket.gethostbyname", Rule::Network(NetworkEvent::LookUp)),
+    (
+        "socket.getnameinfo",
+        Rule::Network(NetworkEvent::LookUpAddress),
+    ),
+    ("socket.sendmsg", Rule::Network(NetworkEvent::Send)),
+    ("socket.sendto", Rule::Network(NetworkEvent::Send)),
+    // Imports, likewise. `importlib.import_module` raises only the second.
+    ("import", Rule::Import),
+    ("exec", Rule::Exec),
     // Events with rules of their own.
     ("open", Rule::Open),
     ("os.chdir", Rule::ChangeDirectory),
@@ -362,7 +397,7 @@ mod tests {
 
     #[test]
     fn unknown_events_have_no_rule() {
-        assert_eq!(lookup(b"import"), None);
+        assert_eq!(lookup(b"compile"), None);
         assert_eq!(lookup(b"os.system\0"), None);
         assert_eq!(lookup(b"os.system"), Some(Rule::Start));
         assert!(matches!(lookup(b"os.listdir"), Some(Rule::Read(_))));

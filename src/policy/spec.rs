@@ -1,16 +1,28 @@
-//! A policy as it is written: the fields that a host sets, and their TOML.
+//! A policy as it is written: the fields that a host sets.
 //!
 //! Paths are as given, `'.'` and `'~'` included; they are resolved when a guard is made.
 
 use std::fmt;
 
-use toml::{Table, Value};
-
+use super::network::NetworkRules;
 use super::places::PRESET;
 
 /// The fields, in the order in which they are written.
 pub const FIELDS: &[&str] = &[
-    "write", "read", "block", "protect", "env", "network", "commands",
+    "write",
+    "read",
+    "block",
+    "protect",
+    "max_bytes",
+    "commands",
+    "env",
+    "import_allow",
+    "threads",
+    "unknown_events",
+    "native",
+    "on_violation",
+    "imports",
+    "network",
 ];
 
 /// The section of a `pyproject.toml`.
@@ -21,47 +33,90 @@ pub const SECTION: &str = "tool.fastaudit";
 pub enum Where {
     /// Everywhere: `"anywhere"` in TOML, `None` in Python.
     Anywhere,
-    /// Below these paths.
+    /// Below these paths, or at these hosts.
     Below(Vec<String>),
 }
 
-/// Which names are kept from writing inside the roots.
+/// Which of some things: all, none, or those of these names. What "all" leaves out, if anything,
+/// is the field's to say.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Protect {
-    /// Those of the preset (`true`), or none (`false`).
-    Preset(bool),
+pub enum Choice {
+    /// All (`true`), or none (`false`).
+    All(bool),
     /// These.
-    Names(Vec<String>),
+    Named(Vec<String>),
 }
 
-impl Protect {
-    /// The names.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let (preset, own): (&[&str], &[String]) = match self {
-            Self::Preset(true) => (PRESET, &[]),
-            Self::Preset(false) => (&[], &[]),
-            Self::Names(names) => (&[], names),
-        };
-        preset.iter().copied().chain(own.iter().map(String::as_str))
+impl Choice {
+    /// Whether it has this name, or the beginning of a dotted one that does.
+    #[must_use]
+    pub fn has_module(&self, module: &str) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Named(names) => names.iter().any(|name| is_within_module(module, name)),
+        }
     }
 }
 
-/// Which environment variables may be set.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Env {
-    /// All but the dangerous ones (`true`), or none (`false`).
-    Harmless(bool),
-    /// These.
-    Names(Vec<String>),
+/// Whether a module is the named one or below it; `*` names every module.
+#[must_use]
+pub fn is_within_module(module: &str, name: &str) -> bool {
+    name == "*"
+        || module
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Which programs may be started.
+/// Which modules may be imported that are not imported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Programs {
-    /// All (`true`), or none (`false`).
-    Any(bool),
-    /// These, by their name on `PATH` or their path.
-    Named(Vec<String>),
+pub struct Imports {
+    /// Those that may; all (`true`), or none (`false`).
+    pub allow: Choice,
+    /// Those that may not, whoever imports them.
+    pub block: Vec<String>,
+}
+
+/// What code may do with the network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NetworkUse {
+    /// Everything (`true`), or nothing (`false`).
+    All(bool),
+    /// What these rules allow.
+    Rules(Box<NetworkRules>),
+}
+
+/// What becomes of a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnViolation {
+    /// It is denied.
+    Raise,
+    /// It proceeds with a warning.
+    Warn,
+    /// It proceeds, and is logged.
+    Log,
+    /// It proceeds, and a function of the host is called.
+    Call,
+}
+
+impl OnViolation {
+    /// Those that a name stands for.
+    pub const NAMED: [(&'static str, Self); 3] = [
+        ("raise", Self::Raise),
+        ("warn", Self::Warn),
+        ("log", Self::Log),
+    ];
+}
+
+/// The values of `threads`: what each says is whether threads may be started.
+pub const THREADS: [(&str, bool); 2] = [("deny", false), ("inherit", true)];
+
+/// The values of `unknown_events`: what each says is whether they pass.
+pub const UNKNOWN_EVENTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
+
+/// The name of a value.
+pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> Option<&'static str> {
+    let found = names.iter().find(|(_, named)| named == value);
+    found.map(|(name, _)| *name)
 }
 
 /// What a policy says.
@@ -73,14 +128,28 @@ pub struct Spec {
     pub read: Where,
     /// What no root opens.
     pub block: Vec<String>,
-    /// What is kept from writing inside the roots.
-    pub protect: Protect,
-    /// Which environment variables may be set.
-    pub env: Env,
-    /// Whether the network may be used.
-    pub network: bool,
-    /// Which programs may be started.
-    pub commands: Programs,
+    /// Names that are kept from writing inside the roots; `All(true)`: those of the preset.
+    pub protect: Choice,
+    /// How many bytes may be written to files in one guard.
+    pub max_bytes: Option<u64>,
+    /// Which programs may be started, by their name on `PATH` or their path.
+    pub commands: Choice,
+    /// Which environment variables may be set; `All(true)`: all but the dangerous ones.
+    pub env: Choice,
+    /// Packages whose import may do what the policy denies.
+    pub import_allow: Vec<String>,
+    /// Whether threads may be started, under the same guard.
+    pub threads: bool,
+    /// Whether events pass that the tables do not name.
+    pub unknown_events: bool,
+    /// Which native modules from outside the standard library may be called.
+    pub native: Choice,
+    /// What becomes of a violation.
+    pub on_violation: OnViolation,
+    /// Which modules may be imported.
+    pub imports: Imports,
+    /// What may be done with the network.
+    pub network: NetworkUse,
 }
 
 impl Default for Spec {
@@ -90,12 +159,137 @@ impl Default for Spec {
             write: Where::Below(Vec::new()),
             read: Where::Anywhere,
             block: Vec::new(),
-            protect: Protect::Preset(true),
-            env: Env::Harmless(false),
-            network: true,
-            commands: Programs::Any(false),
+            protect: Choice::All(true),
+            max_bytes: None,
+            commands: Choice::All(false),
+            env: Choice::All(false),
+            import_allow: Vec::new(),
+            threads: false,
+            unknown_events: true,
+            native: Choice::All(false),
+            on_violation: OnViolation::Raise,
+            imports: Imports {
+                allow: Choice::All(true),
+                block: Vec::new(),
+            },
+            network: NetworkUse::All(true),
         }
     }
+}
+
+impl Spec {
+    /// The names that are kept from writing.
+    pub fn protected_names(&self) -> impl Iterator<Item = &str> {
+        let (preset, own): (&[&str], &[String]) = match &self.protect {
+            Choice::All(true) => (PRESET, &[]),
+            Choice::All(false) => (&[], &[]),
+            Choice::Named(names) => (&[], names),
+        };
+        preset.iter().copied().chain(own.iter().map(String::as_str))
+    }
+
+    /// Checks what types do not say.
+    ///
+    /// # Errors
+    /// `SpecError::Value`.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let roots = |place: &Where| match place {
+            Where::Anywhere => Vec::new(),
+            Where::Below(paths) => paths.clone(),
+        };
+        for (field, paths) in [
+            ("write", roots(&self.write)),
+            ("read", roots(&self.read)),
+            ("block", self.block.clone()),
+        ] {
+            check_paths(field, &paths)?;
+        }
+        check_names("protect", &self.protect, |name| {
+            let odd = |part: &str| matches!(part, "" | "." | "..") || part.contains('\0');
+            name.split('/')
+                .any(odd)
+                .then_some("must be a name, or names below each other (\".git/hooks\")")
+        })?;
+        check_names("commands", &self.commands, |name| {
+            // Two words are no program: an argument list does not go through a shell.
+            let odd = name.is_empty()
+                || name.contains('\0')
+                || (!name.contains('/') && name.contains(char::is_whitespace));
+            odd.then_some("must be the name or the path of one program, without arguments")
+        })?;
+        check_names("env", &self.env, |name| {
+            let odd = name.is_empty() || name.contains(['=', '\0']);
+            odd.then_some("must be the name of a variable, \"MY_*\" for those that begin so")
+        })?;
+        check_names("native", &self.native, no_module)?;
+        check_names("imports.allow", &self.imports.allow, no_module)?;
+        check_each("imports.block", &self.imports.block, no_module)?;
+        check_each("import_allow", &self.import_allow, |name| {
+            if name == "*" { None } else { no_module(name) }
+        })?;
+        if let NetworkUse::Rules(rules) = &self.network {
+            rules.validate()?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the name of a module.
+fn no_module(name: &str) -> Option<&'static str> {
+    let odd = |part: &str| {
+        part.is_empty() || part.contains(|letter: char| !letter.is_alphanumeric() && letter != '_')
+    };
+    name.split('.')
+        .any(odd)
+        .then_some("must be the name of a module (\"numpy\", \"os.path\")")
+}
+
+fn check_names(
+    field: &str,
+    names: &Choice,
+    wrong: impl Fn(&str) -> Option<&'static str>,
+) -> Result<(), SpecError> {
+    match names {
+        Choice::All(_) => Ok(()),
+        Choice::Named(names) => check_each(field, names, wrong),
+    }
+}
+
+fn check_each(
+    field: &str,
+    names: &[String],
+    wrong: impl Fn(&str) -> Option<&'static str>,
+) -> Result<(), SpecError> {
+    for (index, name) in names.iter().enumerate() {
+        if let Some(problem) = wrong(name) {
+            return Err(SpecError::Value {
+                key: format!("{field}[{index}]"),
+                problem: format!("{problem}, not {name:?}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks paths that are to be resolved.
+///
+/// # Errors
+/// `SpecError::Value`.
+pub fn check_paths(field: &str, paths: &[String]) -> Result<(), SpecError> {
+    for (index, path) in paths.iter().enumerate() {
+        let problem = if path.is_empty() {
+            "must not be empty: \".\" is the current directory"
+        } else if path.contains('\0') {
+            "must not contain a NUL"
+        } else {
+            continue;
+        };
+        return Err(SpecError::Value {
+            key: format!("{field}[{index}]"),
+            problem: problem.to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// What is wrong with a policy that was read.
@@ -105,8 +299,13 @@ pub enum SpecError {
     Syntax(String),
     /// It has no such section.
     NoSection,
-    /// A key that is none of the fields.
-    UnknownKey(String),
+    /// A key that is none of these.
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Those that there are.
+        keys: &'static [&'static str],
+    },
     /// A value of another type than the field has.
     Type {
         /// The key, with an index where it is an item.
@@ -130,11 +329,11 @@ impl fmt::Display for SpecError {
         match self {
             Self::Syntax(error) => write!(to, "is not TOML: {error}"),
             Self::NoSection => write!(to, "has no section [{SECTION}]"),
-            Self::UnknownKey(key) => {
+            Self::UnknownKey { key, keys } => {
                 write!(
                     to,
                     "has the unknown key {key:?}: the keys are {}",
-                    FIELDS.join(", ")
+                    keys.join(", ")
                 )
             }
             Self::Type {
@@ -149,282 +348,20 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// What `write` and `read` accept.
-pub const PLACES: &str = "\"anywhere\" or an array of paths";
-const PATHS: &str = "an array of paths";
-const NAMES: &str = "true, false or an array of names";
-const PATH: &str = "a path, a string";
-const NAME: &str = "a name, a string";
-const PROGRAMS: &str = "true, false or an array of programs";
-const PROGRAM: &str = "a program's name or path, a string";
-
-impl Spec {
-    /// Reads a policy from the text of a TOML file; `in_pyproject`: from its section there.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn from_toml(text: &str, in_pyproject: bool) -> Result<Self, SpecError> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            SpecError::Syntax(error.to_string().trim().to_owned())
-        })?;
-        if !in_pyproject {
-            return Self::from_table(&table);
-        }
-        let mut section = &table;
-        for name in SECTION.split('.') {
-            let Some(Value::Table(inner)) = section.get(name) else {
-                return Err(SpecError::NoSection);
-            };
-            section = inner;
-        }
-        Self::from_table(section)
-    }
-
-    fn from_table(table: &Table) -> Result<Self, SpecError> {
-        let mut spec = Self::default();
-        for (key, value) in table {
-            match key.as_str() {
-                "write" => spec.write = places(key, value)?,
-                "read" => spec.read = places(key, value)?,
-                "block" => spec.block = paths(key, value, PATHS, PATH)?,
-                "protect" => {
-                    spec.protect = match value {
-                        Value::Boolean(preset) => Protect::Preset(*preset),
-                        names => Protect::Names(paths(key, names, NAMES, NAME)?),
-                    }
-                }
-                "env" => {
-                    spec.env = match value {
-                        Value::Boolean(harmless) => Env::Harmless(*harmless),
-                        names => Env::Names(paths(key, names, NAMES, NAME)?),
-                    }
-                }
-                "network" => {
-                    spec.network = value.as_bool().ok_or_else(|| SpecError::Type {
-                        key: key.clone(),
-                        accepted: "true or false",
-                        given: value.type_str(),
-                    })?;
-                }
-                "commands" => {
-                    spec.commands = match value {
-                        Value::Boolean(any) => Programs::Any(*any),
-                        names => Programs::Named(paths(key, names, PROGRAMS, PROGRAM)?),
-                    }
-                }
-                _ => return Err(SpecError::UnknownKey(key.clone())),
-            }
-        }
-        spec.validate()?;
-        Ok(spec)
-    }
-
-    /// Checks what types do not say.
-    ///
-    /// # Errors
-    /// `SpecError::Value`.
-    pub fn validate(&self) -> Result<(), SpecError> {
-        let roots = |place: &Where| match place {
-            Where::Anywhere => Vec::new(),
-            Where::Below(paths) => paths.clone(),
-        };
-        for (field, paths) in [
-            ("write", roots(&self.write)),
-            ("read", roots(&self.read)),
-            ("block", self.block.clone()),
-        ] {
-            for (index, path) in paths.iter().enumerate() {
-                let problem = if path.is_empty() {
-                    "must not be empty: \".\" is the current directory"
-                } else if path.contains('\0') {
-                    "must not contain a NUL"
-                } else {
-                    continue;
-                };
-                return Err(SpecError::Value {
-                    key: format!("{field}[{index}]"),
-                    problem: problem.to_owned(),
-                });
-            }
-        }
-        if let Protect::Names(names) = &self.protect {
-            for (index, name) in names.iter().enumerate() {
-                let odd = |part: &str| matches!(part, "" | "." | "..") || part.contains('\0');
-                if name.split('/').any(odd) {
-                    return Err(SpecError::Value {
-                        key: format!("protect[{index}]"),
-                        problem: format!(
-                            "must be a name, or names below each other (\".git/hooks\"), not {name:?}"
-                        ),
-                    });
-                }
-            }
-        }
-        if let Programs::Named(names) = &self.commands {
-            // Two words are no program: an argument list does not go through a shell.
-            let odd = |name: &str| {
-                name.is_empty()
-                    || name.contains('\0')
-                    || (!name.contains('/') && name.contains(char::is_whitespace))
-            };
-            if let Some(index) = names.iter().position(|name| odd(name)) {
-                return Err(SpecError::Value {
-                    key: format!("commands[{index}]"),
-                    problem: format!(
-                        "must be the name or the path of one program, without arguments, not {:?}",
-                        names[index]
-                    ),
-                });
-            }
-        }
-        if let Env::Names(names) = &self.env {
-            let odd = |name: &str| name.is_empty() || name.contains(['=', '\0']);
-            if let Some(index) = names.iter().position(|name| odd(name)) {
-                return Err(SpecError::Value {
-                    key: format!("env[{index}]"),
-                    problem: format!(
-                        "must be the name of a variable, \"MY_*\" for those that begin so, not {:?}",
-                        names[index]
-                    ),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// The policy as TOML, with all fields.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        let array =
-            |items: &[String]| Value::Array(items.iter().cloned().map(Value::String).collect());
-        let places = |place: &Where| match place {
-            Where::Anywhere => Value::String("anywhere".to_owned()),
-            Where::Below(paths) => array(paths),
-        };
-        let protect = match &self.protect {
-            Protect::Preset(preset) => Value::Boolean(*preset),
-            Protect::Names(names) => array(names),
-        };
-        let mut table = Table::new();
-        table.insert("write".to_owned(), places(&self.write));
-        table.insert("read".to_owned(), places(&self.read));
-        table.insert("block".to_owned(), array(&self.block));
-        table.insert("protect".to_owned(), protect);
-        let env = match &self.env {
-            Env::Harmless(harmless) => Value::Boolean(*harmless),
-            Env::Names(names) => array(names),
-        };
-        table.insert("env".to_owned(), env);
-        table.insert("network".to_owned(), Value::Boolean(self.network));
-        let commands = match &self.commands {
-            Programs::Any(any) => Value::Boolean(*any),
-            Programs::Named(names) => array(names),
-        };
-        table.insert("commands".to_owned(), commands);
-        table.to_string()
-    }
-}
-
-fn places(key: &str, value: &Value) -> Result<Where, SpecError> {
-    match value {
-        Value::String(text) if text == "anywhere" => Ok(Where::Anywhere),
-        Value::String(text) => Err(SpecError::Value {
-            key: key.to_owned(),
-            problem: format!("must be {PLACES}, not {text:?}"),
-        }),
-        value => paths(key, value, PLACES, PATH).map(Where::Below),
-    }
-}
-
-fn paths(
-    key: &str,
-    value: &Value,
-    accepted: &'static str,
-    item_accepted: &'static str,
-) -> Result<Vec<String>, SpecError> {
-    let wrong = |key: String, accepted, value: &Value| SpecError::Type {
-        key,
-        accepted,
-        given: value.type_str(),
-    };
-    let Value::Array(items) = value else {
-        return Err(wrong(key.to_owned(), accepted, value));
-    };
-    let items = items.iter().enumerate();
-    items
-        .map(|(index, item)| match item {
-            Value::String(text) => Ok(text.clone()),
-            item => Err(wrong(format!("{key}[{index}]"), item_accepted, item)),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_has_its_default() {
-        assert_eq!(Spec::from_toml("", false), Ok(Spec::default()));
-    }
-
-    #[test]
-    fn comes_back_from_its_toml() {
-        for text in [
-            "write = ['.', '~/a']\nread = ['/']\nblock = ['/etc']\nprotect = ['x/y']",
-            "write = 'anywhere'\nprotect = false",
-            "",
+    fn modules_hold_what_is_below_them() {
+        for (module, name, holds) in [
+            ("numpy", "numpy", true),
+            ("numpy.linalg", "numpy", true),
+            ("numpyx", "numpy", false),
+            ("numpy", "numpy.linalg", false),
+            ("anything", "*", true),
         ] {
-            let spec = Spec::from_toml(text, false).unwrap();
-            assert_eq!(Spec::from_toml(&spec.to_toml(), false), Ok(spec));
+            assert_eq!(is_within_module(module, name), holds, "{module} {name}");
         }
-    }
-
-    #[test]
-    fn says_what_is_wrong() {
-        for (text, message) in [
-            (
-                "write = 1",
-                "write must be \"anywhere\" or an array of paths, not integer",
-            ),
-            (
-                "write = '.'",
-                "write must be \"anywhere\" or an array of paths, not \".\"",
-            ),
-            ("block = 'x'", "block must be an array of paths, not string"),
-            (
-                "block = [1]",
-                "block[0] must be a path, a string, not integer",
-            ),
-            (
-                "read = ['']",
-                "read[0] must not be empty: \".\" is the current directory",
-            ),
-            (
-                "protect = 1",
-                "protect must be true, false or an array of names, not integer",
-            ),
-            (
-                "protect = ['a', '../b']",
-                "protect[1] must be a name, or names below each other (\".git/hooks\"), not \"../b\"",
-            ),
-            (
-                "wirte = []",
-                "has the unknown key \"wirte\": the keys are write, read, block, protect, env, network, commands",
-            ),
-        ] {
-            assert_eq!(
-                Spec::from_toml(text, false).unwrap_err().to_string(),
-                message
-            );
-        }
-    }
-
-    #[test]
-    fn is_a_section_of_a_pyproject() {
-        let text = "[tool.fastaudit]\nwrite = ['.']";
-        let spec = Spec::from_toml(text, true).unwrap();
-        assert_eq!(spec.write, Where::Below(vec![".".to_owned()]));
-        assert_eq!(Spec::from_toml("[tool.x]", true), Err(SpecError::NoSection));
     }
 }

@@ -34,6 +34,13 @@ pub const ON_DENIED: Contract = Contract {
     arguments: 1,
 };
 
+/// `on_violation(violation)`.
+pub const ON_VIOLATION: Contract = Contract {
+    name: "on_violation",
+    signature: "(violation)",
+    arguments: 1,
+};
+
 /// Checks a callback before anything depends on it.
 ///
 /// # Errors

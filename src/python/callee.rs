@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
-use super::ffi::{self as raw, Builtin};
+use super::ffi as raw;
+use super::methods::{self, Builtin};
 use super::{layout, quiet};
 
 /// Callables that stand for another are followed this far.
@@ -448,7 +449,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
     let Some(found) = raw::type_lookup(class, &name) else {
         return false;
     };
-    raw::descriptor_method(&found) == Some(function.method())
+    methods::descriptor_method(&found) == Some(function.method())
         && found
             .getattr(pyo3::intern!(class.py(), "__objclass__"))
             .is_ok_and(|definer| definer.is(class))

@@ -12,6 +12,7 @@ use super::errors;
 use super::ffi as raw;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
+use crate::policy::spec::OnViolation;
 use crate::policy::{Policy, Roots};
 
 /// The configuration of a guard. Immutable: changing it makes another one.
@@ -22,6 +23,8 @@ pub struct AuditCfg {
     /// The roots for reading, where a `Policy` has some.
     readable: Option<Py<PyTuple>>,
     is_of_policy: bool,
+    on_violation: OnViolation,
+    violation_call: Option<Py<PyAny>>,
     before_deny: Option<Py<PyAny>>,
     on_call: Option<Py<PyAny>>,
     on_denied: Option<Py<PyAny>>,
@@ -51,6 +54,8 @@ impl AuditCfg {
             oks: allowed.oks,
             readable: allowed.readable,
             is_of_policy: allowed.is_of_policy,
+            on_violation: allowed.on_violation,
+            violation_call: allowed.violation_call,
             before_deny: callbacks.before_deny.map(Bound::unbind),
             on_call: callbacks.on_call.map(Bound::unbind),
             on_denied: callbacks.on_denied.map(Bound::unbind),
@@ -81,6 +86,8 @@ impl AuditCfg {
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
             is_of_policy: self.is_of_policy,
+            on_violation: self.on_violation,
+            violation_call: cloned(&self.violation_call),
             before_deny: cloned(&self.before_deny),
             on_call: cloned(&self.on_call),
             on_denied: cloned(&self.on_denied),
@@ -106,6 +113,17 @@ impl AuditCfg {
     /// Whether a `Policy` made it, not `mk_audit`.
     pub fn is_of_policy(&self) -> bool {
         self.is_of_policy
+    }
+
+    /// What becomes of a violation.
+    pub fn on_violation(&self) -> OnViolation {
+        self.on_violation
+    }
+
+    /// The function that is called for one.
+    pub fn violation_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let call = self.violation_call.as_ref();
+        call.map(|call| call.bind(py).clone())
     }
 }
 
@@ -187,6 +205,7 @@ impl AuditCfg {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.oks)?;
+        visit.call(&self.violation_call)?;
         visit.call(&self.before_deny)?;
         visit.call(&self.on_call)?;
         visit.call(&self.on_denied)?;
@@ -200,6 +219,8 @@ pub struct Allowed {
     pub oks: Py<PyTuple>,
     pub readable: Option<Py<PyTuple>>,
     pub is_of_policy: bool,
+    pub on_violation: OnViolation,
+    pub violation_call: Option<Py<PyAny>>,
 }
 
 impl Allowed {
@@ -210,6 +231,8 @@ impl Allowed {
             oks: roots.names,
             readable: None,
             is_of_policy: false,
+            on_violation: OnViolation::Raise,
+            violation_call: None,
         }
     }
 }

@@ -256,6 +256,11 @@ pub fn enter(
     })
 }
 
+/// Puts a guard that is in force elsewhere in force in the current context as well, for good.
+pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
+    raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
+}
+
 /// Takes a guard out of force. Guards that were entered later and are still entered stay in force,
 /// and when they are left in turn the context goes back past this one.
 ///

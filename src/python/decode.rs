@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
 
 use super::ffi::{self as raw, FsBytes};
+use super::methods;
 use crate::policy::fs::PathBuf;
 use crate::policy::path::{Base, Name, Target};
 
@@ -154,7 +155,7 @@ pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(own) = raw::type_lookup(&ty, fspath) else {
         return Ok(true);
     };
-    if raw::descriptor_method(&own).is_some() {
+    if methods::descriptor_method(&own).is_some() {
         return Ok(true);
     }
     // Where pathlib was not imported the object is none of its.

@@ -10,8 +10,10 @@ use pyo3::types::{PyString, PyTuple};
 use super::config::AuditCfg;
 use super::context::Active;
 use super::denied::{self, Decision, Denial};
-use super::{errors, ffi as raw, frames, process_start};
+use super::{errors, ffi as raw, frames, importing, process_start, violation};
 use crate::policy::Why;
+use crate::policy::events::{self, Effect};
+use crate::policy::spec::OnViolation;
 
 /// What a denial says.
 #[derive(Clone, Copy)]
@@ -62,6 +64,14 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
+    let packages = &config.policy().rest().import_allow;
+    if !packages.is_empty() && is_imported(py, packages, event, reason)? {
+        return Ok(());
+    }
+    let proceeds = config.on_violation() != OnViolation::Raise;
+    if proceeds && is_asking_host() {
+        return Ok(());
+    }
     let name = event;
     let event = PyString::new(py, &event.to_string_lossy());
     let message = message(config, &event, args, reason)?;
@@ -99,8 +109,46 @@ pub fn deny(
     active.log().add(denial.clone().unbind());
     let exception = denied::exception(&denial)?;
     tell(config, &denial, &exception)?;
+    if proceeds {
+        denial.get().note_chain(py)?;
+        let _asking = Asking::begin();
+        violation::tell(config, &denial, &exception)?;
+        process_start::approved(name, args);
+        return Ok(());
+    }
     raw::raise(&exception);
     Err(PyErr::fetch(py))
+}
+
+/// Whether the event is part of importing a package whose import may do what is denied. What is
+/// blocked, protected or the guard's own stays denied.
+#[cold]
+fn is_imported(
+    py: Python<'_>,
+    packages: &[String],
+    event: &CStr,
+    reason: Reason,
+) -> PyResult<bool> {
+    let why = match reason {
+        Reason::Event => None,
+        Reason::Switch(why) | Reason::Path(_, why) => Some(why),
+    };
+    if matches!(
+        why,
+        Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch)
+    ) {
+        return Ok(false);
+    }
+    let effect = event.to_str().ok().and_then(events::known);
+    let is_own = effect.is_some_and(|known| match known.effect {
+        Effect::Guard => true,
+        Effect::Interpreter => known.name != "object.__setattr__",
+        _ => false,
+    });
+    if is_own {
+        return Ok(false);
+    }
+    importing::is_importing(py, packages)
 }
 
 /// Tells the host of a denial.
@@ -162,6 +210,11 @@ fn message<'py>(
     let py = event.py();
     match reason {
         Reason::Event | Reason::Switch(_) => {
+            // Behind the module's name are `sys.path` and its hooks.
+            let args = match reason {
+                Reason::Switch(Why::Import) => &args.get_slice(0, 1),
+                _ => args,
+            };
             let args = shown_all(args)?;
             PyString::from_fmt(
                 py,
@@ -171,7 +224,15 @@ fn message<'py>(
         Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
             match why {
-                Why::Unapproved | Why::Environment | Why::Network | Why::Command => {
+                Why::Unapproved
+                | Why::Environment
+                | Why::Network(_)
+                | Why::Command
+                | Why::Import
+                | Why::Native
+                | Why::Thread
+                | Why::Unknown
+                | Why::TooMuch => {
                     let oks = config.oks(py).repr()?;
                     PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
                 }

@@ -17,6 +17,7 @@ use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 use super::{errors, ffi as raw, frames, hint, plain};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
+use crate::policy::network::Part;
 
 /// Frames that the text shows at either end of a long call chain.
 const SHOWN_FRAMES: usize = 8;
@@ -48,14 +49,18 @@ struct Read {
     hint: OnceLock<Option<String>>,
 }
 
-const WHYS: [Why; 7] = [
+const WHYS: [Why; 11] = [
     Why::Unapproved,
     Why::Unreadable,
     Why::Blocked,
     Why::Protected,
     Why::Environment,
-    Why::Network,
     Why::Command,
+    Why::Import,
+    Why::Native,
+    Why::Thread,
+    Why::Unknown,
+    Why::TooMuch,
 ];
 
 /// The field of a policy that denies for this reason.
@@ -66,9 +71,22 @@ fn rule_name(why: Why) -> &'static str {
         Why::Blocked => "block",
         Why::Protected => "protect",
         Why::Environment => "env",
-        Why::Network => "network",
+        Why::Network(part) => part.name(),
         Why::Command => "commands",
+        Why::Import => "imports",
+        Why::Native => "native",
+        Why::Thread => "threads",
+        Why::Unknown => "unknown_events",
+        Why::TooMuch => "max_bytes",
     }
+}
+
+/// The reason that a field of a policy stands for.
+fn why_of(rule: &str) -> Option<Why> {
+    let network = Part::EACH.into_iter().map(Why::Network);
+    WHYS.into_iter()
+        .chain(network)
+        .find(|why| rule_name(*why) == rule)
 }
 
 /// What decided a denial.
@@ -226,7 +244,7 @@ impl Denial {
 
     /// The first line of the text.
     #[getter]
-    fn message(&self, py: Python<'_>) -> Py<PyString> {
+    pub fn message(&self, py: Python<'_>) -> Py<PyString> {
         self.message.clone_ref(py)
     }
 
@@ -257,7 +275,7 @@ impl Denial {
 
     /// The host that would have been reached.
     #[getter]
-    fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+    pub fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
         if self.effect_of(py) != Some(Effect::Network) {
             return Ok(None);
         }
@@ -363,9 +381,7 @@ impl Denial {
         let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
         let rule: Option<String> = field("rule")?.extract()?;
-        let why = WHYS
-            .into_iter()
-            .find(|why| rule.as_deref() == Some(rule_name(*why)));
+        let why = rule.as_deref().and_then(why_of);
         let index = args
             .iter()
             .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));

@@ -11,7 +11,8 @@ pub fn type_name(object: &Bound<'_, PyAny>) -> String {
         .map_or_else(|_| "?".to_owned(), |name| name.to_string())
 }
 
-fn shown(object: &Bound<'_, PyAny>) -> String {
+/// The `repr` of an object.
+pub fn shown(object: &Bound<'_, PyAny>) -> String {
     object
         .repr()
         .map_or_else(|_| "…".to_owned(), |repr| repr.to_string())

@@ -9,12 +9,13 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
-use super::{code, command, ffi as raw, open_at, process_start};
-use crate::policy::check::open_may_write;
+use super::{code, command, ffi as raw, importing, network, open_at, process_start, threads};
+use crate::policy::check::{Why, open_may_write};
 use crate::policy::fs::Os;
+use crate::policy::network::Part;
 use crate::policy::path::{Base, Name};
-use crate::policy::rules::{Access, PathArg, Rule};
-use crate::policy::{Commands, Operation, Verdict};
+use crate::policy::rules::{Access, NetworkEvent, PathArg, Rule};
+use crate::policy::{Commands, Network, Operation, Verdict, events};
 
 /// An event under a guard.
 pub struct Event<'a, 'py> {
@@ -31,6 +32,26 @@ pub struct Event<'a, 'py> {
 }
 
 impl<'a, 'py> Event<'a, 'py> {
+    /// Judges the event by its rule, or for having none.
+    ///
+    /// # Errors
+    /// The denial.
+    pub fn check_any(&self, rule: Option<Rule>) -> PyResult<()> {
+        match rule {
+            Some(rule) => self.check(rule),
+            None if self.config.policy().rest().denies_unknown && !self.is_known() => {
+                self.deny(Reason::Switch(Why::Unknown))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it is one that the tables name.
+    fn is_known(&self) -> bool {
+        let name = self.name.to_str();
+        name.is_ok_and(|name| events::known(name).is_some())
+    }
+
     /// Judges the event by its rule.
     ///
     /// # Errors
@@ -49,13 +70,12 @@ impl<'a, 'py> Event<'a, 'py> {
                 let name = self.name_at(0, false)?;
                 self.switch(Operation::SetVariable(name.name()))
             }
-            Rule::Network(address) => {
-                let address = self.args.get_borrowed_item(address);
-                if address.is_ok_and(|address| address.is_none()) {
-                    return Ok(());
-                }
-                self.switch(Operation::UseNetwork)
-            }
+            Rule::Network(kind) => self.network(kind),
+            Rule::Import => self.import(),
+            Rule::Exec => self.exec(),
+            Rule::Thread => self.thread(),
+            Rule::Native => self.native(),
+            Rule::WriteBytes => self.deny(Reason::Switch(Why::TooMuch)),
             Rule::Open => self.open(rule),
             Rule::ChangeDirectory => self.change_directory(),
             Rule::Symlink => self.symlink(),
@@ -74,6 +94,10 @@ impl<'a, 'py> Event<'a, 'py> {
             Verdict::Allow => Ok(()),
             // An event without the argument that its rule asks for did not come from CPython.
             Verdict::Deny(_) if path >= self.args.len() => self.deny(Reason::Event),
+            Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
+                let everywhere = self.config.policy().denies_everywhere(&Os, operation);
+                self.deny(Reason::Path(path, everywhere.unwrap_or(why)))
+            }
             Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
         }
     }
@@ -84,6 +108,76 @@ impl<'a, 'py> Event<'a, 'py> {
             Verdict::Allow => Ok(()),
             Verdict::Deny(why) => self.deny(Reason::Switch(why)),
         }
+    }
+
+    fn network(&self, kind: NetworkEvent) -> PyResult<()> {
+        let denied = match self.config.policy().network() {
+            Network::Open => None,
+            Network::Closed => {
+                // Nothing is sent to where it is not connected already.
+                let address = self.args.get_borrowed_item(1);
+                let is_connected =
+                    kind == NetworkEvent::Send && address.is_ok_and(|address| address.is_none());
+                (!is_connected).then_some(Part::All)
+            }
+            Network::Rules(rules) => network::denies(self, kind, rules)?,
+        };
+        match denied {
+            Some(part) => self.deny(Reason::Switch(Why::Network(part))),
+            None => Ok(()),
+        }
+    }
+
+    fn import(&self) -> PyResult<()> {
+        let Ok(module) = self.args.get_item(0) else {
+            return self.deny(Reason::Event);
+        };
+        match module.cast::<PyString>() {
+            Ok(module) => self.import_of(&module.to_string_lossy()),
+            Err(_) => self.deny(Reason::Event),
+        }
+    }
+
+    /// The code of a module that is imported, by `importlib` too, which raises no `import`.
+    fn exec(&self) -> PyResult<()> {
+        if !self.config.policy().restricts_imports() {
+            return Ok(());
+        }
+        match importing::module_being_loaded(self.args.py())? {
+            Some(module) => self.import_of(&module.to_string_lossy()),
+            None => Ok(()),
+        }
+    }
+
+    fn import_of(&self, module: &str) -> PyResult<()> {
+        let denied = |in_turn| {
+            let operation = Operation::Import { module, in_turn };
+            !self.config.policy().check(&Os, operation).allows()
+        };
+        // Who imports is looked at only where it matters.
+        if denied(false) && (denied(true) || !importing::is_in_turn(self.args.py())?) {
+            return self.deny(Reason::Switch(Why::Import));
+        }
+        Ok(())
+    }
+
+    fn thread(&self) -> PyResult<()> {
+        let function = self.args.get_item(0);
+        if self.config.policy().rest().threads
+            && function.is_ok_and(|function| threads::is_carried(&function))
+        {
+            return Ok(());
+        }
+        self.deny(Reason::Switch(Why::Thread))
+    }
+
+    fn native(&self) -> PyResult<()> {
+        let callee = self.args.get_item(1);
+        let callee = callee.and_then(|callee| Ok(callee.cast_into::<PyString>()?));
+        let Ok(callee) = callee else {
+            return self.deny(Reason::Switch(Why::Native));
+        };
+        self.switch(Operation::CallNative(&callee.to_string_lossy()))
     }
 
     fn start(&self) -> PyResult<()> {

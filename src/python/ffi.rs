@@ -46,7 +46,12 @@ pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResu
         match args {
             [] => PySys_Audit(event, ptr::null()),
             [one] => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
-            [one, two, ..] => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
+            [one, two] => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
+            // A tuple as the only object stands for the arguments themselves.
+            all => match PyTuple::new(py, all) {
+                Ok(all) => PySys_Audit(event, c"O".as_ptr(), all.as_ptr()),
+                Err(error) => return Err(error),
+            },
         }
     };
     if result == 0 {
@@ -343,100 +348,6 @@ pub fn make_immutable(class: &Bound<'_, PyType>) {
     // SAFETY: the flag only makes setting attributes of the class an error; nobody else has the
     // class yet, as its module is being imported.
     unsafe { (*class.as_type_ptr()).tp_flags |= ffi::Py_TPFLAGS_IMMUTABLETYPE };
-}
-
-/// What a native function object is made of, as in `cpython/methodobject.h`.
-#[repr(C)]
-pub struct NativeFunction {
-    base: PyObject,
-    pub(super) method: *mut ffi::PyMethodDef,
-    pub(super) receiver: *mut PyObject,
-    module: *mut PyObject,
-    weakrefs: *mut PyObject,
-    vectorcall: Option<ffi::vectorcallfunc>,
-}
-
-/// A native function (`builtin_function_or_method`).
-pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
-
-impl<'a, 'py> Builtin<'a, 'py> {
-    /// The object as a native function, if it is one.
-    pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
-        // SAFETY: only the type is read.
-        (unsafe { ffi::PyCFunction_Check(object.as_ptr()) } != 0).then_some(Self(object))
-    }
-
-    fn raw(&self) -> *mut NativeFunction {
-        self.0.as_ptr().cast()
-    }
-
-    /// The table entry that the function was made from.
-    pub fn method(&self) -> *mut ffi::PyMethodDef {
-        // SAFETY: `cast` checked the type, whose layout this is.
-        unsafe { (*self.raw()).method }
-    }
-
-    /// Its `__name__`.
-    #[cfg(Py_3_12)]
-    pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        // SAFETY: the entry of a function object has a NUL-terminated name.
-        let name = unsafe { CStr::from_ptr((*self.method()).ml_name) };
-        Ok(PyString::intern(py, &name.to_string_lossy()))
-    }
-
-    /// How the function is called: its vectorcall (PEP 590).
-    pub fn vectorcall(&self) -> Option<ffi::vectorcallfunc> {
-        // SAFETY: as for `method`.
-        unsafe { (*self.raw()).vectorcall }
-    }
-
-    /// Has every call of the function, under whatever name, go through another vectorcall. It
-    /// stays the same object, with the same hash.
-    ///
-    /// # Safety
-    /// `vectorcall` calls the function as its own vectorcall would.
-    pub unsafe fn set_vectorcall(&self, vectorcall: ffi::vectorcallfunc) {
-        // SAFETY: a method table entry is valid as long as its function.
-        let entry = unsafe { *self.method() };
-        // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to
-        // the method unless its flags are just these. METH_COEXIST has a meaning only for methods
-        // of a type, and only while that is made.
-        let entry = ffi::PyMethodDef {
-            ml_flags: entry.ml_flags | ffi::METH_COEXIST,
-            ..entry
-        };
-        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and
-        // differs in that flag alone; of the vectorcall the caller vouches.
-        unsafe {
-            (*self.raw()).method = Box::leak(Box::new(entry));
-            (*self.raw()).vectorcall = Some(vectorcall);
-        }
-    }
-
-    /// The object it is bound to, or the module it belongs to.
-    #[cfg(Py_3_12)]
-    pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: as for `method`; the field is null or an object the function keeps alive.
-        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).receiver) }
-    }
-
-    /// Its `__module__`.
-    #[cfg(Py_3_12)]
-    pub fn module(&self) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: as for `receiver`.
-        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).module) }
-    }
-}
-
-/// What a method descriptor, of a class or of its instances, was made from.
-pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
-    // SAFETY: the layout is read only for the two types that have it.
-    unsafe {
-        let ty = ffi::Py_TYPE(descriptor.as_ptr());
-        let is_method =
-            ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
-        is_method.then(|| (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method)
-    }
 }
 
 /// An object that is nothing but a vectorcall.

@@ -86,7 +86,8 @@ fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
     })
 }
 
-fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
+/// The `__name__` of a module, from its globals.
+pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
     let name = globals
         .get_item(pyo3::intern!(globals.py(), "__name__"))
         .ok()??;

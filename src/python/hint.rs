@@ -1,6 +1,7 @@
 //! What a host would have to say to allow what was denied.
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use super::denied::Denial;
 use super::ffi as raw;
@@ -8,6 +9,7 @@ use super::plain;
 use super::{command, decode};
 use crate::policy::Why;
 use crate::policy::fs::Os;
+use crate::policy::network::Part;
 use crate::policy::path::{self, Base};
 use crate::policy::rules::{self, Rule};
 
@@ -19,10 +21,22 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
         Some(Why::Protected) => {
             return Some("a policy whose protect leaves it out".to_owned());
         }
-        Some(Why::Network) => return Some("network = true".to_owned()),
+        Some(Why::Network(part)) => return Some(network(py, denial, part)),
+        Some(Why::Import) => {
+            let module = first_text(py, denial)?;
+            return Some(format!("a policy whose imports have {module}"));
+        }
+        Some(Why::Thread) if denial.of_policy => return Some("threads = 'inherit'".to_owned()),
+        Some(Why::Unknown) => return Some("unknown_events = 'allow'".to_owned()),
+        Some(Why::TooMuch) => return Some("a policy with a larger max_bytes".to_owned()),
+        Some(Why::Native) if denial.of_policy => {
+            let callee = plain::text(&denial.args.bind(py).get_item(1).ok()?).ok()??;
+            let callee = callee.to_str().ok()?;
+            let package = callee.split('.').next()?;
+            return Some(format!("native = ['{package}']"));
+        }
         Some(Why::Environment) if denial.of_policy => {
-            let name = plain::text(&denial.args.bind(py).get_item(0).ok()?).ok()??;
-            let name = raw::str_repr(&name).ok()?;
+            let name = first_text(py, denial)?;
             return Some(format!("env = [{name}]"));
         }
         Some(Why::Unreadable) => {
@@ -43,7 +57,7 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
             let program = raw::str_repr(&program).ok()?;
             return Some(format!("commands = [{program}]"));
         }
-        Some(Why::Environment | Why::Command) | None => {}
+        Some(Why::Environment | Why::Command | Why::Native | Why::Thread) | None => {}
     }
     if event == "fastaudit.call" {
         let callee = denial.args.bind(py).get_item(1).ok()?;
@@ -53,6 +67,40 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     // Not denied by a rule.
     rules::lookup(event.as_bytes()).filter(|_| denial.has_roots())?;
     Some(format!("a before_deny that returns True for {event:?}"))
+}
+
+/// The first argument of the event, as Python and TOML write a text.
+fn first_text(py: Python<'_>, denial: &Denial) -> Option<String> {
+    let text = plain::text(&denial.args.bind(py).get_item(0).ok()?).ok()??;
+    raw::str_repr(&text).ok().map(|text| text.to_string())
+}
+
+/// What would allow a use of the network.
+fn network(py: Python<'_>, denial: &Denial, part: Part) -> String {
+    let host = || {
+        let host = denial.host(py).ok()??;
+        raw::str_repr(host.bind(py))
+            .ok()
+            .map(|text| text.to_string())
+    };
+    let port = || {
+        let args = denial.args.bind(py);
+        let address = args.get_item(1).ok()?.cast_into::<PyTuple>().ok()?;
+        raw::int_value(&address.get_item(1).ok()?)
+    };
+    let field = part.name();
+    match (part, host()) {
+        (Part::Hosts | Part::Listen, Some(host)) => format!("{field} = [{host}]"),
+        (Part::Unix, Some(path)) => format!("{field} = [{path}]"),
+        (Part::Ports, _) => match port() {
+            Some(port) => format!("{field} = [{port}]"),
+            None => format!("{field} = 'any'"),
+        },
+        (Part::Block, _) => format!("a policy whose {field} leaves it out"),
+        (Part::Lookup, _) => format!("{field} = true"),
+        (Part::MaxConnections, _) => format!("a policy with a larger {field}"),
+        _ => "network = true".to_owned(),
+    }
 }
 
 /// The directory that would have to be a root, as Python and TOML write it.

@@ -9,7 +9,7 @@ use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::context::{self, Current};
+use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
 use super::{denial, denied, errors, ffi as raw, monitor, open_at};
 use crate::policy::rules;
@@ -147,12 +147,13 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    let all_rules = context::any_guard_restricts_more();
-    let rule = rules::lookup_if(event.to_bytes(), all_rules);
-    let Some(rule) = rule else {
+    if context::any_guard_restricts_more() {
+        return check_by_all_rules(event, args, active.get());
+    }
+    let Some(rule) = rules::lookup_if(event.to_bytes(), false) else {
         return Ok(());
     };
-    if !all_rules && is_open_for_reading(args, rule) {
+    if is_open_for_reading(args, rule) {
         return Ok(());
     }
     let Some(config) = active.get().config() else {
@@ -163,7 +164,28 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         args,
         active: active.get(),
         config: config.get(),
-        reads_passed: !all_rules,
+        reads_passed: true,
     };
     raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
+}
+
+/// The same while some guard restricts more than fastaudit 0.1 does.
+#[inline(never)]
+fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    let Some(config) = active.config() else {
+        return Ok(());
+    };
+    let rule = rules::lookup(event.to_bytes());
+    if rule.is_none() && !config.get().policy().rest().denies_unknown {
+        return Ok(());
+    }
+    let event = Event {
+        name: event,
+        args,
+        active,
+        config: config.get(),
+        reads_passed: false,
+    };
+    let py = args.py();
+    raw::with_attachment_counted(|| event.check_any(rule).map_err(|error| error.restore(py)))
 }

@@ -9,7 +9,7 @@ use pyo3::ffi::{self, PyMethodDef, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::ffi::NativeFunction;
+use super::methods::NativeFunction;
 
 unsafe extern "C" {
     static mut PyMethod_Type: PyTypeObject;

@@ -8,7 +8,7 @@ use pyo3::types::PyBool;
 use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
-use super::{callbacks, errors, hook, monitor};
+use super::{callbacks, errors, hook, importing, monitor, network, quota, threads, violation};
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
 pub enum OrDefault<'py> {
@@ -132,10 +132,14 @@ impl<'py> GuardOptions<'py> {
             callbacks::check(on_denied, &callbacks::ON_DENIED)?;
         }
         let allowed = read_allowed()?;
+        // Where all native code may be called there is nothing to watch.
+        let monitor_calls =
+            monitor_calls && (self.on_call.is_some() || !allowed.policy.calls_all_native());
         if monitor_calls {
             monitor::check_available(py, tool_id)?;
         }
         hook::install(py)?;
+        prepare(py, &allowed)?;
         if monitor_calls {
             monitor::install(py, tool_id)?;
         }
@@ -148,6 +152,27 @@ impl<'py> GuardOptions<'py> {
         let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
         Ok(AuditPerms::new(Py::new(py, config)?))
     }
+}
+
+/// Installs and imports what a policy needs beside the hook.
+fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
+    let policy = &allowed.policy;
+    if policy.network().rules().is_some() {
+        network::install(py)?;
+    }
+    let rest = policy.rest();
+    // Before 3.12 no event tells that a thread starts.
+    let tells_no_threads = cfg!(not(Py_3_12)) && allowed.is_of_policy;
+    if rest.threads || !rest.import_allow.is_empty() || tells_no_threads {
+        threads::install(py)?;
+    }
+    if policy.restricts_imports() || !rest.import_allow.is_empty() {
+        importing::prepare(py)?;
+    }
+    if rest.max_bytes.is_some() {
+        quota::install(py)?;
+    }
+    violation::prepare(py, allowed.on_violation)
 }
 
 fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {

@@ -1,5 +1,6 @@
 //! The CPython binding: the only part that knows of Python objects.
 
+mod allowed;
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
@@ -12,26 +13,36 @@ mod denial;
 mod denied;
 mod errors;
 mod event;
+mod explanation;
 mod ffi;
+mod fields;
 #[cfg(Py_3_12)]
 mod fragile;
 mod frames;
 mod guard;
 mod hint;
 mod hook;
+mod importing;
+mod intercept;
 #[cfg(Py_3_12)]
 mod layout;
 #[cfg(Py_3_12)]
 mod loaded;
+mod methods;
 mod mk_audit;
 mod monitor;
+mod network;
+mod network_rules;
 mod open_at;
 mod plain;
 mod policy;
 mod process_start;
 #[cfg(Py_3_12)]
 mod quiet;
+mod quota;
 mod raw_frames;
+mod threads;
+mod violation;
 mod violations;
 
 use pyo3::prelude::*;
@@ -44,11 +55,15 @@ mod _native {
     #[pymodule_export]
     use super::denied::Denial;
     #[pymodule_export]
+    use super::explanation::Explanation;
+    #[pymodule_export]
     use super::guard::{AuditPerms, Guard};
     #[pymodule_export]
     use super::mk_audit::mk_audit;
     #[pymodule_export]
-    use super::policy::{Explanation, Policy};
+    use super::network_rules::Network;
+    #[pymodule_export]
+    use super::policy::Policy;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -13,7 +13,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::context;
-use super::ffi::Builtin;
+use super::methods::Builtin;
 use crate::policy::path::Base;
 
 /// The vectorcall that `posix.open` was made with.

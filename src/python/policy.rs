@@ -6,31 +6,26 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::config::{Allowed, ApprovedRoots, read_oks};
+use super::allowed::{Resolved, allowed};
 use super::context::Active;
 use super::event::Event;
+use super::explanation::Explanation;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault};
-use super::{command, config, decode, denied, errors, ffi as raw};
-use crate::policy::fs::Os;
-use crate::policy::path::{self, Base};
+use super::{callbacks, config, denied, ffi as raw, fields};
 use crate::policy::places::PRESET;
-use crate::policy::rules;
-use crate::policy::spec::{Env, FIELDS, Programs, Protect, Spec, Where};
-use crate::policy::{Blocked, Commands, Environment, Protected};
+use crate::policy::spec::{FIELDS, OnViolation, Spec};
+use crate::policy::{presets, rules};
 
 /// What code may do. Immutable.
 #[pyclass(frozen, module = "fastaudit_rs")]
 pub struct Policy {
     spec: Spec,
+    /// What is called for a violation, where `on_violation` is a function.
+    on_violation: Option<Py<PyAny>>,
 }
-
-const PLACES: &str = "None or an iterable of paths";
-const PATHS: &str = "an iterable of paths";
-const NAMES: &str = "True, False or an iterable of names";
-const PROGRAMS: &str = "True, False or an iterable of programs";
 
 #[pymethods]
 impl Policy {
@@ -46,87 +41,159 @@ impl Policy {
         names
     };
 
+    /// The names of the presets.
+    #[classattr]
+    const PRESETS: [&'static str; presets::PRESETS.len()] = {
+        let mut names = [""; presets::PRESETS.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = presets::PRESETS[index].0;
+            index += 1;
+        }
+        names
+    };
+
     #[new]
     #[pyo3(
-        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, env=OrDefault::Default, network=OrDefault::Default, commands=OrDefault::Default),
-        text_signature = "(*, write=(), read=None, block=(), protect=True, env=False, network=True, commands=False)"
+        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default),
+        text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn new(
         write: OrDefault<'_>,
         read: OrDefault<'_>,
         block: OrDefault<'_>,
         protect: OrDefault<'_>,
-        env: OrDefault<'_>,
-        network: OrDefault<'_>,
+        max_bytes: OrDefault<'_>,
         commands: OrDefault<'_>,
+        env: OrDefault<'_>,
+        import_allow: OrDefault<'_>,
+        threads: OrDefault<'_>,
+        unknown_events: OrDefault<'_>,
+        native: OrDefault<'_>,
+        on_violation: OrDefault<'_>,
+        imports: OrDefault<'_>,
+        network: OrDefault<'_>,
     ) -> PyResult<Self> {
-        let mut spec = Spec::default();
-        for (field, given) in FIELDS
-            .iter()
-            .zip([write, read, block, protect, env, network, commands])
-        {
+        let given = [
+            write,
+            read,
+            block,
+            protect,
+            max_bytes,
+            commands,
+            env,
+            import_allow,
+            threads,
+            unknown_events,
+            native,
+            on_violation,
+            imports,
+            network,
+        ];
+        let mut policy = Self {
+            spec: Spec::default(),
+            on_violation: None,
+        };
+        for (field, given) in FIELDS.iter().zip(given) {
             if let OrDefault::Given(given) = given {
-                set(&mut spec, field, &given)?;
+                policy.set(field, &given)?;
             }
         }
-        Self::checked(spec)
+        policy.checked()
     }
 
     /// Where may be written: paths, or `None` for anywhere.
     #[getter]
-    fn write<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        places(py, &self.spec.write)
+    fn write<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "write")
     }
 
     /// Where may be read: paths, or `None` for anywhere.
     #[getter]
-    fn read<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        places(py, &self.spec.read)
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "read")
     }
 
     /// What no root opens.
     #[getter]
-    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.spec.block)
+    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "block")
     }
 
     /// Which names are kept from writing inside the roots.
     #[getter]
     fn protect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.spec.protect {
-            Protect::Preset(preset) => Ok(PyBool::new(py, *preset).to_owned().into_any()),
-            Protect::Names(names) => Ok(PyTuple::new(py, names)?.into_any()),
-        }
+        self.field(py, "protect")
     }
 
-    /// Which environment variables may be set.
+    /// How many bytes may be written to files in one guard.
     #[getter]
-    fn env<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.spec.env {
-            Env::Harmless(harmless) => Ok(PyBool::new(py, *harmless).to_owned().into_any()),
-            Env::Names(names) => Ok(PyTuple::new(py, names)?.into_any()),
-        }
-    }
-
-    /// Whether the network may be used.
-    #[getter]
-    fn network(&self) -> bool {
-        self.spec.network
+    fn max_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "max_bytes")
     }
 
     /// Which programs may be started.
     #[getter]
     fn commands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.spec.commands {
-            Programs::Any(any) => Ok(PyBool::new(py, *any).to_owned().into_any()),
-            Programs::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
-        }
+        self.field(py, "commands")
+    }
+
+    /// Which environment variables may be set.
+    #[getter]
+    fn env<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "env")
+    }
+
+    /// Packages whose import may do what the policy denies.
+    #[getter]
+    fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "import_allow")
+    }
+
+    /// Whether threads may be started, under the same guard.
+    #[getter]
+    fn threads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "threads")
+    }
+
+    /// What becomes of events that the tables do not name.
+    #[getter]
+    fn unknown_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "unknown_events")
+    }
+
+    /// Which native modules may be called.
+    #[getter]
+    fn native<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "native")
+    }
+
+    /// What becomes of a violation.
+    #[getter]
+    fn on_violation<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "on_violation")
+    }
+
+    /// Which modules may be imported.
+    #[getter]
+    fn imports<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "imports")
+    }
+
+    /// What may be done with the network.
+    #[getter]
+    fn network<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "network")
     }
 
     /// The same policy with other values for some fields.
     #[pyo3(signature = (**changes))]
-    fn replace(&self, changes: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut spec = self.spec.clone();
+    fn replace(&self, py: Python<'_>, changes: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut policy = Self {
+            spec: self.spec.clone(),
+            on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
+        };
         for (field, value) in changes.into_iter().flatten() {
             let field = field.cast_into::<PyString>()?;
             let field = field.to_str()?;
@@ -136,9 +203,9 @@ impl Policy {
                     FIELDS.join(", ")
                 )));
             }
-            set(&mut spec, field, &value)?;
+            policy.set(field, &value)?;
         }
-        Self::checked(spec)
+        policy.checked()
     }
 
     /// Makes a guard factory, as `mk_audit` does.
@@ -166,7 +233,7 @@ impl Policy {
             retire_sites,
             on_denied,
         };
-        options.make(slf.as_any(), || allowed(slf.py(), &slf.get().spec))
+        options.make(slf.as_any(), || slf.get().allowed(slf.py()))
     }
 
     /// What would become of an event under a guard of this policy, without doing it.
@@ -178,11 +245,11 @@ impl Policy {
     ) -> PyResult<Explanation> {
         let py = slf.py();
         let name = std::ffi::CString::new(event.to_str()?)?;
-        let Some(rule) = rules::lookup(name.as_bytes()) else {
-            return Ok(Explanation { denied: None });
-        };
         denied::prepare(py)?;
-        let config = config::AuditCfg::plain(py, allowed(py, &slf.get().spec)?);
+        // What would be denied is told, whatever would become of it.
+        let mut allowed = slf.get().allowed(py)?;
+        allowed.on_violation = OnViolation::Raise;
+        let config = config::AuditCfg::plain(py, allowed);
         let active = Active::detached();
         let event = Event {
             name: &name,
@@ -191,7 +258,7 @@ impl Policy {
             config: &config,
             reads_passed: false,
         };
-        match event.check(rule) {
+        match event.check_any(rules::lookup(name.as_bytes())) {
             Ok(()) => Ok(Explanation { denied: None }),
             Err(error) if denied::is_denial(&error, py) => Ok(Explanation {
                 denied: Some(error.into_value(py).into_any()),
@@ -201,8 +268,29 @@ impl Policy {
     }
 
     /// The policy as TOML, with all fields.
-    fn to_toml(&self) -> String {
-        self.spec.to_toml()
+    fn to_toml(&self) -> PyResult<String> {
+        self.spec.to_toml().ok_or_else(|| {
+            PyValueError::new_err("on_violation is a function, which TOML cannot hold")
+        })
+    }
+
+    /// A policy to begin with.
+    #[staticmethod]
+    fn preset(name: &str) -> PyResult<Self> {
+        let found = presets::PRESETS.iter().find(|(own, _)| *own == name);
+        let Some((_, text)) = found else {
+            let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
+            return Err(PyValueError::new_err(format!(
+                "name must be one of {}, not {name:?}",
+                names.join(", ")
+            )));
+        };
+        Self::parse(text, false, name)
+    }
+
+    /// The rules that never apply, each as a sentence that names the field.
+    fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(Resolved::of(py, &self.spec)?.lint())
     }
 
     /// Reads a policy from a TOML file, or from `[tool.fastaudit]` in a `pyproject.toml`.
@@ -240,9 +328,18 @@ impl Policy {
         Ok(format!("Policy({})", fields.join(", ")))
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        let other = other.cast::<Self>().ok()?;
-        Some(self.spec == other.get().spec)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+        let Ok(other) = other.cast::<Self>() else {
+            return Ok(None);
+        };
+        let (own, others) = (&self.on_violation, &other.get().on_violation);
+        Ok(Some(
+            self.spec == other.get().spec
+                && match (own, others) {
+                    (Some(own), Some(others)) => own.bind(other.py()).eq(others)?,
+                    _ => own.is_none() && others.is_none(),
+                },
+        ))
     }
 
     fn __hash__(&self) -> u64 {
@@ -253,248 +350,79 @@ impl Policy {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
-        let parse = py.get_type::<Self>().getattr("parse_toml")?;
-        let text = PyTuple::new(py, [slf.get().to_toml()])?;
-        PyTuple::new(py, [parse, text.into_any()])
-    }
-}
-
-/// What `Policy.explain` answers.
-#[pyclass(frozen, module = "fastaudit_rs")]
-pub struct Explanation {
-    denied: Option<Py<PyAny>>,
-}
-
-#[pymethods]
-impl Explanation {
-    /// Whether the event would pass.
-    #[getter]
-    fn allowed(&self) -> bool {
-        self.denied.is_none()
-    }
-
-    /// The denial that would be raised.
-    #[getter]
-    fn denied(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.denied.as_ref().map(|denied| denied.clone_ref(py))
-    }
-
-    /// The field of the policy that denies it.
-    #[getter]
-    fn rule<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let denied = self.denied.as_ref();
-        denied
-            .map(|denied| denied.bind(py).getattr("rule"))
-            .transpose()
-    }
-
-    fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        match &self.denied {
-            Some(denied) => denied.bind(py).str(),
-            None => Ok(PyString::new(py, "allowed")),
-        }
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(match &self.denied {
-            Some(denied) => format!("<Explanation: {}>", denied.bind(py).repr()?),
-            None => "<Explanation: allowed>".to_owned(),
-        })
+        let policy = slf.get();
+        let mut spec = policy.spec.clone();
+        let Some(call) = &policy.on_violation else {
+            let text = PyTuple::new(py, [policy.to_toml()?])?;
+            let parse = py.get_type::<Self>().getattr("parse_toml")?;
+            return PyTuple::new(py, [parse, text.into_any()]);
+        };
+        spec.on_violation = OnViolation::Raise;
+        let plain = Self {
+            spec,
+            on_violation: None,
+        };
+        let plain = Bound::new(py, plain)?;
+        // `replace` takes keyword arguments alone.
+        let fields = PyDict::new(py);
+        fields.set_item("on_violation", call)?;
+        let partial = py.import("functools")?.getattr("partial")?;
+        let replace = partial.call((plain.getattr("replace")?,), Some(&fields))?;
+        PyTuple::new(py, [replace, PyTuple::empty(py).into_any()])
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.denied)
+        visit.call(&self.on_violation)
     }
 }
 
 impl Policy {
-    fn checked(spec: Spec) -> PyResult<Self> {
-        spec.validate()
+    /// What it says.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What its guards allow.
+    pub fn allowed(&self, py: Python<'_>) -> PyResult<config::Allowed> {
+        let mut allowed = allowed(py, &self.spec)?;
+        allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
+        Ok(allowed)
+    }
+
+    fn set(&mut self, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        if field != "on_violation" {
+            return fields::set(&mut self.spec, field, given);
+        }
+        self.on_violation = None;
+        if !given.is_callable() {
+            return fields::set(&mut self.spec, field, given);
+        }
+        callbacks::check(given, &callbacks::ON_VIOLATION)?;
+        self.spec.on_violation = OnViolation::Call;
+        self.on_violation = Some(given.clone().unbind());
+        Ok(())
+    }
+
+    fn checked(self) -> PyResult<Self> {
+        self.spec
+            .validate()
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { spec })
+        Ok(self)
     }
 
     fn parse(text: &str, in_pyproject: bool, source: &str) -> PyResult<Self> {
         let spec = Spec::from_toml(text, in_pyproject)
             .map_err(|error| PyValueError::new_err(format!("{source}: {error}")))?;
-        Ok(Self { spec })
+        Ok(Self {
+            spec,
+            on_violation: None,
+        })
     }
 
     fn field<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
-        match field {
-            "write" => Ok(self.write(py)?.into_pyobject(py)?.into_any()),
-            "read" => Ok(self.read(py)?.into_pyobject(py)?.into_any()),
-            "block" => Ok(self.block(py)?.into_any()),
-            "protect" => self.protect(py),
-            "env" => self.env(py),
-            "commands" => self.commands(py),
-            _ => Ok(PyBool::new(py, self.spec.network).to_owned().into_any()),
+        match &self.on_violation {
+            Some(call) if field == "on_violation" => Ok(call.bind(py).clone()),
+            _ => fields::get(py, &self.spec, field),
         }
     }
-}
-
-fn places<'py>(py: Python<'py>, place: &Where) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    match place {
-        Where::Anywhere => Ok(None),
-        Where::Below(paths) => PyTuple::new(py, paths).map(Some),
-    }
-}
-
-/// Sets a field from a Python value.
-fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    let place = || {
-        if given.is_none() {
-            return Ok(Where::Anywhere);
-        }
-        read_paths(field, given, PLACES).map(Where::Below)
-    };
-    match field {
-        "write" => spec.write = place()?,
-        "read" => spec.read = place()?,
-        "block" => spec.block = read_paths(field, given, PATHS)?,
-        "env" => {
-            spec.env = match given.cast::<PyBool>() {
-                Ok(harmless) => Env::Harmless(harmless.is_true()),
-                Err(_) => Env::Names(read_paths(field, given, NAMES)?),
-            }
-        }
-        "commands" => {
-            spec.commands = match given.cast::<PyBool>() {
-                Ok(any) => Programs::Any(any.is_true()),
-                Err(_) => Programs::Named(read_paths(field, given, PROGRAMS)?),
-            }
-        }
-        "network" => {
-            let network = given.cast::<PyBool>();
-            spec.network = network
-                .map_err(|_| errors::not_a_bool(field, given))?
-                .is_true();
-        }
-        _ => {
-            spec.protect = match given.cast::<PyBool>() {
-                Ok(preset) => Protect::Preset(preset.is_true()),
-                Err(_) => Protect::Names(read_paths(field, given, NAMES)?),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Reads an iterable of paths; one path is none, as for `mk_audit`.
-fn read_paths(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Vec<String>> {
-    let wrong = || {
-        PyTypeError::new_err(format!(
-            "{field} must be {accepted}, not {}",
-            errors::type_name(given)
-        ))
-    };
-    if given.is_instance_of::<PyString>()
-        || given.is_instance_of::<PyBytes>()
-        || given.hasattr("__fspath__")?
-    {
-        return Err(wrong());
-    }
-    let mut paths = Vec::new();
-    for (index, item) in given.try_iter().map_err(|_| wrong())?.enumerate() {
-        let item = item?;
-        let path = raw::fs_path(&item).map_err(|_| {
-            PyTypeError::new_err(format!(
-                "{field}[{index}] must be str, bytes or os.PathLike, not {}",
-                errors::type_name(&item)
-            ))
-        })?;
-        let text = match path.cast::<PyString>() {
-            Ok(text) => text.to_str().map(str::to_owned).ok(),
-            Err(_) => String::from_utf8(decode::root_name(&path)?.to_vec()).ok(),
-        };
-        paths.push(text.ok_or_else(|| {
-            PyValueError::new_err(format!("{field}[{index}] must be UTF-8 text, as TOML is"))
-        })?);
-    }
-    Ok(paths)
-}
-
-/// What a guard of the policy allows.
-fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
-    let write = match &spec.write {
-        Where::Anywhere => roots(py, &["/".to_owned()])?,
-        Where::Below(paths) => roots(py, paths)?,
-    };
-    let (read, readable) = match &spec.read {
-        Where::Anywhere => (None, None),
-        Where::Below(paths) => {
-            // Imports read what is put behind the policy's own.
-            let mut all = paths.clone();
-            all.extend(library_paths(py)?);
-            let all = roots(py, &all)?;
-            let own = all.names.bind(py).get_slice(0, paths.len());
-            (Some(all.roots), Some(own.unbind()))
-        }
-    };
-    let mut blocked = Blocked::default();
-    for (index, path) in spec.block.iter().enumerate() {
-        let expanded = expand(py, path)?;
-        let name = decode::root_name(expanded.as_any())?;
-        let resolved = path::resolve(&Os, &name, Base::CurrentDir).ok_or_else(|| {
-            PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
-        })?;
-        blocked.add(&resolved);
-    }
-    let mut protected = Protected::default();
-    for name in spec.protect.names() {
-        protected.add(name);
-    }
-    Ok(Allowed {
-        policy: crate::policy::Policy::new(write.roots)
-            .reading(read)
-            .without(blocked, protected)
-            .setting(match &spec.env {
-                Env::Harmless(false) => Environment::Fixed,
-                Env::Harmless(true) => Environment::Harmless,
-                Env::Names(names) => Environment::Only(names.clone()),
-            })
-            .offline(!spec.network)
-            .starting(match &spec.commands {
-                Programs::Any(false) => Commands::None,
-                Programs::Any(true) => Commands::All,
-                Programs::Named(names) => {
-                    let names = names.iter().map(|name| expand(py, name));
-                    let names = names.collect::<PyResult<Vec<_>>>()?;
-                    let names = names.iter().map(|name| decode::root_name(name.as_any()));
-                    let names = names.collect::<PyResult<Vec<_>>>()?;
-                    Commands::named(
-                        &Os,
-                        names.iter().map(|name| &name[..]),
-                        &command::own_path(),
-                    )
-                }
-            }),
-        oks: write.names,
-        readable,
-        is_of_policy: true,
-    })
-}
-
-fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
-    let expanded = paths.iter().map(|path| expand(py, path));
-    let expanded = PyList::new(py, expanded.collect::<PyResult<Vec<_>>>()?)?;
-    read_oks(expanded.as_any())
-}
-
-/// The path with `~` and `~user` in it expanded.
-fn expand<'py>(py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyString>> {
-    if !path.starts_with('~') {
-        return Ok(PyString::new(py, path));
-    }
-    let expanded = py.import("os.path")?.call_method1("expanduser", (path,))?;
-    Ok(expanded.cast_into()?)
-}
-
-/// The directories that modules are imported from: the standard library and installed packages.
-fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
-    let paths = py.import("sysconfig")?.call_method0("get_paths")?;
-    ["stdlib", "platstdlib", "purelib", "platlib"]
-        .into_iter()
-        .map(|name| paths.get_item(name)?.extract())
-        .collect()
 }

@@ -1,18 +1,27 @@
-//! The denials under one guard: libraries swallow and rewrite exceptions.
+//! What is known of what went on under one guard, its denials above all: libraries swallow and
+//! rewrite exceptions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::denied::{self, Denial};
+use super::network;
 
 /// Denials that are kept; of further ones only the number is.
 const MAX_KEPT: usize = 1000;
 
-/// What was denied under one guard.
+/// What is known of what went on under one guard.
 #[derive(Default)]
-pub struct Log(Mutex<Denials>);
+pub struct Log {
+    denials: Mutex<Denials>,
+    /// What is remembered of the network.
+    pub network: network::Seen,
+    /// How many bytes were written to files.
+    written: AtomicU64,
+}
 
 #[derive(Default)]
 struct Denials {
@@ -21,9 +30,19 @@ struct Denials {
 }
 
 impl Log {
+    /// Counts bytes that are going to be written; those before are the result.
+    pub fn add_written(&self, bytes: u64) -> u64 {
+        self.written.fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    /// Counts bytes back that were not written after all.
+    pub fn take_back(&self, bytes: u64) {
+        self.written.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Takes note of a denial.
     pub fn add(&self, denial: Py<Denial>) {
-        let mut denials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         denials.total += 1;
         if denials.kept.len() < MAX_KEPT {
             denials.kept.push(denial);
@@ -32,13 +51,16 @@ impl Log {
 
     /// How many there were.
     pub fn total(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).total
+        self.denials
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .total
     }
 
     /// Those that are kept, as exceptions, in their order.
     pub fn exceptions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let kept: Vec<_> = {
-            let denials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = denials.kept.iter();
             kept.map(|denial| denial.clone_ref(py)).collect()
         };

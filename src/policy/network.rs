@@ -1,0 +1,643 @@
+//! What may be done with the network: hosts by name, wildcard and IP network, ports, listening.
+//!
+//! A host that is allowed by name is allowed at the addresses that its name was looked up to, and
+//! only there; whoever judges remembers those. What is blocked stays so by whatever it is reached.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::fs::FileSystem;
+use super::path::{self, Base};
+use super::roots::Roots;
+use super::spec::{Choice, SpecError, Where, check_paths};
+
+/// The rules for the network, as they are written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NetworkRules {
+    /// The hosts that may be reached.
+    pub hosts: Where,
+    /// Hosts that may not be, whatever the others say.
+    pub block: Vec<String>,
+    /// The ports that may be reached, at hosts that are given without one; `None` for all.
+    pub ports: Option<Vec<Ports>>,
+    /// The addresses that may be listened at.
+    pub listen: Choice,
+    /// Where Unix sockets may be, for connecting and listening.
+    pub unix: Where,
+    /// Whether the names of hosts that may be reached may be looked up.
+    pub lookup: bool,
+    /// How many sockets may be connected at a time.
+    pub max_connections: Option<u32>,
+}
+
+impl Default for NetworkRules {
+    /// Connecting anywhere, with look-up; listening nowhere; no Unix sockets.
+    fn default() -> Self {
+        Self {
+            hosts: Where::Anywhere,
+            block: Vec::new(),
+            ports: None,
+            listen: Choice::All(false),
+            unix: Where::Below(Vec::new()),
+            lookup: true,
+            max_connections: None,
+        }
+    }
+}
+
+impl NetworkRules {
+    /// The keys, in the order in which they are written.
+    pub const KEYS: &'static [&'static str] = &[
+        "hosts",
+        "block",
+        "ports",
+        "listen",
+        "unix",
+        "lookup",
+        "max_connections",
+    ];
+
+    /// Checks what types do not say.
+    ///
+    /// # Errors
+    /// `SpecError::Value`.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let none = Vec::new();
+        let given = |place: &Where| match place {
+            Where::Anywhere => Vec::new(),
+            Where::Below(items) => items.clone(),
+        };
+        let listen = match &self.listen {
+            Choice::All(_) => &none,
+            Choice::Named(hosts) => hosts,
+        };
+        for (key, hosts) in [
+            ("network.hosts", &given(&self.hosts)),
+            ("network.block", &self.block),
+            ("network.listen", listen),
+        ] {
+            for (index, host) in hosts.iter().enumerate() {
+                if let Err(problem) = Host::parse(host) {
+                    return Err(SpecError::Value {
+                        key: format!("{key}[{index}]"),
+                        problem: format!("{problem}, not {host:?}"),
+                    });
+                }
+            }
+        }
+        let paths: Vec<_> = given(&self.unix)
+            .iter()
+            .map(|path| path.strip_prefix('@').unwrap_or(path).to_owned())
+            .collect();
+        check_paths("network.unix", &paths)
+    }
+}
+
+/// Some ports: the first and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ports(u16, u16);
+
+impl Ports {
+    /// One port.
+    #[must_use]
+    pub fn one(port: u16) -> Self {
+        Self(port, port)
+    }
+
+    /// Reads `"443"` and `"8000-8999"`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| {
+            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            digits.then(|| text.parse().ok()).flatten()
+        };
+        match text.split_once('-') {
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                (first <= last).then_some(Self(first, last))
+            }
+            None => number(text).map(Self::one),
+        }
+    }
+
+    /// The port, where it is one.
+    #[must_use]
+    pub fn single(self) -> Option<u16> {
+        (self.0 == self.1).then_some(self.0)
+    }
+
+    fn has(self, port: u16) -> bool {
+        (self.0..=self.1).contains(&port)
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.single() {
+            Some(port) => write!(to, "{port}"),
+            None => write!(to, "{}-{}", self.0, self.1),
+        }
+    }
+}
+
+/// Some hosts, at some ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Host {
+    pattern: Pattern,
+    ports: Option<Ports>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    /// `*`.
+    Any,
+    /// One name.
+    Name(String),
+    /// `*.name`: all names below it.
+    Below(String),
+    /// An address, or a network of addresses.
+    Net(IpNet),
+}
+
+impl Host {
+    /// Reads `"example.com"`, `"*.example.com:443"`, `"10.0.0.0/8"`, `"[::1]:8000-8999"`.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        const HOST: &str = "must be a host name, \"*.example.com\", an IP address or network, each with or without a port (\"example.com:443\", \"[::1]:443\")";
+        if let Some(net) = parse_net(text) {
+            return Ok(Self {
+                pattern: Pattern::Net(net),
+                ports: None,
+            });
+        }
+        let (host, ports) = match text.rsplit_once(':') {
+            Some((host, ports)) => (host, Some(Ports::parse(ports).ok_or(HOST)?)),
+            None => (text, None),
+        };
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|inner| inner.strip_suffix(']'));
+        let pattern = if let Some(inner) = bracketed {
+            Pattern::Net(parse_net(inner).ok_or(HOST)?)
+        } else if let Some(net) = parse_net(host).filter(|_| !host.contains(':')) {
+            Pattern::Net(net)
+        } else if host == "*" {
+            Pattern::Any
+        } else if let Some(name) = host.strip_prefix("*.") {
+            Pattern::Below(parse_name(name).ok_or(HOST)?)
+        } else {
+            Pattern::Name(parse_name(host).ok_or(HOST)?)
+        };
+        Ok(Self { pattern, ports })
+    }
+
+    fn matches(&self, to: &Destination<'_>) -> bool {
+        match (&self.pattern, to) {
+            (Pattern::Any, _) => true,
+            (Pattern::Net(net), Destination::Address(address)) => net.contains(address),
+            (Pattern::Name(own), Destination::Name(name)) => own == name,
+            (Pattern::Below(own), Destination::Name(name)) => name
+                .strip_suffix(own.as_str())
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+            _ => false,
+        }
+    }
+}
+
+fn parse_net(text: &str) -> Option<IpNet> {
+    let net = match text.parse::<IpNet>() {
+        Ok(net) => net.trunc(),
+        Err(_) => IpNet::from(text.parse::<IpAddr>().ok()?.to_canonical()),
+    };
+    Some(net)
+}
+
+fn parse_name(text: &str) -> Option<String> {
+    let name = plain_name(text);
+    let is_label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.bytes().all(plain)
+    };
+    // Four numbers would be an address that was written wrong.
+    let is_number = name
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    (name.split('.').all(is_label) && !is_number).then_some(name)
+}
+
+/// A host name in the form in which names are compared: lower case, without the final dot.
+#[must_use]
+pub fn plain_name(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// Where to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'a> {
+    /// A name, in its plain form.
+    Name(&'a str),
+    /// An address; that of an IPv4 host is an IPv4 address.
+    Address(IpAddr),
+}
+
+/// What is to be done with the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach<'a> {
+    /// Connects, or sends.
+    Connect {
+        /// Where to.
+        to: Destination<'a>,
+        /// The names that were looked up to it.
+        names: &'a [String],
+        /// The port there.
+        port: u16,
+    },
+    /// Listens, or takes an address to send from.
+    Listen {
+        /// The address of the machine; its own name is none.
+        at: Destination<'a>,
+        /// The port; 0 for any.
+        port: u16,
+    },
+    /// Looks up a name.
+    LookUp(&'a str),
+    /// Connects to the Unix socket at this path, or makes one there.
+    Unix(&'a [u8]),
+    /// The same for one that is no file.
+    Abstract(&'a [u8]),
+    /// Anything else.
+    Other,
+}
+
+/// The part of the rules that denies something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All of it: nothing is allowed, or not of this kind.
+    All,
+    /// The host is none of those that may be reached.
+    Hosts,
+    /// The host is blocked.
+    Block,
+    /// The port is none of those that may be reached.
+    Ports,
+    /// The address may not be listened at.
+    Listen,
+    /// The Unix socket is none of those that may be used.
+    Unix,
+    /// Names may not be looked up.
+    Lookup,
+    /// There would be more connections than may be.
+    MaxConnections,
+}
+
+impl Part {
+    /// All parts.
+    pub const EACH: [Self; 8] = [
+        Self::All,
+        Self::Hosts,
+        Self::Block,
+        Self::Ports,
+        Self::Listen,
+        Self::Unix,
+        Self::Lookup,
+        Self::MaxConnections,
+    ];
+
+    /// Its name, as a field of a policy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "network",
+            Self::Hosts => "network.hosts",
+            Self::Block => "network.block",
+            Self::Ports => "network.ports",
+            Self::Listen => "network.listen",
+            Self::Unix => "network.unix",
+            Self::Lookup => "network.lookup",
+            Self::MaxConnections => "network.max_connections",
+        }
+    }
+}
+
+/// What is allowed of the network.
+#[derive(Clone, Debug, Default)]
+pub enum Network {
+    /// Everything.
+    #[default]
+    Open,
+    /// Nothing.
+    Closed,
+    /// What these rules allow.
+    Rules(Box<Rules>),
+}
+
+impl Network {
+    /// What denies something, if anything does.
+    pub fn denies(&self, fs: &impl FileSystem, reach: Reach<'_>) -> Option<Part> {
+        let rules = match self {
+            Self::Open => return None,
+            Self::Closed => return Some(Part::All),
+            Self::Rules(rules) => rules,
+        };
+        let (allowed, part) = match reach {
+            Reach::Connect { to, names, port } => return rules.denies_connecting(&to, names, port),
+            Reach::LookUp(name) => return rules.denies_looking_up(name),
+            Reach::Listen { at, port } => (rules.may_listen(&at, port), Part::Listen),
+            Reach::Unix(path) => {
+                let allowed = rules.unix.as_ref().is_none_or(|roots| {
+                    path::resolve(fs, path, Base::CurrentDir)
+                        .is_some_and(|landing| roots.contain(fs, &landing))
+                });
+                (allowed, Part::Unix)
+            }
+            Reach::Abstract(name) => {
+                let names = rules.abstract_names.as_ref();
+                let allowed = names.is_none_or(|names| names.iter().any(|own| own == name));
+                (allowed, Part::Unix)
+            }
+            Reach::Other => (false, Part::All),
+        };
+        (!allowed).then_some(part)
+    }
+
+    /// The rules, where there are some.
+    #[must_use]
+    pub fn rules(&self) -> Option<&Rules> {
+        match self {
+            Self::Rules(rules) => Some(rules),
+            Self::Open | Self::Closed => None,
+        }
+    }
+
+    /// Whether everything is allowed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+}
+
+/// The rules for the network, ready to judge.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// `None`: all.
+    hosts: Option<Vec<Host>>,
+    block: Vec<Host>,
+    ports: Option<Vec<Ports>>,
+    listen: Listen,
+    lookup: bool,
+    /// How many sockets may be connected at a time.
+    pub max_connections: Option<u32>,
+    /// Names of Unix sockets that are no files; `None` for all.
+    abstract_names: Option<Vec<Vec<u8>>>,
+    /// The places of Unix sockets; `None` for all.
+    unix: Option<Roots>,
+}
+
+#[derive(Clone, Debug)]
+enum Listen {
+    All(bool),
+    At(Vec<Host>),
+}
+
+impl Rules {
+    /// Makes rules of what is written. `unix`: where Unix sockets may be, resolved.
+    #[must_use]
+    pub fn new(rules: &NetworkRules, unix: Option<Roots>) -> Self {
+        // What is no host was refused before.
+        let hosts = |texts: &[String]| -> Vec<Host> {
+            let parsed = texts.iter().map(|text| Host::parse(text));
+            parsed.filter_map(Result::ok).collect()
+        };
+        Self {
+            hosts: match &rules.hosts {
+                Where::Anywhere => None,
+                Where::Below(texts) => Some(hosts(texts)),
+            },
+            block: hosts(&rules.block),
+            ports: rules.ports.clone(),
+            listen: match &rules.listen {
+                Choice::All(all) => Listen::All(*all),
+                Choice::Named(texts) => Listen::At(hosts(texts)),
+            },
+            lookup: rules.lookup,
+            max_connections: rules.max_connections,
+            abstract_names: match &rules.unix {
+                Where::Anywhere => None,
+                Where::Below(names) => Some(
+                    names
+                        .iter()
+                        .filter_map(|name| name.strip_prefix('@'))
+                        .map(|name| name.as_bytes().to_vec())
+                        .collect(),
+                ),
+            },
+            unix,
+        }
+    }
+
+    /// Whether names may be looked up at all.
+    #[must_use]
+    pub fn looks_up(&self) -> bool {
+        self.lookup
+    }
+
+    /// Whether the destination is blocked at this port.
+    #[must_use]
+    pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
+        self.block
+            .iter()
+            .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
+    }
+
+    /// What denies looking up a name, if anything does.
+    fn denies_looking_up(&self, name: &str) -> Option<Part> {
+        let name = Destination::Name(name);
+        let mut blocks = self.block.iter();
+        if blocks.any(|host| host.ports.is_none() && host.matches(&name)) {
+            return Some(Part::Block);
+        }
+        if !self.lookup {
+            return Some(Part::Lookup);
+        }
+        let hosts = self.hosts.as_ref();
+        let may = hosts.is_none_or(|hosts| hosts.iter().any(|host| host.matches(&name)));
+        (!may).then_some(Part::Hosts)
+    }
+
+    /// What denies reaching the destination, if anything does; it is reached by what it is or by
+    /// one of the names that were looked up to it.
+    fn denies_connecting(&self, to: &Destination<'_>, names: &[String], port: u16) -> Option<Part> {
+        if self.block(to, port) {
+            return Some(Part::Block);
+        }
+        let is_usual = || {
+            let ports = self.ports.as_ref();
+            ports.is_none_or(|ports| ports.iter().any(|ports| ports.has(port)))
+        };
+        let is_it = |host: &&Host| {
+            host.matches(to)
+                || names
+                    .iter()
+                    .any(|name| host.matches(&Destination::Name(name)))
+        };
+        let Some(hosts) = &self.hosts else {
+            return (!is_usual()).then_some(Part::Ports);
+        };
+        let mut known = hosts.iter().filter(is_it).peekable();
+        if known.peek().is_none() {
+            return Some(Part::Hosts);
+        }
+        let may = known.any(|host| host.ports.map_or_else(is_usual, |ports| ports.has(port)));
+        (!may).then_some(Part::Ports)
+    }
+
+    /// Whether may be listened at this address of the machine.
+    fn may_listen(&self, at: &Destination<'_>, port: u16) -> bool {
+        match &self.listen {
+            Listen::All(all) => *all,
+            Listen::At(hosts) => hosts
+                .iter()
+                .any(|host| host.matches(at) && host.ports.is_none_or(|ports| ports.has(port))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(set: impl FnOnce(&mut NetworkRules)) -> Rules {
+        let mut rules = NetworkRules::default();
+        set(&mut rules);
+        rules.validate().unwrap();
+        Rules::new(&rules, None)
+    }
+
+    fn hosts(texts: &[&str]) -> Where {
+        Where::Below(texts.iter().map(|&text| text.to_owned()).collect())
+    }
+
+    fn address(text: &str) -> Destination<'_> {
+        Destination::Address(text.parse::<IpAddr>().unwrap().to_canonical())
+    }
+
+    #[test]
+    fn hosts_are_names_wildcards_and_networks() {
+        let rules = rules(|rules| {
+            rules.hosts = hosts(&["a.org", "*.b.org", "10.0.0.0/8", "::1", "c.org:8080"]);
+            rules.ports = Some(vec![Ports::one(443), Ports(90, 99)]);
+        });
+        for (to, port, may) in [
+            (Destination::Name("a.org"), 443, true),
+            (Destination::Name("a.org"), 95, true),
+            (Destination::Name("a.org"), 80, false),
+            (Destination::Name("x.a.org"), 443, false),
+            (Destination::Name("xa.org"), 443, false),
+            (Destination::Name("x.b.org"), 443, true),
+            (Destination::Name("x.y.b.org"), 443, true),
+            (Destination::Name("b.org"), 443, false),
+            (Destination::Name(".b.org"), 443, false),
+            (Destination::Name("xb.org"), 443, false),
+            (Destination::Name("c.org"), 8080, true),
+            (Destination::Name("c.org"), 443, false),
+            (address("10.1.2.3"), 443, true),
+            (address("::ffff:10.1.2.3"), 443, true),
+            (address("11.1.2.3"), 443, false),
+            (address("::1"), 443, true),
+            (address("::2"), 443, false),
+        ] {
+            assert_eq!(
+                rules.denies_connecting(&to, &[], port).is_none(),
+                may,
+                "{to:?} {port}"
+            );
+        }
+        assert_eq!(rules.denies_looking_up("c.org"), None);
+        assert_eq!(rules.denies_looking_up("d.org"), Some(Part::Hosts));
+    }
+
+    #[test]
+    fn a_name_is_allowed_where_it_was_looked_up_to() {
+        let rules = rules(|rules| {
+            rules.hosts = hosts(&["a.org"]);
+            rules.block = vec!["169.254.0.0/16".to_owned()];
+        });
+        let names = ["a.org".to_owned()];
+        assert_eq!(
+            rules.denies_connecting(&address("1.2.3.4"), &names, 80),
+            None
+        );
+        let denied = rules.denies_connecting(&address("1.2.3.4"), &[], 80);
+        assert_eq!(denied, Some(Part::Hosts));
+        let denied = rules.denies_connecting(&address("169.254.169.254"), &names, 80);
+        assert_eq!(denied, Some(Part::Block));
+    }
+
+    #[test]
+    fn what_is_blocked_stays_so() {
+        let rules = rules(|rules| {
+            rules.block = ["a.org", "*.b.org", "10.0.0.0/8", "c.org:25"]
+                .map(str::to_owned)
+                .to_vec();
+        });
+        for (to, port, may) in [
+            (Destination::Name("a.org"), 1, false),
+            (Destination::Name("x.b.org"), 1, false),
+            (Destination::Name("c.org"), 25, false),
+            (Destination::Name("c.org"), 26, true),
+            (address("10.0.0.1"), 1, false),
+            (address("9.0.0.1"), 1, true),
+        ] {
+            assert_eq!(
+                rules.denies_connecting(&to, &[], port).is_none(),
+                may,
+                "{to:?} {port}"
+            );
+        }
+        assert_eq!(rules.denies_looking_up("a.org"), Some(Part::Block));
+        assert_eq!(rules.denies_looking_up("c.org"), None);
+    }
+
+    #[test]
+    fn listening_is_apart_from_connecting() {
+        assert!(!rules(|_| ()).may_listen(&address("127.0.0.1"), 80));
+        let rules = rules(|rules| {
+            rules.listen = Choice::Named(vec!["127.0.0.1:8000-8999".to_owned()]);
+        });
+        assert!(rules.may_listen(&address("127.0.0.1"), 8080));
+        assert!(!rules.may_listen(&address("127.0.0.1"), 80));
+        assert!(!rules.may_listen(&address("0.0.0.0"), 8080));
+    }
+
+    #[test]
+    fn what_is_no_host() {
+        for text in [
+            "",
+            "a b",
+            "a.org:",
+            "a.org:x",
+            "a..b",
+            "300.1.2.3",
+            "*.",
+            "a/b",
+            "http://a.org",
+            "[a.org]:80",
+            "1.2.3.4:70000",
+            "*a.org",
+            "1.2.3.4/40",
+        ] {
+            assert!(Host::parse(text).is_err(), "{text}");
+        }
+        for text in [
+            "a.org.",
+            "A.org",
+            "localhost",
+            "xn--bcher-kva.example",
+            "::1",
+            "1.2.3.4:80",
+        ] {
+            assert!(Host::parse(text).is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Policies to begin with, each the TOML that it stands for.
+
+/// The presets by name. What a text leaves out has its default.
+pub const PRESETS: &[(&str, &str)] = &[
+    (
+        "readonly",
+        "\
+write = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "workspace",
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "notebook",
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = true
+",
+    ),
+    (
+        "fastaudit-0.1",
+        "\
+write = []
+protect = false
+env = false
+threads = \"deny\"
+unknown_events = \"allow\"
+native = false
+network = true
+",
+    ),
+    (
+        "fastaudit-0.2",
+        "\
+write = []
+protect = false
+env = true
+threads = \"deny\"
+unknown_events = \"deny\"
+native = false
+network = false
+",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::spec::Spec;
+
+    #[test]
+    fn each_is_a_policy() {
+        for (name, text) in PRESETS {
+            assert!(Spec::from_toml(text, false).is_ok(), "{name}");
+        }
+        assert_eq!(
+            Spec::from_toml(PRESETS[3].1, false).unwrap(),
+            Spec {
+                protect: crate::policy::spec::Choice::All(false),
+                ..Spec::default()
+            }
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! From what a policy says to what its guards allow: paths are resolved, programs found.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use super::config::{Allowed, ApprovedRoots, read_oks};
+use super::{command, decode, importing};
+use crate::policy::check::Rest;
+use crate::policy::fs::{FileSystem, Os};
+use crate::policy::network::{self, NetworkRules};
+use crate::policy::path::{self, Base};
+use crate::policy::spec::{Choice, NetworkUse, Spec, Where};
+use crate::policy::{Blocked, Commands, Environment, Network, Protected};
+use crate::policy::{commands, lint};
+
+/// What a guard of the policy allows.
+pub fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
+    let write = match &spec.write {
+        Where::Anywhere => roots(py, &["/".to_owned()])?,
+        Where::Below(paths) => roots(py, paths)?,
+    };
+    let (read, readable) = match &spec.read {
+        Where::Anywhere => (None, None),
+        Where::Below(paths) => {
+            // Imports read what is put behind the policy's own.
+            let mut all = paths.clone();
+            all.extend(importing::library_paths(py)?);
+            let all = roots(py, &all)?;
+            let own = all.names.bind(py).get_slice(0, paths.len());
+            (Some(all.roots), Some(own.unbind()))
+        }
+    };
+    let mut blocked = Blocked::default();
+    for (index, path) in spec.block.iter().enumerate() {
+        let expanded = expand(py, path)?;
+        let name = decode::root_name(expanded.as_any())?;
+        let resolved = path::resolve(&Os, &name, Base::CurrentDir).ok_or_else(|| {
+            PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
+        })?;
+        blocked.add(&resolved);
+    }
+    let mut protected = Protected::default();
+    for name in spec.protected_names() {
+        protected.add(name);
+    }
+    let environment = match &spec.env {
+        Choice::All(false) => Environment::Fixed,
+        Choice::All(true) => Environment::Harmless,
+        Choice::Named(names) => Environment::Only(names.clone()),
+    };
+    let network = match &spec.network {
+        NetworkUse::All(true) => Network::Open,
+        NetworkUse::All(false) => Network::Closed,
+        NetworkUse::Rules(rules) => Network::Rules(Box::new(network_rules(py, rules)?)),
+    };
+    let commands = match &spec.commands {
+        Choice::All(false) => Commands::None,
+        Choice::All(true) => Commands::All,
+        Choice::Named(names) => {
+            let names = names.iter().map(|name| expand(py, name));
+            let names = names.collect::<PyResult<Vec<_>>>()?;
+            let names = names.iter().map(|name| decode::root_name(name.as_any()));
+            let names = names.collect::<PyResult<Vec<_>>>()?;
+            let names = names.iter().map(|name| &name[..]);
+            Commands::named(&Os, names, &command::own_path())
+        }
+    };
+    let rest = Rest {
+        import_allow: spec.import_allow.clone(),
+        threads: spec.threads,
+        denies_unknown: !spec.unknown_events,
+        max_bytes: spec.max_bytes,
+    };
+    Ok(Allowed {
+        policy: crate::policy::Policy::new(write.roots)
+            .reading(read)
+            .without(blocked, protected)
+            .setting(environment)
+            .reaching(network)
+            .starting(commands)
+            .loading(spec.imports.clone(), spec.native.clone())
+            .with_rest(rest),
+        oks: write.names,
+        readable,
+        is_of_policy: true,
+        on_violation: spec.on_violation,
+        violation_call: None,
+    })
+}
+
+fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rules> {
+    let unix = match &rules.unix {
+        Where::Anywhere => None,
+        Where::Below(paths) => {
+            let files = paths.iter().filter(|path| !path.starts_with('@'));
+            Some(roots(py, &files.cloned().collect::<Vec<_>>())?.roots)
+        }
+    };
+    Ok(network::Rules::new(rules, unix))
+}
+
+fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
+    let expanded = paths.iter().map(|path| expand(py, path));
+    let expanded = PyList::new(py, expanded.collect::<PyResult<Vec<_>>>()?)?;
+    read_oks(expanded.as_any())
+}
+
+/// The path with `~` and `~user` in it expanded.
+fn expand<'py>(py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyString>> {
+    if !path.starts_with('~') {
+        return Ok(PyString::new(py, path));
+    }
+    let expanded = py.import("os.path")?.call_method1("expanduser", (path,))?;
+    Ok(expanded.cast_into()?)
+}
+
+/// A policy with its paths resolved, and the programs that are not there.
+pub struct Resolved {
+    spec: Spec,
+    missing_programs: Vec<usize>,
+}
+
+impl Resolved {
+    /// Resolves the paths of a policy.
+    ///
+    /// # Errors
+    /// What resolving `~` raised.
+    pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
+        let mut resolved = spec.clone();
+        let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
+            for path in paths.iter_mut().filter(|path| *path != ".") {
+                let expanded = expand(py, path)?;
+                let name = decode::root_name(expanded.as_any())?;
+                if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
+                    && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
+                {
+                    *path = text;
+                }
+            }
+            Ok(())
+        };
+        for place in [&mut resolved.write, &mut resolved.read] {
+            if let Where::Below(paths) = place {
+                absolute(paths)?;
+            }
+        }
+        absolute(&mut resolved.block)?;
+        let mut missing_programs = Vec::new();
+        if let Choice::Named(names) = &spec.commands {
+            for (index, name) in names.iter().enumerate() {
+                let name = expand(py, name)?;
+                let name = decode::root_name(name.as_any())?;
+                let is_there = if name.contains(&b'/') {
+                    Os.is_executable(&name)
+                } else {
+                    commands::find(&Os, &name, &command::own_path()).is_some()
+                };
+                if !is_there {
+                    missing_programs.push(index);
+                }
+            }
+        }
+        Ok(Self {
+            spec: resolved,
+            missing_programs,
+        })
+    }
+
+    /// The rules that never apply.
+    pub fn lint(self) -> Vec<String> {
+        lint::lint(&lint::Found {
+            spec: &self.spec,
+            missing_programs: self.missing_programs,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! Who imports: what installed modules import in turn, and do while they are imported, is not what
+//! the guarded code chose.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use pyo3::ffi::{self, PyObject};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use super::intercept::Original;
+use super::{context, ffi as raw, frames, raw_frames};
+use crate::policy::roots::is_within;
+use crate::policy::spec::is_within_module;
+
+/// The directories that modules are installed in, the standard library's among them.
+static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+
+/// The code of the function that loads a module that is not loaded yet.
+static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
+
+/// How the file names of modules begin that are part of the interpreter.
+const FROZEN: &[u8] = b"<frozen ";
+
+/// Packages that import what they are asked to.
+const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
+
+/// The directories that modules are imported from: the standard library and installed packages.
+///
+/// # Errors
+/// What importing `sysconfig` raises.
+pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
+    let paths = py.import("sysconfig")?.call_method0("get_paths")?;
+    let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
+        .into_iter()
+        .map(|name| paths.get_item(name)?.extract())
+        .collect::<PyResult<Vec<String>>>()?;
+    // The user's own, and those of a distribution.
+    let path = py.import("sys")?.getattr("path")?;
+    for entry in path.cast::<PyList>()?.iter() {
+        if let Ok(entry) = entry.extract::<String>()
+            && ["site-packages", "dist-packages"]
+                .iter()
+                .any(|name| entry.ends_with(name))
+            && !paths.contains(&entry)
+        {
+            paths.push(entry);
+        }
+    }
+    Ok(paths)
+}
+
+/// Learns what is needed to tell who imports.
+///
+/// # Errors
+/// What importing `sysconfig` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    if FIND_AND_LOAD.get().is_none() {
+        let function = py.import("_frozen_importlib")?.getattr("_find_and_load")?;
+        let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
+    }
+    if LIBRARIES.get().is_none() {
+        let mut paths = Vec::new();
+        for path in library_paths(py)? {
+            if let Ok(real) = std::fs::canonicalize(&path) {
+                paths.push(real.into_os_string().into_encoded_bytes());
+            }
+            paths.push(path.into_bytes());
+        }
+        let _ = LIBRARIES.set(paths);
+    }
+    // SAFETY: the function calls the original that it stands for.
+    unsafe { CREATE_BUILTIN.replace(py, "_imp", "create_builtin", create_builtin) }
+}
+
+/// What makes a module that is part of the interpreter; `importlib.import_module` raises no event
+/// for one.
+static CREATE_BUILTIN: Original = Original::unknown();
+
+/// # Safety
+/// Called by CPython by the vectorcall convention.
+unsafe extern "C" fn create_builtin(
+    _callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        if context::may_be_guarded() && ffi::PyVectorcall_NARGS(nargsf) == 1 {
+            let py = Python::assume_attached();
+            let spec = Borrowed::from_ptr(py, *args);
+            let noted = catch_unwind(AssertUnwindSafe(|| {
+                raw::with_attachment_counted(|| {
+                    let name = spec.getattr(pyo3::intern!(py, "name"))?;
+                    let none = py.None().into_bound(py);
+                    raw::audit(py, c"import", &[&name, &none, &none, &none, &none])
+                })
+            }));
+            match noted {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    raw::with_attachment_counted(|| error.restore(py));
+                    return std::ptr::null_mut();
+                }
+                Err(_panic) => {
+                    let error = pyo3::exceptions::PyPermissionError::new_err(
+                        "fastaudit_rs: internal error while a module was imported",
+                    );
+                    raw::with_attachment_counted(|| error.restore(py));
+                    return std::ptr::null_mut();
+                }
+            }
+        }
+        CREATE_BUILTIN.call(args, nargsf, kwnames)
+    }
+}
+
+/// Whether the code comes from an installed module.
+fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    let Ok(file) = file.cast::<PyString>() else {
+        return Ok(false);
+    };
+    let Ok(file) = file.to_str() else {
+        return Ok(false);
+    };
+    let file = file.as_bytes();
+    Ok(file.starts_with(FROZEN)
+        || LIBRARIES
+            .get()
+            .is_some_and(|paths| paths.iter().any(|path| is_within(file, path))))
+}
+
+/// Whether the frame runs code of a package that imports what it is asked to.
+fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let Ok(globals) = globals.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let Some(name) = frames::module_name(globals) else {
+        return Ok(false);
+    };
+    let Ok(name) = name.to_str() else {
+        return Ok(false);
+    };
+    let is_frozen = name == "_frozen_importlib" || name == "_frozen_importlib_external";
+    Ok(is_frozen || IMPORTERS.iter().any(|own| is_within_module(name, own)))
+}
+
+/// The module whose code the import system is about to run.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString>>> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(None);
+    };
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            return name_in(&current).map(Some);
+        }
+        if !is_importer(&current)? {
+            return Ok(None);
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// The module that a frame of the function that loads modules is loading.
+fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let py = frame.py();
+    let locals = frame.getattr(pyo3::intern!(py, "f_locals"))?;
+    let name = locals.get_item(pyo3::intern!(py, "name"))?;
+    Ok(name.cast_into()?)
+}
+
+/// Whether an installed module imports, not the guarded code itself.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if !is_installed(&code)? {
+            return Ok(false);
+        }
+        if !is_importer(&current)? {
+            return Ok(true);
+        }
+        frame = frames::outer(&current)?;
+    }
+    // The interpreter itself.
+    Ok(true)
+}
+
+/// Whether what goes on is part of importing one of these packages: every function that runs since
+/// the import began is of an installed module.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(false);
+    };
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            if packages
+                .iter()
+                .any(|package| is_within_module(&name, package))
+            {
+                return Ok(true);
+            }
+        }
+        if !is_installed(&code)? {
+            return Ok(false);
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(false)
+}

@@ -1,0 +1,167 @@
+//! Native functions and methods, as the objects that CPython makes of them.
+#![allow(unsafe_code)]
+
+#[cfg(Py_3_12)]
+use std::ffi::CStr;
+use std::ffi::c_int;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+#[cfg(Py_3_12)]
+use pyo3::types::PyString;
+
+/// What a native function object is made of, as in `cpython/methodobject.h`.
+#[repr(C)]
+pub struct NativeFunction {
+    base: PyObject,
+    pub(super) method: *mut ffi::PyMethodDef,
+    pub(super) receiver: *mut PyObject,
+    module: *mut PyObject,
+    weakrefs: *mut PyObject,
+    vectorcall: Option<ffi::vectorcallfunc>,
+}
+
+/// A native function (`builtin_function_or_method`).
+pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> Builtin<'a, 'py> {
+    /// The object as a native function, if it is one.
+    pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
+        // SAFETY: only the type is read.
+        (unsafe { ffi::PyCFunction_Check(object.as_ptr()) } != 0).then_some(Self(object))
+    }
+
+    fn raw(&self) -> *mut NativeFunction {
+        self.0.as_ptr().cast()
+    }
+
+    /// The table entry that the function was made from.
+    pub fn method(&self) -> *mut ffi::PyMethodDef {
+        // SAFETY: `cast` checked the type, whose layout this is.
+        unsafe { (*self.raw()).method }
+    }
+
+    /// Its `__name__`.
+    #[cfg(Py_3_12)]
+    pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        // SAFETY: the entry of a function object has a NUL-terminated name.
+        let name = unsafe { CStr::from_ptr((*self.method()).ml_name) };
+        Ok(PyString::intern(py, &name.to_string_lossy()))
+    }
+
+    /// How the function is called: its vectorcall (PEP 590).
+    pub fn vectorcall(&self) -> Option<ffi::vectorcallfunc> {
+        // SAFETY: as for `method`.
+        unsafe { (*self.raw()).vectorcall }
+    }
+
+    /// Has every call of the function, under whatever name, go through another vectorcall. It
+    /// stays the same object, with the same hash.
+    ///
+    /// # Safety
+    /// `vectorcall` calls the function as its own vectorcall would.
+    pub unsafe fn set_vectorcall(&self, vectorcall: ffi::vectorcallfunc) {
+        // SAFETY: a method table entry is valid as long as its function.
+        let entry = unsafe { *self.method() };
+        // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to
+        // the method unless its flags are just these. METH_COEXIST has a meaning only for methods
+        // of a type, and only while that is made.
+        let entry = ffi::PyMethodDef {
+            ml_flags: entry.ml_flags | ffi::METH_COEXIST,
+            ..entry
+        };
+        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and
+        // differs in that flag alone; of the vectorcall the caller vouches.
+        unsafe {
+            (*self.raw()).method = Box::leak(Box::new(entry));
+            (*self.raw()).vectorcall = Some(vectorcall);
+        }
+    }
+
+    /// Another function object that does the same.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn copy(&self) -> PyResult<Bound<'py, PyAny>> {
+        let raw = self.raw();
+        // SAFETY: `cast` checked the type, whose layout this is; a method table entry is valid as
+        // long as its function, which is made immortal with it. The result is a new reference or
+        // null.
+        unsafe {
+            ffi::Py_INCREF(self.0.as_ptr());
+            let copy = ffi::PyCFunction_NewEx((*raw).method, (*raw).receiver, (*raw).module);
+            Bound::from_owned_ptr_or_err(self.0.py(), copy)
+        }
+    }
+
+    /// The object it is bound to, or the module it belongs to.
+    #[cfg(Py_3_12)]
+    pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: as for `method`; the field is null or an object the function keeps alive.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).receiver) }
+    }
+
+    /// Its `__module__`.
+    #[cfg(Py_3_12)]
+    pub fn module(&self) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: as for `receiver`.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).module) }
+    }
+}
+
+/// What a method descriptor, of a class or of its instances, was made from.
+pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
+    // SAFETY: the layout is read only for the two types that have it.
+    unsafe {
+        let ty = ffi::Py_TYPE(descriptor.as_ptr());
+        let is_method =
+            ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
+        is_method.then(|| (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method)
+    }
+}
+
+/// A method of a class (`method_descriptor`).
+pub struct MethodDescriptor<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> MethodDescriptor<'a, 'py> {
+    /// The object as a method, if it is one.
+    pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
+        // SAFETY: only the type is read.
+        let is_method =
+            unsafe { ffi::Py_TYPE(object.as_ptr()) == &raw mut ffi::PyMethodDescr_Type };
+        is_method.then_some(Self(object))
+    }
+
+    fn raw(&self) -> *mut ffi::PyMethodDescrObject {
+        self.0.as_ptr().cast()
+    }
+
+    /// How its function is called, a combination of `METH_` flags.
+    pub fn convention(&self) -> c_int {
+        // SAFETY: `cast` checked the type; a method table entry is valid as long as its method.
+        let flags = unsafe { (*(*self.raw()).d_method).ml_flags };
+        flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC)
+    }
+
+    /// Its function.
+    pub fn function(&self) -> *mut () {
+        // SAFETY: as above; a pointer to a function, whichever of the union's it is.
+        unsafe { (*(*self.raw()).d_method).ml_meth.as_ptr().cast() }
+    }
+
+    /// Has every call of the method go to another function.
+    ///
+    /// # Safety
+    /// The function has the same convention, and does what the method's own does.
+    pub unsafe fn set_function(&self, function: *mut ()) {
+        // SAFETY: `cast` checked the type. The entry lives for ever, and differs in its function
+        // alone, of which the caller vouches.
+        unsafe {
+            let entry = ffi::PyMethodDef {
+                ml_meth: std::mem::transmute::<*mut (), ffi::PyMethodDefPointer>(function),
+                ..*(*self.raw()).d_method
+            };
+            (*self.raw()).d_method = Box::leak(Box::new(entry));
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! What an event does with the network, and what is to be remembered of it: the addresses that
+//! names were looked up to, and the connections that are open.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple, PyType};
+
+use super::context::{self, Current};
+use super::event::Event;
+use super::ffi as raw;
+use super::intercept::Original;
+use crate::policy::check::Why;
+use crate::policy::fs::Os;
+use crate::policy::network::{Destination, Part, Reach, Rules, plain_name};
+use crate::policy::path::Target;
+use crate::policy::rules::NetworkEvent;
+use crate::policy::{Operation, Verdict};
+
+static GETADDRINFO: Original = Original::unknown();
+static GETHOSTBYNAME: Original = Original::unknown();
+static GETHOSTBYNAME_EX: Original = Original::unknown();
+
+/// Addresses whose names are remembered; of further ones a guard knows no name.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Names for one address that are.
+const MAX_NAMES: usize = 100;
+
+/// What is remembered of the network under one guard.
+#[derive(Default)]
+pub struct Seen(Mutex<SeenInner>);
+
+#[derive(Default)]
+struct SeenInner {
+    names: HashMap<IpAddr, Vec<String>>,
+    /// The sockets that were connected: the descriptor and what it was then.
+    connected: Vec<(i32, u64)>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, SeenInner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.lock().names.get(&address).cloned().unwrap_or_default()
+    }
+
+    fn remember(&self, name: &str, addresses: &[IpAddr]) {
+        let mut seen = self.lock();
+        for address in addresses {
+            if seen.names.len() >= MAX_ADDRESSES && !seen.names.contains_key(address) {
+                continue;
+            }
+            let names = seen.names.entry(*address).or_default();
+            if names.len() < MAX_NAMES && !names.iter().any(|own| own == name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Whether a socket may be connected beside those that still are.
+    fn may_connect(&self, fd: i32, max: u32) -> bool {
+        let Some(socket) = identity(fd) else {
+            return false;
+        };
+        let mut seen = self.lock();
+        seen.connected
+            .retain(|known| identity(known.0) == Some(*known));
+        if seen.connected.contains(&socket) {
+            return true;
+        }
+        if seen.connected.len() >= max as usize {
+            return false;
+        }
+        seen.connected.push(socket);
+        true
+    }
+}
+
+/// The descriptor of a socket, and the number by which the system knows the socket itself.
+#[cfg(unix)]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is borrowed for one call, which says so if it is closed.
+    let fd_ref = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    let stat = rustix::fs::fstat(fd_ref).ok()?;
+    Some((fd, stat.st_ino))
+}
+
+#[cfg(not(unix))]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    (fd >= 0).then_some((fd, 0))
+}
+
+/// Has look-ups tell the addresses that they find.
+///
+/// # Errors
+/// What importing `_socket` raises.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: each function calls the original that it stands for.
+    unsafe {
+        GETADDRINFO.replace(py, "_socket", "getaddrinfo", getaddrinfo)?;
+        GETHOSTBYNAME.replace(py, "_socket", "gethostbyname", gethostbyname)?;
+        GETHOSTBYNAME_EX.replace(py, "_socket", "gethostbyname_ex", gethostbyname_ex)
+    }
+}
+
+macro_rules! telling {
+    ($name:ident, $original:ident) => {
+        /// # Safety
+        /// Called by CPython by the vectorcall convention.
+        unsafe extern "C" fn $name(
+            _callable: *mut PyObject,
+            args: *const *mut PyObject,
+            nargsf: usize,
+            kwnames: *mut PyObject,
+        ) -> *mut PyObject {
+            // SAFETY: as this function's.
+            unsafe { look_up(&$original, args, nargsf, kwnames) }
+        }
+    };
+}
+telling!(getaddrinfo, GETADDRINFO);
+telling!(gethostbyname, GETHOSTBYNAME);
+telling!(gethostbyname_ex, GETHOSTBYNAME_EX);
+
+/// Looks up a host, and remembers what it found.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+unsafe fn look_up(
+    original: &Original,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's; the first argument is read, which lives for the call.
+    unsafe {
+        let found = original.call(args, nargsf, kwnames);
+        let positional = ffi::PyVectorcall_NARGS(nargsf) > 0;
+        let named = !kwnames.is_null() && ffi::PyTuple_GET_SIZE(kwnames) > 0;
+        if found.is_null() || !(positional || named) || !context::may_be_guarded() {
+            return found;
+        }
+        let py = Python::assume_attached();
+        // The host is the first of them however it is given: without it there is no look-up.
+        let host = if positional {
+            Borrowed::from_ptr(py, *args)
+        } else {
+            let mut host = Borrowed::from_ptr(py, *args);
+            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
+                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
+                if ffi::PyUnicode_CompareWithASCIIString(name, c"host".as_ptr()) == 0 {
+                    host = Borrowed::from_ptr(py, *args.offset(index));
+                }
+            }
+            host
+        };
+        let result = Borrowed::from_ptr(py, found);
+        let noted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            raw::with_attachment_counted(|| remember(&host, &result))
+        }));
+        // Without the addresses less is allowed, so that nothing is lost.
+        drop(noted);
+        found
+    }
+}
+
+fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = host.py();
+    let Current::Guarded(active) = context::current(py)? else {
+        return Ok(());
+    };
+    let Some(config) = active.get().config() else {
+        return Ok(());
+    };
+    if config.get().policy().network().rules().is_none() {
+        return Ok(());
+    }
+    let Some(Host::Name(name)) = read_host(host) else {
+        return Ok(());
+    };
+    let mut addresses = Vec::new();
+    collect_addresses(result, &mut addresses, 3);
+    active.get().log().network.remember(&name, &addresses);
+    Ok(())
+}
+
+/// The addresses in what a look-up returned: a text, or lists and tuples of what has some.
+fn collect_addresses(object: &Bound<'_, PyAny>, addresses: &mut Vec<IpAddr>, depth: usize) {
+    if let Ok(text) = object.cast::<PyString>() {
+        if let Ok(text) = text.to_str()
+            && let Some(address) = parse_address(text)
+        {
+            addresses.push(address);
+        }
+        return;
+    }
+    if depth == 0 {
+        return;
+    }
+    let items: Vec<_> = if let Ok(items) = object.cast::<PyList>() {
+        items.iter().collect()
+    } else if let Ok(items) = object.cast::<PyTuple>() {
+        items.iter().collect()
+    } else {
+        return;
+    };
+    for item in items {
+        collect_addresses(&item, addresses, depth - 1);
+    }
+}
+
+fn parse_address(text: &str) -> Option<IpAddr> {
+    // A link-local address may have a scope: fe80::1%eth0.
+    let text = text.split_once('%').map_or(text, |(address, _)| address);
+    text.parse()
+        .ok()
+        .map(|address: IpAddr| address.to_canonical())
+}
+
+/// A host as an event gives it.
+enum Host {
+    /// This machine, or all of its addresses.
+    Own,
+    Address(IpAddr),
+    Name(String),
+}
+
+fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
+    if object.is_none() {
+        return Some(Host::Own);
+    }
+    let text = match object.cast::<PyString>() {
+        Ok(text) => match text.to_str() {
+            Ok(text) if text.is_ascii() => text.to_owned(),
+            _ => {
+                let encoded = text.call_method1("encode", ("idna",)).ok()?;
+                String::from_utf8(encoded.cast::<PyBytes>().ok()?.as_bytes().to_vec()).ok()?
+            }
+        },
+        Err(_) => String::from_utf8(bytes_of(object)?).ok()?,
+    };
+    Some(match text.as_str() {
+        "" => Host::Own,
+        "<broadcast>" => Host::Address(Ipv4Addr::BROADCAST.into()),
+        text => match parse_address(text) {
+            Some(address) => Host::Address(address),
+            None => Host::Name(plain_name(text)),
+        },
+    })
+}
+
+fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Some(bytes.as_bytes().to_vec());
+    }
+    let bytes = object.cast::<PyByteArray>().ok()?;
+    Some(bytes.to_vec())
+}
+
+/// Looks up a name as CPython is going to; none where that fails.
+fn resolve(py: Python<'_>, name: &str) -> Vec<IpAddr> {
+    py.detach(|| {
+        let found = (name, 0).to_socket_addrs();
+        found.map_or_else(
+            |_| Vec::new(),
+            |found| found.map(|address| address.ip().to_canonical()).collect(),
+        )
+    })
+}
+
+/// Judges an event by the rules for the network: what denies it, if anything does.
+///
+/// # Errors
+/// What reading an argument raised, if that is no `Exception`.
+pub fn denies(event: &Event<'_, '_>, kind: NetworkEvent, rules: &Rules) -> PyResult<Option<Part>> {
+    let judge = Judge { event, rules };
+    let args = event.args;
+    match kind {
+        NetworkEvent::LookUp => {
+            let host = args.get_item(0).ok().and_then(|host| read_host(&host));
+            Ok(match host {
+                Some(Host::Own | Host::Address(_)) => None,
+                Some(Host::Name(name)) => judge.look_up(&name),
+                None => Some(Part::All),
+            })
+        }
+        NetworkEvent::LookUpAddress => {
+            let host = args
+                .get_item(0)
+                .ok()
+                .and_then(|address| address.cast_into::<PyTuple>().ok())
+                .and_then(|address| address.get_item(0).ok())
+                .and_then(|host| read_host(&host));
+            Ok(match host {
+                Some(Host::Own) => None,
+                Some(Host::Address(_)) if rules.looks_up() => None,
+                Some(Host::Address(_)) => Some(Part::Lookup),
+                Some(Host::Name(name)) => judge.look_up(&name),
+                None => Some(Part::All),
+            })
+        }
+        NetworkEvent::Connect | NetworkEvent::Bind | NetworkEvent::Send => judge.use_address(kind),
+    }
+}
+
+struct Judge<'a, 'py> {
+    event: &'a Event<'a, 'py>,
+    rules: &'a Rules,
+}
+
+/// Families of sockets, by their numbers here.
+#[cfg(unix)]
+const AF_UNIX: i64 = 1;
+
+impl Judge<'_, '_> {
+    fn ask(&self, reach: Reach<'_>) -> Option<Part> {
+        self.event.config.policy().network().denies(&Os, reach)
+    }
+
+    fn look_up(&self, name: &str) -> Option<Part> {
+        // It is this machine, by the rules for names.
+        if is_local(name) {
+            return None;
+        }
+        self.ask(Reach::LookUp(name))
+    }
+
+    fn use_address(&self, kind: NetworkEvent) -> PyResult<Option<Part>> {
+        let args = self.event.args;
+        let (Ok(socket), Ok(address)) = (args.get_item(0), args.get_item(1)) else {
+            return Ok(Some(Part::All));
+        };
+        if kind == NetworkEvent::Send && address.is_none() {
+            return Ok(None);
+        }
+        let Some((family, fd)) = read_socket(&socket) else {
+            return Ok(Some(Part::All));
+        };
+        #[cfg(unix)]
+        if family == AF_UNIX {
+            return self.use_unix(kind, &address);
+        }
+        let _ = family;
+        let Ok(parts) = address.cast_into::<PyTuple>() else {
+            return Ok(Some(Part::All));
+        };
+        let (Ok(host), Ok(port)) = (parts.get_item(0), parts.get_item(1)) else {
+            return Ok(Some(Part::All));
+        };
+        // Of other families the first is no host.
+        let (Some(host), Some(port)) = (read_host(&host), raw::int_value(&port)) else {
+            return Ok(Some(Part::All));
+        };
+        if parts.len() > 4 || !is_internet(family) {
+            return Ok(Some(Part::All));
+        }
+        let Ok(port) = u16::try_from(port) else {
+            // CPython says so itself.
+            return Ok(None);
+        };
+        let denied = match kind {
+            NetworkEvent::Bind => self.listen(host, port),
+            _ => self.connect(host, port),
+        };
+        if denied.is_none()
+            && kind == NetworkEvent::Connect
+            && let Some(max) = self.rules.max_connections
+            && !self.event.active.log().network.may_connect(fd, max)
+        {
+            return Ok(Some(Part::MaxConnections));
+        }
+        Ok(denied)
+    }
+
+    fn listen(&self, host: Host, port: u16) -> Option<Part> {
+        let py = self.event.args.py();
+        match host {
+            Host::Own => {
+                let at = Destination::Address(Ipv4Addr::UNSPECIFIED.into());
+                self.ask(Reach::Listen { at, port })
+            }
+            Host::Address(address) => {
+                let at = Destination::Address(address);
+                self.ask(Reach::Listen { at, port })
+            }
+            Host::Name(name) => {
+                let at = Destination::Name(&name);
+                self.ask(Reach::Listen { at, port })?;
+                // Its addresses may be listened at where the name is not given.
+                let found = resolve(py, &name);
+                if found.is_empty() {
+                    return Some(Part::Listen);
+                }
+                found.iter().find_map(|address| {
+                    let at = Destination::Address(*address);
+                    self.ask(Reach::Listen { at, port })
+                })
+            }
+        }
+    }
+
+    fn connect(&self, host: Host, port: u16) -> Option<Part> {
+        let py = self.event.args.py();
+        let seen = &self.event.active.log().network;
+        let by_address = |address: IpAddr| {
+            let names = seen.names_of(address);
+            let to = Destination::Address(address);
+            self.ask(Reach::Connect {
+                to,
+                names: &names,
+                port,
+            })
+        };
+        match host {
+            // That is this machine.
+            Host::Own => by_address(Ipv4Addr::LOCALHOST.into()),
+            Host::Address(address) if address.is_unspecified() => {
+                by_address(Ipv4Addr::LOCALHOST.into())
+            }
+            Host::Address(address) => by_address(address),
+            Host::Name(name) => {
+                let to = Destination::Name(&name);
+                let denied = self.ask(Reach::Connect {
+                    to,
+                    names: &[],
+                    port,
+                });
+                if denied.is_some() && !is_local(&name) && !is_number(&name) {
+                    return denied;
+                }
+                let found = resolve(py, &name);
+                if found.is_empty() {
+                    return denied;
+                }
+                if denied.is_some() {
+                    return found.into_iter().find_map(by_address);
+                }
+                let is_blocked =
+                    |address: &IpAddr| self.rules.block(&Destination::Address(*address), port);
+                if found.iter().any(is_blocked) {
+                    return Some(Part::Block);
+                }
+                seen.remember(&name, &found);
+                None
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    fn use_unix(&self, kind: NetworkEvent, address: &Bound<'_, PyAny>) -> PyResult<Option<Part>> {
+        let path = match address.cast::<PyString>() {
+            Ok(text) => match raw::fs_encode(text.as_borrowed()) {
+                Ok(path) => path.as_bytes().to_vec(),
+                Err(_) => return Ok(Some(Part::Unix)),
+            },
+            Err(_) => match bytes_of(address) {
+                Some(path) => path,
+                None => return Ok(Some(Part::Unix)),
+            },
+        };
+        match path.split_first() {
+            // Linux gives the socket a name of its own then.
+            None => return Ok(self.ask(Reach::Abstract(b""))),
+            Some((0, name)) => return Ok(self.ask(Reach::Abstract(name))),
+            Some(_) => {}
+        }
+        let denied = self.ask(Reach::Unix(&path));
+        if denied.is_some() || kind != NetworkEvent::Bind {
+            return Ok(denied);
+        }
+        // Listening makes a file.
+        let operation = Operation::ChangeEntry(Target::path(&path));
+        Ok(match self.event.config.policy().check(&Os, operation) {
+            Verdict::Allow => None,
+            Verdict::Deny(Why::Network(part)) => Some(part),
+            Verdict::Deny(_) => Some(Part::Unix),
+        })
+    }
+}
+
+/// Whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
+fn is_local(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether a name is an address in an older form: 127.1, 0x7f000001.
+fn is_number(name: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'.' | b'x');
+    name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.bytes().all(hex)
+}
+
+#[cfg(unix)]
+fn is_internet(family: i64) -> bool {
+    let inet = i64::from(rustix::net::AddressFamily::INET.as_raw());
+    let inet6 = i64::from(rustix::net::AddressFamily::INET6.as_raw());
+    family == inet || family == inet6
+}
+
+/// `AF_INET` and `AF_INET6` of Windows.
+#[cfg(not(unix))]
+fn is_internet(family: i64) -> bool {
+    family == 2 || family == 23
+}
+
+/// The family and the descriptor of a socket, whatever a subclass says they are.
+fn read_socket(socket: &Bound<'_, PyAny>) -> Option<(i64, i32)> {
+    let py = socket.py();
+    let module = raw::imported_module(py, pyo3::intern!(py, "_socket")).ok()??;
+    let class = module.getattr("socket").ok()?.cast_into::<PyType>().ok()?;
+    if !socket.is_instance(&class).ok()? {
+        return None;
+    }
+    let family = class.getattr("family").ok()?;
+    let family = family.call_method1("__get__", (socket,)).ok()?;
+    let fd = class.getattr("fileno").ok()?.call1((socket,)).ok()?;
+    let fd = i32::try_from(raw::int_value(&fd)?).ok()?;
+    Some((raw::int_value(&family)?, fd))
+}

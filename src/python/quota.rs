@@ -1,0 +1,559 @@
+//! How many bytes are written to files under one guard: CPython raises no event for writing, so
+//! that the functions that all Python code writes by are made to count.
+//!
+//! What native code writes by itself, SQLite or a memory map, does not come by here.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use pyo3::exceptions::PyPermissionError;
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use super::context::{self, Current};
+use super::ffi as raw;
+use super::intercept::Original;
+use super::methods::MethodDescriptor;
+use super::violations::Log;
+
+/// What a function does to a file, and where its arguments say so.
+#[derive(Clone, Copy)]
+enum Writes {
+    /// `(fd, data, …)`.
+    Data,
+    /// `(fd, [data, …], …)`.
+    Vector,
+    /// Copies: the places and names of the target, the source, the most that is copied and where
+    /// in the source it begins.
+    Copy([(usize, &'static std::ffi::CStr); 4]),
+    /// `(fd, length)`: makes it that long.
+    Length,
+    /// `(fd, offset, length)`: makes it as long as both.
+    Allocate,
+}
+
+/// What is going to be written, if it counts.
+struct Planned {
+    fd: i32,
+    bytes: u64,
+}
+
+/// The arguments of a call.
+#[derive(Clone, Copy)]
+struct Call {
+    args: *const *mut PyObject,
+    positional: usize,
+    kwnames: *mut PyObject,
+}
+
+impl Call {
+    /// The argument at a position, or of a name.
+    ///
+    /// # Safety
+    /// The arguments live for the call.
+    unsafe fn at<'py>(
+        self,
+        py: Python<'py>,
+        index: usize,
+        name: Option<&std::ffi::CStr>,
+    ) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: there are as many; the values of named arguments follow the positional ones.
+        unsafe {
+            if index < self.positional {
+                return Some(Bound::from_borrowed_ptr(py, *self.args.add(index)));
+            }
+            if self.kwnames.is_null() {
+                return None;
+            }
+            let name = name?;
+            (0..ffi::PyTuple_GET_SIZE(self.kwnames))
+                .find(|&at| {
+                    let own = ffi::PyTuple_GET_ITEM(self.kwnames, at);
+                    ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
+                })
+                .map(|at| {
+                    Bound::from_borrowed_ptr(py, *self.args.add(self.positional + at as usize))
+                })
+        }
+    }
+}
+
+macro_rules! counted {
+    ($($function:ident, $original:ident, $name:literal, $writes:expr;)*) => {
+        $(
+            static $original: Original = Original::unknown();
+
+            /// # Safety
+            /// Called by CPython by the vectorcall convention.
+            unsafe extern "C" fn $function(
+                _callable: *mut PyObject,
+                args: *const *mut PyObject,
+                nargsf: usize,
+                kwnames: *mut PyObject,
+            ) -> *mut PyObject {
+                // SAFETY: as this function's.
+                unsafe {
+                    let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
+                    let call = Call { args, positional, kwnames };
+                    count(None, call, $writes, || $original.call(args, nargsf, kwnames))
+                }
+            }
+        )*
+
+        /// Has the functions of `os` count.
+        fn install_functions(py: Python<'_>) -> PyResult<()> {
+            let module = if cfg!(windows) { "nt" } else { "posix" };
+            // SAFETY: each function calls the original that it stands for.
+            unsafe { $($original.replace(py, module, $name, $function)?;)* }
+            Ok(())
+        }
+    };
+}
+
+counted! {
+    write, WRITE, "write", Writes::Data;
+    pwrite, PWRITE, "pwrite", Writes::Data;
+    writev, WRITEV, "writev", Writes::Vector;
+    pwritev, PWRITEV, "pwritev", Writes::Vector;
+    sendfile, SENDFILE, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")]);
+    copy_file_range, COPY_FILE_RANGE, "copy_file_range",
+        Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+    splice, SPLICE, "splice", Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+    ftruncate, FTRUNCATE, "ftruncate", Writes::Length;
+    truncate, TRUNCATE, "truncate", Writes::Length;
+    posix_fallocate, POSIX_FALLOCATE, "posix_fallocate", Writes::Allocate;
+}
+
+/// The methods of `_io.FileIO` as they were.
+static FILE_WRITE: OnceLock<Method> = OnceLock::new();
+static FILE_TRUNCATE: OnceLock<Method> = OnceLock::new();
+
+/// Has everything count that Python code writes to files by.
+///
+/// # Errors
+/// What importing `_io` raises; `RuntimeError` where its methods are called by a convention that is
+/// not known here.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    if FILE_WRITE.get().is_some() {
+        return Ok(());
+    }
+    install_functions(py)?;
+    let class = py.import("_io")?.getattr("FileIO")?.cast_into::<PyType>()?;
+    // SAFETY: the functions have the conventions that they are given for.
+    unsafe {
+        Method::replace(&class, "truncate", &FILE_TRUNCATE, |convention| {
+            Some(match convention {
+                ffi::METH_FASTCALL => file_truncate_fast as *mut (),
+                METHOD => file_truncate_method as *mut (),
+                _ => return None,
+            })
+        })?;
+        Method::replace(&class, "write", &FILE_WRITE, |convention| {
+            Some(match convention {
+                ffi::METH_O => file_write_one as *mut (),
+                METHOD => file_write_method as *mut (),
+                _ => return None,
+            })
+        })
+    }
+}
+
+/// The convention of methods that are told their class, since 3.12.
+const METHOD: std::ffi::c_int = ffi::METH_METHOD | ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+
+type One = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+type Fast = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
+type OfClass = unsafe extern "C" fn(
+    *mut PyObject,
+    *mut ffi::PyTypeObject,
+    *const *mut PyObject,
+    isize,
+    *mut PyObject,
+) -> *mut PyObject;
+
+/// A method as it was.
+struct Method(*mut ());
+
+// SAFETY: it is the address of a function.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+impl Method {
+    /// Has every call of a method of a class go to another function.
+    ///
+    /// # Safety
+    /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
+    unsafe fn replace(
+        class: &Bound<'_, PyType>,
+        name: &str,
+        slot: &OnceLock<Self>,
+        by: impl Fn(std::ffi::c_int) -> Option<*mut ()>,
+    ) -> PyResult<()> {
+        let found = class.getattr(name)?;
+        let unknown = || {
+            pyo3::exceptions::PyRuntimeError::new_err(format!(
+                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
+            ))
+        };
+        let method = MethodDescriptor::cast(&found).ok_or_else(unknown)?;
+        let function = by(method.convention()).ok_or_else(unknown)?;
+        if slot.set(Self(method.function())).is_ok() {
+            // SAFETY: the caller vouches for it.
+            unsafe { method.set_function(function) };
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_O`.
+unsafe extern "C" fn file_write_one(file: *mut PyObject, data: *mut PyObject) -> *mut PyObject {
+    let Some(original) = FILE_WRITE.get() else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: as this function's; the original has the same convention.
+    unsafe {
+        let original = std::mem::transmute::<*mut (), One>(original.0);
+        let call = Call {
+            args: &raw const data,
+            positional: 1,
+            kwnames: std::ptr::null_mut(),
+        };
+        count(Some(file), call, Writes::Data, || original(file, data))
+    }
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_METHOD`.
+unsafe extern "C" fn file_write_method(
+    file: *mut PyObject,
+    class: *mut ffi::PyTypeObject,
+    args: *const *mut PyObject,
+    positional: isize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        of_class(
+            &FILE_WRITE,
+            Writes::Data,
+            (file, class, args, positional, kwnames),
+        )
+    }
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_FASTCALL`.
+unsafe extern "C" fn file_truncate_fast(
+    file: *mut PyObject,
+    args: *const *mut PyObject,
+    positional: isize,
+) -> *mut PyObject {
+    let Some(original) = FILE_TRUNCATE.get() else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: as this function's; the original has the same convention.
+    unsafe {
+        let original = std::mem::transmute::<*mut (), Fast>(original.0);
+        let call = Call {
+            args,
+            positional: positional as usize,
+            kwnames: std::ptr::null_mut(),
+        };
+        count(Some(file), call, Writes::Length, || {
+            original(file, args, positional)
+        })
+    }
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_METHOD`.
+unsafe extern "C" fn file_truncate_method(
+    file: *mut PyObject,
+    class: *mut ffi::PyTypeObject,
+    args: *const *mut PyObject,
+    positional: isize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        of_class(
+            &FILE_TRUNCATE,
+            Writes::Length,
+            (file, class, args, positional, kwnames),
+        )
+    }
+}
+
+type OfClassArgs = (
+    *mut PyObject,
+    *mut ffi::PyTypeObject,
+    *const *mut PyObject,
+    isize,
+    *mut PyObject,
+);
+
+/// # Safety
+/// The arguments are those of the convention `METH_METHOD`, which the original has.
+unsafe fn of_class(
+    original: &OnceLock<Method>,
+    writes: Writes,
+    (file, class, args, positional, kwnames): OfClassArgs,
+) -> *mut PyObject {
+    let Some(original) = original.get() else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: as this function's.
+    unsafe {
+        let original = std::mem::transmute::<*mut (), OfClass>(original.0);
+        let call = Call {
+            args,
+            positional: positional as usize,
+            kwnames,
+        };
+        count(Some(file), call, writes, || {
+            original(file, class, args, positional, kwnames)
+        })
+    }
+}
+
+/// Counts what a call writes under a guard that limits it, and asks whether it may.
+///
+/// # Safety
+/// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
+unsafe fn count(
+    file: Option<*mut PyObject>,
+    call: Call,
+    writes: Writes,
+    original: impl FnOnce() -> *mut PyObject,
+) -> *mut PyObject {
+    if !context::may_be_guarded() {
+        return original();
+    }
+    // SAFETY: the caller vouches for it.
+    let py = unsafe { Python::assume_attached() };
+    let asked = catch_unwind(AssertUnwindSafe(|| {
+        raw::with_attachment_counted(|| {
+            let Some((active, max)) = limit(py)? else {
+                return PyResult::Ok(None);
+            };
+            // SAFETY: the caller vouches for it.
+            let planned = unsafe { plan(py, file, call, writes) };
+            // The streams that the process was started with are the host's.
+            let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
+                return Ok(None);
+            };
+            ask(py, active.get().log(), max, &planned)?;
+            Ok(Some((active, planned.bytes)))
+        })
+    }));
+    let counted = match asked {
+        Ok(Ok(counted)) => counted,
+        Ok(Err(error)) => {
+            raw::with_attachment_counted(|| error.restore(py));
+            return std::ptr::null_mut();
+        }
+        Err(_panic) => {
+            let error = PyPermissionError::new_err("fastaudit_rs: internal error in counting");
+            raw::with_attachment_counted(|| error.restore(py));
+            return std::ptr::null_mut();
+        }
+    };
+    let result = original();
+    if let Some((active, planned)) = counted {
+        // Less may have been written than was to be.
+        let written = if result.is_null() {
+            0
+        } else {
+            // SAFETY: the result is an object that this call has.
+            let result = unsafe { Borrowed::from_ptr(py, result) };
+            match writes {
+                Writes::Length | Writes::Allocate => planned,
+                _ => raw::int_value(&result).map_or(planned, |written| written.max(0) as u64),
+            }
+        };
+        active
+            .get()
+            .log()
+            .take_back(planned.saturating_sub(written));
+        raw::with_attachment_counted(|| drop(active));
+    }
+    result
+}
+
+/// The guard in force and how much may be written under it, if that is limited.
+fn limit(py: Python<'_>) -> PyResult<Option<(Bound<'_, context::Active>, u64)>> {
+    let Current::Guarded(active) = context::current(py)? else {
+        return Ok(None);
+    };
+    let max = active.get().config().and_then(|config| {
+        let policy = config.get().policy();
+        policy.rest().max_bytes
+    });
+    Ok(max.map(|max| (active, max)))
+}
+
+/// Counts what is going to be written, or has it denied.
+fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
+    let before = log.add_written(planned.bytes);
+    if before.saturating_add(planned.bytes) <= max {
+        return Ok(());
+    }
+    let args = (planned.fd, planned.bytes, before).into_pyobject(py)?;
+    let items: Vec<_> = args.iter().collect();
+    let items: Vec<_> = items.iter().collect();
+    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(planned.bytes))
+}
+
+/// What a call is going to write to a file; `None` where that cannot be told, or is no file.
+///
+/// # Safety
+/// As `count`.
+unsafe fn plan(
+    py: Python<'_>,
+    file: Option<*mut PyObject>,
+    call: Call,
+    writes: Writes,
+) -> Option<Planned> {
+    // SAFETY: the caller vouches for it.
+    let at = |index: usize| unsafe { call.at(py, index, None) };
+    let number = |index: usize| raw::int_value(&at(index)?);
+    if let Some(file) = file {
+        // SAFETY: the caller vouches for it.
+        let file = unsafe { Borrowed::from_ptr(py, file) };
+        let fd = file_descriptor(&file)?;
+        let size = size_of_file(fd)?;
+        return Some(Planned {
+            fd,
+            bytes: match writes {
+                Writes::Length => {
+                    let length = number(0).and_then(|length| u64::try_from(length).ok());
+                    length.unwrap_or(0).saturating_sub(size)
+                }
+                _ => length_of(&at(0)?)?,
+            },
+        });
+    }
+    if let Writes::Copy([target, source, count, offset]) = writes {
+        // SAFETY: the caller vouches for it.
+        let named = |(index, name)| raw::int_value(&unsafe { call.at(py, index, Some(name)) }?);
+        let fd = i32::try_from(named(target)?).ok()?;
+        size_of_file(fd)?;
+        let most = u64::try_from(named(count)?).ok()?;
+        let source = i32::try_from(named(source)?).ok()?;
+        let begins = match named(offset) {
+            Some(offset) => u64::try_from(offset).ok()?,
+            None => position(source),
+        };
+        let bytes = size_of_file(source).map_or(most, |size| size.saturating_sub(begins).min(most));
+        return Some(Planned { fd, bytes });
+    }
+    if let Writes::Length = writes {
+        // A path, or a descriptor.
+        let length = u64::try_from(number(1)?).ok()?;
+        let given = at(0)?;
+        let (fd, size) = match raw::int_value(&given) {
+            Some(fd) => {
+                let fd = i32::try_from(fd).ok()?;
+                (fd, size_of_file(fd)?)
+            }
+            None => (-1, size_of_path(&given)?),
+        };
+        let bytes = length.saturating_sub(size);
+        return Some(Planned { fd, bytes });
+    }
+    let fd = i32::try_from(number(0)?).ok()?;
+    let size = size_of_file(fd)?;
+    let bytes = match writes {
+        Writes::Vector => {
+            let buffers = at(1)?;
+            let items: Vec<_> = if let Ok(items) = buffers.cast::<PyList>() {
+                items.iter().collect()
+            } else {
+                buffers.cast::<PyTuple>().ok()?.iter().collect()
+            };
+            items.iter().filter_map(length_of).sum()
+        }
+        Writes::Allocate => {
+            let end = number(1)?.checked_add(number(2)?)?;
+            u64::try_from(end).ok()?.saturating_sub(size)
+        }
+        _ => length_of(&at(1)?)?,
+    };
+    Some(Planned { fd, bytes })
+}
+
+/// How many bytes an object has, by its buffer.
+fn length_of(object: &Bound<'_, PyAny>) -> Option<u64> {
+    let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
+    // SAFETY: the view is filled in where the call succeeds, and released at once.
+    unsafe {
+        if ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) != 0 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let mut view = view.assume_init();
+        let length = u64::try_from(view.len).ok();
+        ffi::PyBuffer_Release(&raw mut view);
+        length
+    }
+}
+
+/// The descriptor of a `FileIO`, whatever a subclass says it is.
+fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
+    let py = file.py();
+    let io = raw::imported_module(py, pyo3::intern!(py, "_io")).ok()??;
+    let class = io.getattr(pyo3::intern!(py, "FileIO")).ok()?;
+    let fileno = class.getattr(pyo3::intern!(py, "fileno")).ok()?;
+    let fd = fileno.call1((file,)).ok()?;
+    i32::try_from(raw::int_value(&fd)?).ok()
+}
+
+/// Where a descriptor's file is read next.
+#[cfg(unix)]
+fn position(fd: i32) -> u64 {
+    borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
+}
+
+#[cfg(not(unix))]
+fn position(_fd: i32) -> u64 {
+    0
+}
+
+/// A descriptor for one call, which says so if it is closed.
+#[cfg(unix)]
+fn borrow<'fd>(fd: i32) -> Option<std::os::fd::BorrowedFd<'fd>> {
+    // SAFETY: only -1 is none; what is called with it takes it for no more than a number.
+    (fd >= 0).then(|| unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) })
+}
+
+/// The size of what a descriptor is open on; `None` where that is no file.
+#[cfg(unix)]
+fn size_of_file(fd: i32) -> Option<u64> {
+    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    kind.is_file()
+        .then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+#[cfg(not(unix))]
+fn size_of_file(fd: i32) -> Option<u64> {
+    // What it is open on is not known here.
+    (fd >= 0).then_some(0)
+}
+
+fn size_of_path(path: &Bound<'_, PyAny>) -> Option<u64> {
+    let path = raw::fs_path(path).ok()?;
+    let name = super::decode::root_name(&path).ok()?;
+    #[cfg(unix)]
+    let name = {
+        use std::os::unix::ffi::OsStrExt;
+        std::ffi::OsStr::from_bytes(&name).to_owned()
+    };
+    #[cfg(not(unix))]
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    std::fs::metadata(name).ok().map(|found| found.len())
+}

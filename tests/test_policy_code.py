@@ -1,0 +1,290 @@
+"""`Policy`: imports, what importing may do, native code, events that nobody knows."""
+
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(code, **fields)`: runs code under a policy in a process of its own.
+
+    What it prints is returned. The code may use `os`, `sys` and `denied(function)`, which tells the
+    rule by which a call of it is denied.
+    """
+
+    def run(code, monitor_calls=False, before="", **fields):
+        program = f"""
+import os, sys
+from fastaudit_rs import AuditDenied, Policy
+
+def denied(function, *args, **options):
+    try:
+        function(*args, **options)
+    except AuditDenied as error:
+        return error.rule
+
+{before}
+with Policy(**{fields!r}).guard(monitor_calls={monitor_calls})() as guard:
+    exec({textwrap.dedent(code)!r})
+"""
+        result = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": ""},
+        )
+        assert result.stderr == "", result.stderr
+        return result.stdout.split()
+
+    return run
+
+
+class TestImports:
+    def test_all_by_default(self, run):
+        assert run("import wave; print('fine')") == ["fine"]
+
+    def test_those_that_are_allowed(self, run):
+        """With what they import in turn, and what is imported already."""
+        code = """
+        import json, sys
+        import json.decoder
+        from xml.etree import ElementTree
+        import importlib
+        print(denied(__import__, "wave"), denied(importlib.import_module, "wave"))
+        print(denied(__import__, "xmlrpc.client"))
+        """
+        assert run(code, imports=["json", "xml.etree", "importlib"]) == ["imports"] * 3
+
+    def test_packages_hold_what_is_in_them(self, run):
+        code = "import xml.etree; print(denied(__import__, 'xml.dom'))"
+        assert run(code, imports=["xml.etree"]) == ["imports"]
+        assert run("import xml.etree; import xml.dom; print(1)", imports=["xml"]) == ["1"]
+
+    def test_by_importlib(self, run, tmp_path):
+        """Which raises no `import` of its own, whatever kind of module it is."""
+        (tmp_path / "own.py").write_text("")
+        code = """
+        import importlib
+        for name in ("wave", "_symtable", "__phello__", "_lsprof", "own"):
+            print(denied(importlib.import_module, name))
+        """
+        before = "sys.path.insert(0, '.'); import importlib.util"
+        assert run(code, before=before, imports=["importlib"]) == ["imports"] * 5
+        allowed = ["importlib", "own"]
+        assert run(code, before=before, imports=allowed) == ["imports"] * 4 + ["None"]
+
+    def test_none(self, run):
+        assert run("import sys; print(denied(__import__, 'wave'))", imports=False) == ["imports"]
+
+    def test_what_a_function_imports_when_it_is_called(self, run):
+        """Also a standard library function, which is not what the guarded code chose."""
+        code = """
+        import decimal
+        print(decimal.Decimal("1").__reduce__()[0].__name__)
+        import calendar
+        print("fine")
+        """
+        assert run(code, imports=["decimal", "calendar"]) == ["Decimal", "fine"]
+
+    def test_those_that_are_blocked(self, run):
+        imports = {"block": ["wave", "xml.dom"]}
+        code = """
+        import json, xml.etree
+        print(denied(__import__, "wave"), denied(__import__, "xml.dom.minidom"))
+        """
+        assert run(code, imports=imports) == ["imports", "imports"]
+
+    def test_blocked_whoever_imports_them(self, run):
+        code = "print(denied(__import__, 'plistlib'))"
+        assert run(code, imports={"allow": ["plistlib"], "block": ["xml"]}) == ["imports"]
+
+    def test_own_modules(self, run, tmp_path):
+        (tmp_path / "own.py").write_text("import wave")
+        code = "print(denied(__import__, 'own'))"
+        before = "sys.path.insert(0, '.')"
+        assert run(code, before=before, imports=["json"]) == ["imports"]
+        # It imports what the guarded code may not: it is no installed module.
+        assert run(code, before=before, imports=["own"]) == ["imports"]
+        assert run(code, before=before, imports=["own", "wave"]) == ["None"]
+
+    def test_pickles(self, run):
+        code = r"""
+        import pickle
+        print(denied(pickle.loads, b"cwave\nopen\n."))
+        """
+        assert run(code, imports=["pickle"]) == ["imports"]
+
+    def test_the_denial(self):
+        explanation = Policy(imports=["json"]).explain("import", "wave", None, [], [], [])
+        assert explanation.rule == "imports"
+        assert explanation.denied.effect == "import"
+        assert explanation.denied.message == (
+            "Audit: import blocked in sandbox with args: ('wave',)"
+        )
+        assert explanation.denied.hint == "a policy whose imports have 'wave'"
+        assert not Policy(imports=False).explain("import").allowed
+
+
+PACKAGE = """
+import os, threading
+os.environ["SET_BY_IT"] = "1"
+with open("cache", "w") as file:
+    file.write("x")
+started = threading.Thread(target=os.getpid)
+started.start()
+started.join()
+
+def later():
+    os.environ["SET_LATER"] = "1"
+"""
+
+
+class TestImportAllow:
+    @pytest.fixture
+    def installed(self, tmp_path):
+        """A package that is installed, and what makes it one."""
+        directory = tmp_path / "site-packages"
+        directory.mkdir()
+        (directory / "busy.py").write_text(PACKAGE)
+        (directory / "outer.py").write_text("import busy")
+        return f"sys.path.insert(0, {str(directory)!r})"
+
+    def test_what_importing_does_passes(self, run, installed):
+        code = """
+        import busy
+        print(os.environ["SET_BY_IT"], guard.violations, denied(busy.later))
+        """
+        for names in (["busy"], ["*"]):
+            assert run(code, before=installed, import_allow=names) == ["1", "[]", "env"]
+
+    def test_also_in_turn(self, run, installed):
+        code = "import outer; print(os.environ['SET_BY_IT'])"
+        assert run(code, before=installed, import_allow=["outer"]) == ["1"]
+
+    def test_by_default_it_does_not(self, run, installed):
+        code = "print(denied(__import__, 'busy'), 'SET_BY_IT' in os.environ)"
+        assert run(code, before=installed) == ["env", "False"]
+        assert run(code, before=installed, import_allow=["other"]) == ["env", "False"]
+
+    def test_what_is_blocked_stays_so(self, run, installed):
+        code = "print(denied(__import__, 'busy'))"
+        names = ["busy"]
+        assert run(code, before=installed, import_allow=names, block=["cache"]) == ["block"]
+        assert run(code, before=installed, import_allow=names, protect=["cache"]) == ["protect"]
+        blocked = {"block": ["busy"]}
+        assert run(code, before=installed, import_allow=names, imports=blocked) == ["imports"]
+
+    def test_code_of_ones_own_is_no_package(self, run, tmp_path):
+        """A file of that name that the guarded code may have written itself."""
+        (tmp_path / "busy.py").write_text(PACKAGE)
+        code = "print(denied(__import__, 'busy'))"
+        before = "sys.path.insert(0, '.')"
+        assert run(code, before=before, import_allow=["busy", "*"]) == ["env"]
+
+    def test_a_name_in_a_frame_is_no_import(self, run, installed):
+        code = """
+        def _find_and_load(name, import_):
+            os.environ["A"] = "1"
+        print(denied(_find_and_load, "busy", None))
+        """
+        assert run(code, before=installed, import_allow=["busy"]) == ["env"]
+
+    def test_guards_stay_out_of_reach(self, run, tmp_path, installed):
+        (tmp_path / "site-packages/busy.py").write_text("import sys; sys.addaudithook(print)")
+        code = "print(denied(__import__, 'busy') is None, len(guard.violations))"
+        assert run(code, before=installed, import_allow=["busy"]) == ["True", "1"]
+
+    @pytest.mark.parametrize("package", ["numpy", "pandas", "lxml.etree"])
+    def test_real_packages(self, run, package):
+        pytest.importorskip(package)
+        code = f"""
+        import {package}
+        print("fine", [denied.message for denied in guard.violations])
+        """
+        name = package.split(".")[0]
+        assert run(code, import_allow=[name]) == ["fine", "[]"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="watches no calls")
+class TestNative:
+    CALL = """
+    import orjson
+    print(denied(orjson.dumps, 1))
+    """
+
+    @pytest.fixture(autouse=True)
+    def orjson(self):
+        pytest.importorskip("orjson")
+
+    def test_none_by_default(self, run):
+        assert run(self.CALL, monitor_calls=True, import_allow=["*"]) == ["native"]
+
+    def test_those_that_are_named(self, run):
+        for native in (["orjson"], True):
+            assert run(self.CALL, monitor_calls=True, native=native) == ["None"]
+        assert run(self.CALL, monitor_calls=True, native=["orj"]) == ["native"]
+
+    def test_the_denial(self):
+        policy = Policy()
+        denied = policy.explain("fastaudit.call", "a.b", "orjson.dumps").denied
+        assert (denied.rule, denied.effect, denied.callee) == ("native", "native", "orjson.dumps")
+        assert denied.hint == "native = ['orjson']"
+        assert Policy.parse_toml(denied.hint) == Policy(native=["orjson"])
+
+    def test_where_all_may_be_called_nothing_is_watched(self):
+        code = """
+import sys
+from fastaudit_rs import Policy
+with Policy(native=True).guard()():
+    print(sys.monitoring.get_tool(3))
+"""
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert result.stdout == "None\n"
+
+
+class TestUnknownEvents:
+    def test_pass_by_default(self, under):
+        assert under(sys.audit, "tests.of.ours", 1) is None
+
+    def test_denied(self, under):
+        denied = under(sys.audit, "tests.of.ours", 1, unknown_events="deny")
+        assert denied.message == "Audit: tests.of.ours blocked in sandbox with args: (1,)"
+        assert (denied.rule, denied.effect) == ("unknown_events", None)
+        assert denied.hint == "unknown_events = 'allow'"
+        assert Policy.parse_toml(denied.hint) == Policy()
+
+    def test_those_that_are_known_are_not_meant(self, under):
+        """CPython's own that have no rule."""
+
+        def work():
+            compile("1", "<>", "eval")
+            with contextlib.suppress(ImportError):
+                importlib.import_module("no_such_module_of_ours")
+            sys._getframe()
+            id(work)
+
+        assert under(work, unknown_events="deny") is None
+
+    def test_the_host_may_allow_one(self):
+        policy = Policy(unknown_events="deny")
+        asked = []
+
+        def before_deny(event, args, frame, message, data):
+            asked.append(event)
+            return event == "tests.of.ours"
+
+        with policy.guard(before_deny, monitor_calls=False)():
+            sys.audit("tests.of.ours")
+            with pytest.raises(AuditDenied):
+                sys.audit("tests.of.others")
+        assert asked == ["tests.of.ours", "tests.of.others"]

@@ -1,0 +1,359 @@
+"""`Policy(network=Network(...))`: what the rules allow and stop, with real servers."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import socketserver
+import threading
+import urllib.request
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Network, Policy
+
+
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(1000)
+        self.request.sendall(b"HTTP/1.0 200 OK\r\n\r\nfine")
+
+
+@pytest.fixture
+def port():
+    """The port of a server on the loopback interface."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def by_rules(under):
+    """What is raised when something is done under a guard with rules for the network."""
+
+    def run(operation, *args, write=(), **rules):
+        denied = under(operation, *args, write=write, network=Network(**rules))
+        return denied and denied.rule
+
+    return run
+
+
+def connect(*address):
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, 5) as made:
+        made.sendall(b"x")
+        assert made.recv(8) == b"HTTP/1.0"
+
+
+def connect_directly(host, port):
+    with contextlib.suppress(ConnectionRefusedError), socket.socket() as made:
+        made.connect((host, port))
+
+
+class TestHosts:
+    def test_addresses_and_networks(self, by_rules, port):
+        for hosts in (None, ["127.0.0.1"], ["127.0.0.0/8"], [f"127.0.0.1:{port}"], ["*"]):
+            assert by_rules(connect, "127.0.0.1", port, hosts=hosts) is None, hosts
+        for hosts in ([], ["10.0.0.0/8"], ["::1"], ["a.org"]):
+            assert by_rules(connect, "127.0.0.1", port, hosts=hosts) == "network.hosts", hosts
+
+    def test_ports(self, by_rules, port):
+        assert by_rules(connect, "127.0.0.1", port, ports=[port]) is None
+        assert by_rules(connect, "127.0.0.1", port, ports=[f"{port - 1}-{port + 1}"]) is None
+        assert by_rules(connect, "127.0.0.1", port, ports=[80]) == "network.ports"
+        own = {"hosts": [f"127.0.0.1:{port}"], "ports": [80]}
+        assert by_rules(connect, "127.0.0.1", port, **own) is None
+        assert by_rules(connect, "127.0.0.1", port + 1, **own) == "network.ports"
+
+    def test_blocked_beats_allowed(self, by_rules, port):
+        for block in (["127.0.0.1"], ["127.0.0.0/8"], [f"127.0.0.1:{port}"], ["*"]):
+            rules = {"hosts": ["127.0.0.1"], "block": block}
+            assert by_rules(connect, "127.0.0.1", port, **rules) == "network.block", block
+        assert by_rules(connect, "127.0.0.1", port, block=["127.0.0.1:1"]) is None
+
+    def test_by_whatever_name_an_address_is_given(self, by_rules, port):
+        """`connect` itself resolves these."""
+        for host in ("127.0.0.1", "127.1", "0x7f000001", "2130706433", "localhost", "", "0.0.0.0"):
+            rules = {"hosts": ["127.0.0.1"]}
+            assert by_rules(connect_directly, host, port, **rules) is None, host
+            rules = {"block": ["127.0.0.0/8"]}
+            assert by_rules(connect_directly, host, port, **rules) == "network.block", host
+
+    def test_ipv6_forms_of_ipv4_addresses(self, by_rules, port):
+        def mapped():
+            with socket.socket(socket.AF_INET6) as made:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                made.connect(("::ffff:127.0.0.1", port))
+
+        assert by_rules(mapped, block=["127.0.0.1"]) == "network.block"
+        assert by_rules(mapped, hosts=["10.0.0.1"]) == "network.hosts"
+
+    def test_the_address_a_name_was_looked_up_to(self, under, port, tmp_path, monkeypatch):
+        """Allowed by name: there, and not before, and nowhere else."""
+        name = socket.gethostname()
+        [*_, (address, *_)] = socket.getaddrinfo(name, port, socket.AF_INET)[0]
+
+        def before_the_look_up():
+            with socket.socket() as made:
+                made.connect_ex((address, port))
+
+        def after_it():
+            socket.getaddrinfo(name, port)
+            before_the_look_up()
+
+        def elsewhere():
+            socket.getaddrinfo(name, port)
+            with socket.socket() as made:
+                made.connect_ex(("127.8.8.8", port))
+
+        by_name = {"network": Network(hosts=[name])}
+        assert under(before_the_look_up, **by_name).rule == "network.hosts"
+        assert under(after_it, **by_name) is None
+        assert under(lambda: (socket.gethostbyname(name), before_the_look_up()), **by_name) is None
+        assert (
+            under(lambda: (socket.gethostbyname_ex(name), before_the_look_up()), **by_name) is None
+        )
+        assert under(elsewhere, **by_name).rule == "network.hosts"
+        blocked = Network(hosts=[name], block=[address])
+        assert under(after_it, network=blocked).rule == "network.block"
+        assert under(connect_directly, name, port, network=blocked).rule == "network.block"
+        assert under(connect_directly, name, port, **by_name) is None
+        assert under(connect_directly, name.upper(), port, **by_name) is None
+
+    def test_looked_up_under_one_guard(self, port):
+        """What another guard looked up is none of its business."""
+        name = socket.gethostname()
+        [*_, (address, *_)] = socket.getaddrinfo(name, port, socket.AF_INET)[0]
+        perms = Policy(network=Network(hosts=[name])).guard(monitor_calls=False)
+        with perms():
+            socket.getaddrinfo(host=name, port=port)
+        with perms(), socket.socket() as made, pytest.raises(AuditDenied):
+            made.connect((address, port))
+
+    def test_looking_up(self, by_rules):
+        rules = {"hosts": ["a.example", "*.b.example", "c.example:80"]}
+
+        def look_up(name):
+            with contextlib.suppress(OSError):
+                try:
+                    socket.getaddrinfo(name, 80)
+                except AuditDenied as denied:
+                    raise RuntimeError(denied.rule) from None
+
+        def rule(name, **rules):
+            try:
+                by_rules(look_up, name, **rules)
+            except RuntimeError as error:
+                return str(error)
+
+        for name in ("a.example", "A.Example.", "x.b.example", "c.example", b"a.example", None):
+            assert rule(name, **rules) is None, name
+        for name in ("b.example", "d.example", b"d.example", "bücher.example"):
+            assert rule(name, **rules) == "network.hosts", name
+        assert rule("xn--bcher-kva.example", hosts=["xn--bcher-kva.example"]) is None
+        assert rule("bücher.example", hosts=["xn--bcher-kva.example"]) is None
+        assert rule("a.example", lookup=False) == "network.lookup"
+        assert rule("127.0.0.1", lookup=False) is None
+        assert rule("localhost", hosts=[]) is None
+        assert rule("a.example", block=["*.example"]) == "network.block"
+
+    def test_the_name_of_an_address(self, by_rules):
+        def look_up():
+            socket.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICSERV)
+
+        assert by_rules(look_up) is None
+        assert by_rules(look_up, lookup=False) == "network.lookup"
+
+    def test_datagrams(self, by_rules, port):
+        def send(host):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+                made.sendto(b"x", (host, port))
+                made.sendmsg([b"x"], [], 0, (host, port))
+
+        assert by_rules(send, "127.0.0.1", hosts=["127.0.0.1"]) is None
+        assert by_rules(send, "127.0.0.2", hosts=["127.0.0.1"]) == "network.hosts"
+
+    def test_libraries(self, under, port):
+        def get():
+            return urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).read()
+
+        assert under(lambda: get() == b"fine", network=Network(hosts=["127.0.0.1"])) is None
+        with Policy(network=Network(hosts=["127.0.0.2"])).guard(monitor_calls=False)() as guard:
+            with pytest.raises(OSError, match="blocked in sandbox"):
+                get()
+        [denied] = guard.violations
+        assert (denied.rule, denied.host) == ("network.hosts", "127.0.0.1")
+        assert denied.hint == "network.hosts = ['127.0.0.1']"
+        policy = Policy.parse_toml(denied.hint)
+        assert policy.network == Network(hosts=["127.0.0.1"])
+
+    def test_asyncio(self, under, port):
+        async def get(host):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"x")
+            assert (await reader.read()).endswith(b"fine")
+            writer.close()
+
+        rules = Network(hosts=["127.0.0.1", "localhost"])
+        assert under(lambda: asyncio.run(get("127.0.0.1")), network=rules) is None
+        # The look-up is done in a thread.
+        both = {"network": rules, "threads": "inherit"}
+        assert under(lambda: asyncio.run(get("localhost")), **both) is None
+        name = {"network": Network(hosts=[]), "threads": "inherit"}
+        assert under(lambda: asyncio.run(get("127.0.0.1")), **name).rule == "network.hosts"
+
+    def test_hints(self, under, port):
+        def hint(operation, *args, **rules):
+            return under(operation, *args, network=Network(**rules)).hint
+
+        assert hint(connect, "127.0.0.1", port, ports=[1]) == f"network.ports = [{port}]"
+        assert hint(connect, "127.0.0.1", port, block=["*"]) == (
+            "a policy whose network.block leaves it out"
+        )
+        assert hint(socket.getaddrinfo, "a.example", 1, lookup=False) == "network.lookup = true"
+        assert hint(socket.getaddrinfo, "a.example", 1, hosts=[]) == "network.hosts = ['a.example']"
+
+
+class TestListening:
+    def test_is_apart_from_connecting(self, by_rules):
+        def listen(host="127.0.0.1"):
+            with socket.socket() as made:
+                made.bind((host, 0))
+                made.listen()
+
+        assert by_rules(listen) == "network.listen"
+        assert by_rules(listen, listen=True, hosts=[]) is None
+        assert by_rules(listen, listen=["127.0.0.0/8"]) is None
+        assert by_rules(listen, "localhost", listen=["127.0.0.1"]) is None
+        assert by_rules(listen, "", listen=["127.0.0.1"]) == "network.listen"
+        assert by_rules(listen, "", listen=["0.0.0.0"]) is None
+        assert by_rules(listen, listen=["127.0.0.1:80"]) == "network.listen"
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="has no Unix sockets")
+class TestUnixSockets:
+    @pytest.fixture
+    def served(self, places):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(places.out + "/served")
+            server.listen()
+            yield places.out + "/served"
+
+    def test_connecting(self, by_rules, served, places):
+        def connect(path):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.connect(path)
+
+        os.symlink(served, places.ok + "/link")
+        for path in (served, os.fsencode(served), places.ok + "/link"):
+            assert by_rules(connect, path) == "network.unix"
+            assert by_rules(connect, path, unix=[served]) is None
+            assert by_rules(connect, path, unix=[places.out]) is None
+            assert by_rules(connect, path, unix=None) is None
+            assert by_rules(connect, path, unix=[places.ok]) == "network.unix"
+
+    def test_listening_also_makes_a_file(self, by_rules, places):
+        def listen():
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(places.ok + "/mine")
+            os.remove(places.ok + "/mine")
+
+        both = [places.ok]
+        assert by_rules(listen, unix=both) == "network.unix"
+        assert by_rules(listen, write=both) == "network.unix"
+        assert by_rules(listen, unix=both, write=both) is None
+        assert by_rules(listen, unix=None, write=both) is None
+
+    @pytest.mark.skipif(not os.path.exists("/proc/net/unix"), reason="Linux has such names")
+    def test_names_that_are_no_files(self, by_rules):
+        def listen(name="\0fastaudit_rs test"):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(name)
+
+        assert by_rules(listen) == "network.unix"
+        assert by_rules(listen, unix=["@fastaudit_rs test"]) is None
+        assert by_rules(listen, unix=None) is None
+        assert by_rules(listen, unix=["/"]) == "network.unix"
+        assert by_rules(listen, "", unix=["/"]) == "network.unix"
+
+    def test_pairs_need_no_rule(self, by_rules):
+        def pair():
+            first, second = socket.socketpair()
+            with first, second:
+                first.sendall(b"x")
+
+        assert by_rules(pair, hosts=[]) is None
+
+
+class TestConnections:
+    def test_at_a_time(self, port):
+        perms = Policy(network=Network(max_connections=2)).guard(monitor_calls=False)
+        with perms(), contextlib.ExitStack() as opened:
+            first = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with pytest.raises(AuditDenied) as caught:
+                socket.create_connection(("127.0.0.1", port))
+            assert caught.value.rule == "network.max_connections"
+            assert caught.value.hint == "a policy with a larger network.max_connections"
+            first.close()
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        with perms():
+            socket.create_connection(("127.0.0.1", port)).close()
+
+    def test_none(self, by_rules, port):
+        assert by_rules(connect, "127.0.0.1", port, max_connections=0) == "network.max_connections"
+
+
+class TestOddities:
+    def test_other_families(self, by_rules):
+        if not hasattr(socket, "AF_NETLINK"):
+            pytest.skip("has no netlink")
+
+        def listen():
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as made:
+                made.bind((0, 0))
+
+        assert by_rules(listen, listen=True) == "network"
+
+    def test_a_socket_that_lies(self, by_rules, port):
+        class Liar(socket.socket):
+            family = socket.AF_UNIX
+
+            def fileno(self):
+                return -1
+
+        def connect():
+            with Liar(socket.AF_INET) as made:
+                made.connect(("127.0.0.1", port))
+
+        assert by_rules(connect, hosts=[], unix=None) == "network.hosts"
+
+    def test_events_without_arguments(self):
+        policy = Policy(network=Network())
+        for event in ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo"):
+            assert not policy.explain(event).allowed
+            assert not policy.explain(event, 1, 2).allowed
+
+    @pytest.mark.parametrize(
+        ("rules", "error", "message"),
+        [
+            ({"hosts": "a.org"}, TypeError, "hosts must be None or an iterable of hosts, not str"),
+            ({"hosts": ["http://a"]}, ValueError, r"network.hosts\[0\] must be a host name"),
+            ({"block": None}, TypeError, "block must be an iterable of hosts, not NoneType"),
+            ({"ports": 80}, TypeError, "ports must be None or an iterable of ports, not int"),
+            ({"ports": "80"}, TypeError, "ports must be None or an iterable of ports, not str"),
+            ({"ports": [True]}, ValueError, r"ports\[0\] must be a port from 0 to 65535 or a ra"),
+            ({"ports": ["9-8"]}, ValueError, r"ports\[0\] must be a port from 0 to 65535 or a r"),
+            ({"listen": None}, TypeError, "listen must be True, False or an iterable of hosts"),
+            ({"unix": "/run"}, TypeError, "unix must be None or an iterable of paths, not str"),
+            ({"lookup": 1}, TypeError, "lookup must be True or False, not 1"),
+            ({"max_connections": "1"}, TypeError, "max_connections must be None or a whole numb"),
+            ({"max_connections": -1}, ValueError, "max_connections must be None or a whole numb"),
+            ({"host": []}, TypeError, "host"),
+        ],
+    )
+    def test_bad_values(self, rules, error, message):
+        with pytest.raises(error, match=message):
+            Network(**rules)

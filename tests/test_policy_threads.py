@@ -1,0 +1,206 @@
+"""`Policy(threads="inherit")`: threads run under the guard that they are started under."""
+
+import _thread
+import asyncio
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+
+
+@pytest.fixture
+def perms(places):
+    policy = Policy(write=[places.ok], threads="inherit")
+    return policy.guard(monitor_calls=False)
+
+
+def in_a_thread(function, *args):
+    results = []
+
+    def run():
+        try:
+            results.append(function(*args))
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+class TestInherit:
+    def test_a_thread_runs_under_the_guard(self, perms, places):
+        with perms() as guard:
+            os.mkdir(places.ok + "/a")
+            assert in_a_thread(os.mkdir, places.ok + "/b") is None
+            denied = in_a_thread(os.mkdir, places.out + "/a")
+        assert isinstance(denied, AuditDenied)
+        assert [denied.path for denied in guard.violations] == [places.out + "/a"]
+        assert os.listdir(places.out) == []
+
+    def test_also_threads_that_threads_start(self, perms, places):
+        with perms() as guard:
+            inner = in_a_thread(in_a_thread, os.mkdir, places.out + "/a")
+        assert isinstance(inner, AuditDenied)
+        assert guard.violation_count == 1
+
+    def test_also_after_the_block(self, perms, places):
+        """The thread goes on under its guard; whoever left it is free."""
+        go = threading.Event()
+        results = []
+
+        def wait():
+            go.wait(10)
+            try:
+                os.mkdir(places.out + "/a")
+            except AuditDenied as denied:
+                results.append(denied)
+
+        with perms() as guard:
+            thread = threading.Thread(target=wait)
+            thread.start()
+        os.mkdir(places.out + "/b")
+        go.set()
+        thread.join()
+        assert len(results) == 1
+        assert guard.violation_count == 1
+        assert os.listdir(places.out) == ["b"]
+
+    def test_executors(self, perms, places):
+        with perms(), ThreadPoolExecutor(2) as executor:
+            future = executor.submit(os.mkdir, places.out + "/a")
+            assert isinstance(future.exception(), AuditDenied)
+            assert list(executor.map(int, ["1", "2"])) == [1, 2]
+
+    def test_asyncio(self, perms, places):
+        async def main():
+            await asyncio.to_thread(os.mkdir, places.ok + "/a")
+            loop = asyncio.get_running_loop()
+            for run in (
+                asyncio.to_thread(os.mkdir, places.out + "/a"),
+                loop.run_in_executor(None, os.mkdir, places.out + "/b"),
+            ):
+                with pytest.raises(AuditDenied):
+                    await run
+
+        with perms():
+            asyncio.run(main())
+        assert os.listdir(places.out) == []
+
+    def test_timers(self, perms, places):
+        done = threading.Event()
+        results = []
+
+        def run():
+            try:
+                os.mkdir(places.out + "/a")
+            except AuditDenied as denied:
+                results.append(denied)
+            done.set()
+
+        with perms():
+            threading.Timer(0.01, run).start()
+        assert done.wait(10)
+        assert len(results) == 1
+
+    def test_the_low_level_functions(self, perms, places):
+        """With a native function too, which has no frame."""
+        caught = []
+
+        def run(path, done):
+            try:
+                os.mkdir(path)
+            except AuditDenied as denied:
+                caught.append(denied)
+            done.release()
+
+        for start in {_thread.start_new_thread, _thread.start_new}:
+            done = threading.Semaphore(0)
+            with perms():
+                start(run, (places.out + "/a", done))
+                start(run, (), {"path": places.out + "/a", "done": done})
+                assert done.acquire(timeout=10)
+                assert done.acquire(timeout=10)
+        assert len(caught) >= 2
+        unraisable = []
+        hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
+        try:
+            with perms() as guard:
+                _thread.start_new_thread(os.mkdir, (places.out + "/a",))
+                deadline = time.monotonic() + 10
+                while not guard.violation_count and time.monotonic() < deadline:
+                    time.sleep(0.001)
+                assert guard.violations[0].event == "os.mkdir"
+        finally:
+            sys.unraisablehook = hook
+
+    def test_tqdm(self, perms, places):
+        tqdm = pytest.importorskip("tqdm")
+
+        class Bar(tqdm.tqdm):
+            monitor_interval = 0.01
+
+        with perms() as guard, open(places.ok + "/bar", "w") as file:
+            assert list(Bar(range(3), file=file)) == [0, 1, 2]
+        assert guard.violations == []
+
+    def test_what_a_thread_calls_is_shown_as_it_is(self, perms):
+        """To other hooks and in messages."""
+        seen = []
+        threads = ("_thread.start_new_thread", "_thread.start_joinable_thread")
+        sys.addaudithook(
+            lambda event, args: seen.append(repr(args[0])) if event in threads else None
+        )
+        with perms():
+            in_a_thread(int)
+        assert "Thread._bootstrap of" in seen[-1]
+
+    def test_errors_are_those_of_the_function(self, perms):
+        with perms():
+            for arguments in ((), (1,), (int, 1)):
+                with pytest.raises(TypeError, match="start_new_thread|callable|tuple"):
+                    _thread.start_new_thread(*arguments)
+
+    def test_unguarded_threads_are_as_ever(self, perms, places):
+        assert in_a_thread(os.mkdir, places.out + "/a") is None
+        with perms():
+            pass
+        assert in_a_thread(os.mkdir, places.out + "/b") is None
+
+    def test_a_later_call_of_the_function_carries_nothing(self, perms, places):
+        """What a hook gets hold of is no way to put a guard in force elsewhere."""
+        seen = []
+        sys.addaudithook(
+            lambda event, args: seen.append(args[0]) if event == "_thread.start_new_thread" else 0
+        )
+        done = threading.Semaphore(0)
+        with perms():
+            _thread.start_new_thread(done.release, ())
+        assert done.acquire(timeout=10)
+        seen[-1]()
+        assert done.acquire(timeout=10)
+        os.mkdir(places.out + "/a")
+
+
+class TestDeny:
+    def test_by_default(self, places):
+        def start():
+            threading.Thread(target=int).start()
+
+        with Policy().guard(monitor_calls=False)(), pytest.raises(AuditDenied) as caught:
+            start()
+        denied = caught.value
+        assert (denied.rule, denied.effect, denied.hint) == (
+            "threads", "thread", "threads = 'inherit'",
+        )  # fmt: skip
+        assert Policy.parse_toml(denied.hint) == Policy(threads="inherit")
+
+    def test_a_thread_that_would_not_carry_the_guard(self):
+        """An event that does not come from starting one."""
+        assert Policy(threads="inherit").explain("_thread.start_new_thread", int).rule == "threads"
