@@ -4,7 +4,16 @@
 approved roots and may not start processes, load libraries or call unknown native code.
 """
 
-from ._native import AuditCfg, AuditPerms, Explanation, Guard, Network, Policy, __version__
+from ._native import (
+    AuditCfg,
+    AuditPerms,
+    Explanation,
+    Guard,
+    Network,
+    Policy,
+    __version__,
+    installed_policy,
+)
 from .core import mk_audit
 from .denied import AuditDenied, AuditWarning
 
@@ -18,5 +27,6 @@ __all__ = [
     "Network",
     "Policy",
     "__version__",
+    "installed_policy",
     "mk_audit",
 ]

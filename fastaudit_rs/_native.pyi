@@ -16,6 +16,7 @@ __all__ = [
     "Policy",
     "_Denial",
     "__version__",
+    "installed_policy",
     "mk_audit",
 ]
 
@@ -37,6 +38,9 @@ _OnViolation: TypeAlias = Callable[[AuditDenied], object]
 """``on_violation(violation)``: told of each violation, which then proceeds."""
 
 __version__: Final[str]
+
+def installed_policy() -> Policy | None:
+    """The policy that `Policy.install` turned on last, ``None`` where none was."""
 
 def mk_audit(
     oks: Iterable[_Path],
@@ -314,6 +318,28 @@ class Policy:
 
         Takes and raises what `mk_audit` does but for ``oks``. The paths of the policy are resolved
         now. Where ``native`` is ``True`` no calls are watched, unless there is an ``on_call``.
+        """
+
+    def install(
+        self,
+        before_deny: _BeforeDeny | None = None,
+        on_call: _OnCall | None = None,
+        data: Any = None,
+        tool_id: int = 3,
+        monitor_calls: bool = True,
+        *,
+        on_denied: _OnDenied | None = None,
+    ) -> None:
+        """Turn the policy on for the whole process and every thread, for good.
+
+        Nothing turns it off again. Guards can be entered beside it, and restrict more. A policy
+        that is installed later holds beside the first, with the callbacks that each was given.
+
+        Takes and raises what `guard` does, and:
+
+        Raises:
+            RuntimeError: A policy is installed already, and this one allows something that it does
+                not; the message names the field.
         """
 
     def explain(self, event: str, /, *args: Any) -> Explanation:

@@ -18,6 +18,7 @@ pub mod presets;
 pub mod roots;
 pub mod rules;
 pub mod spec;
+pub mod strictness;
 pub mod toml_form;
 
 pub use check::{Operation, Policy, Verdict, Why};

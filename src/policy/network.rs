@@ -128,6 +128,12 @@ impl Ports {
         (self.0 == self.1).then_some(self.0)
     }
 
+    /// Whether it has all of the other's.
+    #[must_use]
+    pub fn hold(self, other: Self) -> bool {
+        self.has(other.0) && self.has(other.1)
+    }
+
     fn has(self, port: u16) -> bool {
         (self.0..=self.1).contains(&port)
     }

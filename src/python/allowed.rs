@@ -167,6 +167,11 @@ impl Resolved {
         })
     }
 
+    /// The policy.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     /// The rules that never apply.
     pub fn lint(self) -> Vec<String> {
         lint::lint(&lint::Found {

@@ -31,6 +31,8 @@ pub struct AuditCfg {
     data: Py<PyAny>,
     monitor_calls: bool,
     retire_sites: bool,
+    /// Whether it restricts more than fastaudit 0.1 does: asked with each entry.
+    restricts_more: bool,
 }
 
 /// The callbacks of a host, checked.
@@ -50,6 +52,7 @@ impl AuditCfg {
         retire_sites: bool,
     ) -> Self {
         Self {
+            restricts_more: allowed.policy.restricts_more(),
             policy: Arc::new(allowed.policy),
             oks: allowed.oks,
             readable: allowed.readable,
@@ -94,7 +97,13 @@ impl AuditCfg {
             data,
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
+            restricts_more: self.restricts_more,
         }
+    }
+
+    /// Whether it restricts more than fastaudit 0.1 does.
+    pub fn restricts_more(&self) -> bool {
+        self.restricts_more
     }
 
     /// What the guard allows.

@@ -3,6 +3,8 @@
 //! Its value is an opaque object of ours that cannot be made or changed from Python. A task that
 //! is created under a guard copies the context and so stays guarded, also after the `with` block
 //! that it was created in has ended.
+#![allow(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -23,8 +25,22 @@ use crate::policy::fs::{FileSystem, Os, PathBuf};
 /// once, whatever the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of them restrict more than fastaudit 0.1 does.
+/// How many of them restrict more than fastaudit 0.1 does, or are installed.
 static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
+
+/// The guards that are in force in the whole process for good, the last one first. What this points
+/// to is never freed: another thread may read it.
+static INSTALLED: AtomicPtr<Installed> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A guard that is in force in the whole process for good.
+pub struct Installed {
+    /// The guard.
+    pub active: Py<Active>,
+    /// The policy that it was made from.
+    pub policy: Py<PyAny>,
+    /// The one that was installed before, which holds as well.
+    before: Option<&'static Installed>,
+}
 
 /// The interpreter that the context variable belongs to.
 static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
@@ -63,6 +79,11 @@ impl Active {
         self.log.get_or_init(Arc::default)
     }
 
+    /// Whether it is in force in the whole process for good.
+    pub fn is_installed(&self) -> bool {
+        installed().any(|installed| std::ptr::eq(installed.active.get(), self))
+    }
+
     /// One that is in force nowhere.
     pub fn detached() -> Self {
         Self::new(None, None, None)
@@ -75,7 +96,7 @@ impl Active {
     ) -> Self {
         if let Some(config) = &config {
             LIVE.fetch_add(1, Ordering::Relaxed);
-            if config.get().policy().restricts_more() {
+            if config.get().restricts_more() {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -119,7 +140,7 @@ impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             LIVE.fetch_sub(1, Ordering::Relaxed);
-            if config.get().policy().restricts_more() {
+            if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -195,8 +216,56 @@ fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .ok_or_else(|| PyRuntimeError::new_err("fastaudit_rs: the audit hook is not installed"))
 }
 
-/// The guard in force in the current context.
+/// The guard in force in the current context: its own, or else one that is installed.
+#[inline]
 pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
+    match own(py)? {
+        Current::Unguarded => Ok(match installed().next() {
+            Some(installed) => Current::Guarded(installed.active.bind(py).clone()),
+            None => Current::Unguarded,
+        }),
+        own => Ok(own),
+    }
+}
+
+/// The guards that are installed, the last one first.
+#[inline]
+pub fn installed() -> impl Iterator<Item = &'static Installed> {
+    let last = INSTALLED.load(Ordering::Acquire);
+    // SAFETY: it is null, or was made by `install` and is never freed.
+    let last: Option<&'static Installed> = unsafe { last.as_ref() };
+    std::iter::successors(last, |installed| installed.before)
+}
+
+/// All guards in force in the current context: its own, and those that are installed.
+pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
+    let mut all = Vec::new();
+    if let Current::Guarded(active) = own(py)? {
+        all.push(active);
+    }
+    all.extend(installed().map(|installed| installed.active.bind(py).clone()));
+    all.dedup_by(|one, other| one.is(&*other));
+    Ok(all)
+}
+
+/// Puts a guard in force in the whole process for good, beside those that are.
+pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
+    let monitoring = hold(py, &config)?;
+    let active = Active::new(Some(config), None, monitoring);
+    // It is never dropped.
+    RESTRICTING.fetch_add(1, Ordering::Relaxed);
+    let installed = Installed {
+        active: Py::new(py, active)?,
+        policy,
+        before: installed().next(),
+    };
+    INSTALLED.store(Box::leak(Box::new(installed)), Ordering::Release);
+    Ok(())
+}
+
+/// The guard that was entered in the current context.
+#[inline]
+pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
     let Some(value) = raw::context_var_get(py, var(py)?)? else {
         return Ok(Current::Unguarded);
     };
@@ -236,17 +305,23 @@ impl Entered {
     }
 }
 
+/// Switches CALL monitoring on where a guard watches calls.
+#[inline]
+fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<monitor::Hold>> {
+    let config = config.get();
+    if config.monitor_calls() {
+        return monitor::Hold::new(py, config.retire_sites()).map(Some);
+    }
+    Ok(None)
+}
+
 /// Puts a guard in force in the current context.
 pub fn enter(
     py: Python<'_>,
     config: Py<AuditCfg>,
     outer: Option<Bound<'_, Active>>,
 ) -> PyResult<Entered> {
-    let monitoring = if config.get().monitor_calls() {
-        Some(monitor::Hold::new(py, config.get().retire_sites())?)
-    } else {
-        None
-    };
+    let monitoring = hold(py, &config)?;
     let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring);
     let active = Bound::new(py, active)?;
     let token = raw::context_var_set(var(py)?, active.as_any())?;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
@@ -75,6 +75,10 @@ pub fn deny(
     let name = event;
     let event = PyString::new(py, &event.to_string_lossy());
     let message = message(config, &event, args, reason)?;
+    if raw::is_finalizing(py) {
+        // What a denial and a host's callback need may be gone.
+        return Err(PyPermissionError::new_err(message.unbind()));
+    }
     if let Some(before_deny) = config.before_deny(py)
         && !is_asking_host()
     {

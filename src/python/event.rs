@@ -59,7 +59,12 @@ impl<'a, 'py> Event<'a, 'py> {
     pub fn check(&self, rule: Rule) -> PyResult<()> {
         match rule {
             #[cfg(Py_3_12)]
-            Rule::Deny if super::fragile::is_registering() => Ok(()),
+            Rule::Deny
+                if super::fragile::is_registering()
+                    && self.name == c"sys.monitoring.register_callback" =>
+            {
+                Ok(())
+            }
             Rule::Deny => self.deny(Reason::Event),
             Rule::LowLevelStart if process_start::covers(self.name, self.args) => Ok(()),
             Rule::Start | Rule::LowLevelStart => self.start(),

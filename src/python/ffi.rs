@@ -34,6 +34,18 @@ pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
     }
 }
 
+/// Sets the exception for an event in an interpreter that is not ours, with nothing of ours.
+pub fn refuse_elsewhere() {
+    // SAFETY: the class is one of CPython's own, and the text NUL-terminated; called by CPython,
+    // so the thread is attached.
+    unsafe {
+        ffi::PyErr_SetString(
+            ffi::PyExc_PermissionError,
+            c"Audit: denied in another interpreter by the installed policy".as_ptr(),
+        );
+    }
+}
+
 /// Raises an audit event, as `sys.audit` does, whatever that name stands for now.
 ///
 /// # Errors

@@ -76,18 +76,23 @@ pub fn is_registering() -> bool {
     REGISTERING.get()
 }
 
+/// Registers callbacks of this module.
+pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
+    REGISTERING.set(true);
+    let result = register();
+    REGISTERING.set(false);
+    result
+}
+
 fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
     let Some(ends) = ENDS.get(py) else {
         return Ok(());
     };
     let none = py.None();
     let callback = if on { &ends.callback } else { &none };
-    REGISTERING.set(true);
-    let results = ends
-        .events
-        .each_ref()
-        .map(|event| ends.register.bind(py).call1((tool_id, event, callback)));
-    REGISTERING.set(false);
+    let events = ends.events.each_ref();
+    let register = |event| ends.register.bind(py).call1((tool_id, event, callback));
+    let results = while_registering(|| events.map(register));
     results
         .into_iter()
         .try_for_each(|result| result.map(|_| ()))

@@ -107,12 +107,12 @@ impl Guard {
             ));
         }
         let config = self.perms.get().config(py);
-        let mut current = context::current(py)?;
+        let mut current = context::own(py)?;
         if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
         {
             raw::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
             // A hook may have entered or left a guard meanwhile.
-            current = context::current(py)?;
+            current = context::own(py)?;
         }
         let outer = match current {
             Current::Guarded(active) => Some(active),

@@ -12,7 +12,8 @@ use pyo3::types::PyTuple;
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
 use super::{denial, denied, errors, ffi as raw, monitor, open_at};
-use crate::policy::rules;
+use crate::policy::Policy;
+use crate::policy::rules::{self, Rule};
 
 /// Raised once, to see that the hook is there: CPython does not tell when it was refused.
 const PROBE: &CStr = c"fastaudit_rs.installed";
@@ -74,6 +75,10 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
 #[inline(never)]
 unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_int {
     if !context::may_be_guarded() {
+        if context::installed().next().is_some() && !context::is_ours() {
+            // SAFETY: as this function's.
+            return unsafe { elsewhere(CStr::from_ptr(event), args) };
+        }
         if may_load && context::is_ours() {
             // SAFETY: this thread runs our interpreter; CPython passes a tuple.
             unsafe { note_loading(event, args) };
@@ -107,6 +112,42 @@ unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_i
     }
 }
 
+/// Judges an event in another interpreter while a policy is installed. What objects are there is not
+/// ours to use, so that whatever has a rule is denied but for reading and imports.
+///
+/// # Safety
+/// The thread is attached to that interpreter; `args` is a tuple that lives for the call.
+#[cold]
+unsafe fn elsewhere(event: &CStr, args: *mut PyObject) -> c_int {
+    let all = |allows: fn(&Policy) -> bool| {
+        context::installed()
+            .filter_map(|installed| installed.active.get().config())
+            .all(|config| allows(config.get().policy()))
+    };
+    let reads_everything = || all(|policy| !policy.checks_reads());
+    let allowed = match rules::lookup(event.to_bytes()) {
+        None | Some(Rule::Import | Rule::Exec) => true,
+        Some(Rule::Read(_)) => reads_everything(),
+        Some(Rule::Network(_)) => all(|policy| policy.network().is_open()),
+        Some(rule @ Rule::Open) => {
+            // SAFETY: as this function's; the arguments are looked at alone, and by no object of
+            // ours.
+            let reads = unsafe {
+                let py = Python::assume_attached();
+                let args = Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>();
+                is_open_for_reading(args, rule)
+            };
+            reads && reads_everything()
+        }
+        Some(_) => false,
+    };
+    if allowed {
+        return 0;
+    }
+    raw::refuse_elsewhere();
+    -1
+}
+
 /// Takes note of native code that is loaded while no guard is in force.
 ///
 /// # Safety
@@ -132,7 +173,7 @@ fn fail(py: Python<'_>, event: &CStr, what: &str) {
 /// Checks an event. On `Err` the exception is set.
 fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     // Modules and objects are being taken apart then, ours among them.
-    if raw::is_finalizing(py) {
+    if raw::is_finalizing(py) && context::installed().next().is_none() {
         return Ok(());
     }
     let active = match context::current(py) {
@@ -148,7 +189,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         }
     };
     if context::any_guard_restricts_more() {
-        return check_by_all_rules(event, args, active.get());
+        return check_by_all(event, args, active.get());
     }
     let Some(rule) = rules::lookup_if(event.to_bytes(), false) else {
         return Ok(());
@@ -169,12 +210,33 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
 }
 
-/// The same while some guard restricts more than fastaudit 0.1 does.
+/// The same while some guard restricts more than fastaudit 0.1 does, or is installed.
 #[inline(never)]
+fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    check_by_all_rules(event, args, active)?;
+    for installed in context::installed() {
+        let installed = installed.active.get();
+        if !std::ptr::eq(installed, active) {
+            check_by_all_rules(event, args, installed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an event is part of running a process, so that what is in force for all of it lets it
+/// pass: a guard that is entered can only restrict more, and exceptions that nobody caught are told.
+fn is_part_of_running(event: &CStr) -> bool {
+    let event = event.to_bytes();
+    event.starts_with(b"audit_perms.") || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
+}
+
 fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let Some(config) = active.config() else {
         return Ok(());
     };
+    if active.is_installed() && is_part_of_running(event) {
+        return Ok(());
+    }
     let rule = rules::lookup(event.to_bytes());
     if rule.is_none() && !config.get().policy().rest().denies_unknown {
         return Ok(());

@@ -111,6 +111,15 @@ impl<'py> GuardOptions<'py> {
         given: &Bound<'py, PyAny>,
         read_allowed: impl FnOnce() -> PyResult<Allowed>,
     ) -> PyResult<AuditPerms> {
+        self.configure(given, read_allowed).map(AuditPerms::new)
+    }
+
+    /// The same for one guard of this configuration.
+    pub fn configure(
+        self,
+        given: &Bound<'py, PyAny>,
+        read_allowed: impl FnOnce() -> PyResult<Allowed>,
+    ) -> PyResult<Py<AuditCfg>> {
         let py = given.py();
         raw::audit(py, c"audit_perms.set_config", &[given])?;
         let tool_id = read_tool_id(&self.tool_id)?;
@@ -150,7 +159,7 @@ impl<'py> GuardOptions<'py> {
         };
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
         let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-        Ok(AuditPerms::new(Py::new(py, config)?))
+        Py::new(py, config)
     }
 }
 

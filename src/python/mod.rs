@@ -23,6 +23,7 @@ mod guard;
 mod hint;
 mod hook;
 mod importing;
+mod install;
 mod intercept;
 #[cfg(Py_3_12)]
 mod layout;
@@ -58,6 +59,8 @@ mod _native {
     use super::explanation::Explanation;
     #[pymodule_export]
     use super::guard::{AuditPerms, Guard};
+    #[pymodule_export]
+    use super::install::installed_policy;
     #[pymodule_export]
     use super::mk_audit::mk_audit;
     #[pymodule_export]

@@ -54,7 +54,7 @@ mod on {
 
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
-    use crate::python::context::{self, Current};
+    use crate::python::context::{self, Active, Current};
     use crate::python::{denial, errors, ffi as raw, fragile, frames, loaded, quiet};
 
     /// The name our tool id is taken under.
@@ -179,7 +179,7 @@ mod on {
         monitoring.use_tool_id.bind(py).call1(name)?;
         let register = monitoring.register_callback.bind(py);
         let callback = (tool_id, &monitoring.call_event, &monitoring.callback);
-        if let Err(error) = register.call1(callback) {
+        if let Err(error) = fragile::while_registering(|| register.call1(callback)) {
             // An audit hook refused it.
             monitoring.free_tool_id.bind(py).call1((tool_id,))?;
             return Err(error);
@@ -367,16 +367,21 @@ mod on {
         if !context::may_be_guarded() || denial::is_asking_host() {
             return Ok(Answer::Watch);
         }
-        let config = match context::current(py)? {
-            Current::Guarded(active) => active.get().config().map(|config| config.clone_ref(py)),
+        let config = match context::own(py)? {
             // The event raised below is denied then, as every other.
             Current::Tampered => None,
-            Current::Unguarded => return Ok(Answer::Watch),
+            Current::Guarded(active) if watches(active.get()) => {
+                active.get().config().map(|config| config.clone_ref(py))
+            }
+            Current::Guarded(_) | Current::Unguarded => {
+                let mut installed = context::installed().map(|installed| installed.active.get());
+                match installed.find(|active| watches(active)) {
+                    Some(active) => active.config().map(|config| config.clone_ref(py)),
+                    None => return Ok(Answer::Watch),
+                }
+            }
         };
         let config = config.as_ref().map(|config| config.get());
-        if config.is_some_and(|config| !config.monitor_calls()) {
-            return Ok(Answer::Watch);
-        }
         let Some(Native { name, function }) = callee::native(callee, Some(first))? else {
             return Ok(Answer::Quiet);
         };
@@ -394,6 +399,11 @@ mod on {
             }
             Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
         }
+    }
+
+    fn watches(active: &Active) -> bool {
+        let config = active.config();
+        config.is_some_and(|config| config.get().monitor_calls())
     }
 
     /// A call of native code of someone else.

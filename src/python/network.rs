@@ -10,7 +10,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple, PyType};
 
-use super::context::{self, Current};
+use super::context;
 use super::event::Event;
 use super::ffi as raw;
 use super::intercept::Original;
@@ -175,14 +175,12 @@ unsafe fn look_up(
 }
 
 fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = host.py();
-    let Current::Guarded(active) = context::current(py)? else {
-        return Ok(());
-    };
-    let Some(config) = active.get().config() else {
-        return Ok(());
-    };
-    if config.get().policy().network().rules().is_none() {
+    let mut by_rules = context::in_force(host.py())?;
+    by_rules.retain(|active| {
+        let config = active.get().config();
+        config.is_some_and(|config| config.get().policy().network().rules().is_some())
+    });
+    if by_rules.is_empty() {
         return Ok(());
     }
     let Some(Host::Name(name)) = read_host(host) else {
@@ -190,7 +188,9 @@ fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> 
     };
     let mut addresses = Vec::new();
     collect_addresses(result, &mut addresses, 3);
-    active.get().log().network.remember(&name, &addresses);
+    for active in by_rules {
+        active.get().log().network.remember(&name, &addresses);
+    }
     Ok(())
 }
 

@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::allowed::{Resolved, allowed};
-use super::context::Active;
+use super::context::{self, Active};
 use super::event::Event;
 use super::explanation::Explanation;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault};
-use super::{callbacks, config, denied, ffi as raw, fields};
+use super::{callbacks, config, denied, ffi as raw, fields, install};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
 use crate::policy::{presets, rules};
@@ -234,6 +234,37 @@ impl Policy {
             on_denied,
         };
         options.make(slf.as_any(), || slf.get().allowed(slf.py()))
+    }
+
+    /// Turns the policy on for the whole process, for good.
+    #[pyo3(
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None)"
+    )]
+    fn install<'py>(
+        slf: &Bound<'py, Self>,
+        before_deny: Option<Bound<'py, PyAny>>,
+        on_call: Option<Bound<'py, PyAny>>,
+        data: Option<Bound<'py, PyAny>>,
+        tool_id: OrDefault<'py>,
+        monitor_calls: OrDefault<'py>,
+        on_denied: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        if let Some(before) = install::installed(py) {
+            install::check_stricter(py, slf.get(), before.get())?;
+        }
+        let options = GuardOptions {
+            before_deny,
+            on_call,
+            data,
+            tool_id,
+            monitor_calls,
+            retire_sites: OrDefault::Default,
+            on_denied,
+        };
+        let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
+        context::install_for_good(py, config, slf.clone().into_any().unbind())
     }
 
     /// What would become of an event under a guard of this policy, without doing it.

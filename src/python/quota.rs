@@ -12,7 +12,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
 
-use super::context::{self, Current};
+use super::context::{self, Active};
 use super::ffi as raw;
 use super::intercept::Original;
 use super::methods::MethodDescriptor;
@@ -337,17 +337,25 @@ unsafe fn count(
     let py = unsafe { Python::assume_attached() };
     let asked = catch_unwind(AssertUnwindSafe(|| {
         raw::with_attachment_counted(|| {
-            let Some((active, max)) = limit(py)? else {
+            let limited = limits(py)?;
+            if limited.is_empty() {
                 return PyResult::Ok(None);
-            };
+            }
             // SAFETY: the caller vouches for it.
             let planned = unsafe { plan(py, file, call, writes) };
             // The streams that the process was started with are the host's.
             let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
                 return Ok(None);
             };
-            ask(py, active.get().log(), max, &planned)?;
-            Ok(Some((active, planned.bytes)))
+            for (index, (active, max)) in limited.iter().enumerate() {
+                if let Err(error) = ask(py, active.get().log(), *max, &planned) {
+                    for (active, _) in &limited[..index] {
+                        active.get().log().take_back(planned.bytes);
+                    }
+                    return Err(error);
+                }
+            }
+            Ok(Some((limited, planned.bytes)))
         })
     }));
     let counted = match asked {
@@ -363,7 +371,7 @@ unsafe fn count(
         }
     };
     let result = original();
-    if let Some((active, planned)) = counted {
+    if let Some((limited, planned)) = counted {
         // Less may have been written than was to be.
         let written = if result.is_null() {
             0
@@ -375,25 +383,25 @@ unsafe fn count(
                 _ => raw::int_value(&result).map_or(planned, |written| written.max(0) as u64),
             }
         };
-        active
-            .get()
-            .log()
-            .take_back(planned.saturating_sub(written));
-        raw::with_attachment_counted(|| drop(active));
+        for (active, _) in &limited {
+            let log = active.get().log();
+            log.take_back(planned.saturating_sub(written));
+        }
+        raw::with_attachment_counted(|| drop(limited));
     }
     result
 }
 
-/// The guard in force and how much may be written under it, if that is limited.
-fn limit(py: Python<'_>) -> PyResult<Option<(Bound<'_, context::Active>, u64)>> {
-    let Current::Guarded(active) = context::current(py)? else {
-        return Ok(None);
+/// The guards in force that limit how much may be written, and to how much.
+fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
+    let limit = |active: &Bound<'_, Active>| {
+        let config = active.get().config()?;
+        config.get().policy().rest().max_bytes
     };
-    let max = active.get().config().and_then(|config| {
-        let policy = config.get().policy();
-        policy.rest().max_bytes
-    });
-    Ok(max.map(|max| (active, max)))
+    let all = context::in_force(py)?.into_iter();
+    Ok(all
+        .filter_map(|active| limit(&active).map(|max| (active, max)))
+        .collect())
 }
 
 /// Counts what is going to be written, or has it denied.

@@ -1,0 +1,142 @@
+"""A face of `Policy` for those who use the shape of a process-wide sandbox of audit hooks.
+
+``install_sandbox(SandboxPolicy(...))`` turns a `Policy` on for the whole process, for good.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ._native import Policy, installed_policy
+from .denied import AuditDenied
+
+__all__ = [
+    "DANGEROUS_MODULES",
+    "SandboxPolicy",
+    "SandboxViolation",
+    "get_policy",
+    "install_sandbox",
+    "is_sandbox_installed",
+]
+
+SandboxViolation = AuditDenied
+
+DANGEROUS_MODULES = ("ctypes", "_ctypes", "cffi", "_cffi_backend", "pty", "code", "codeop")
+"""What ``block_dangerous_imports`` blocks: memory by address, terminals, interpreters."""
+
+_LOGGER = logging.getLogger("fastaudit_rs")
+
+
+@dataclass(frozen=True)
+class SandboxPolicy:
+    """What code in the process may do.
+
+    Args:
+        allowed_paths: Where may be written, ``None`` for anywhere. ``'.'`` is the current directory
+            at the time of each check. A path outside is denied for writing; anything may be read.
+        blocked_paths: What may neither be read nor written, inside an allowed path as well.
+        block_network: Whether connecting, listening, sending and look-ups are denied.
+        block_subprocess: Whether programs are kept from being started.
+        block_dangerous_imports: Whether the modules of ``DANGEROUS_MODULES`` may not be imported.
+        blocked_modules: Further modules that may not be.
+        log_violations: Whether violations go to ``logging.getLogger('fastaudit_rs')``.
+        raise_on_violation: Whether violations are stopped with `SandboxViolation`, or proceed.
+    """
+
+    allowed_paths: "Iterable[str | os.PathLike[str]] | None" = None
+    blocked_paths: "Iterable[str | os.PathLike[str]]" = ()
+    block_network: bool = False
+    block_subprocess: bool = False
+    block_dangerous_imports: bool = False
+    blocked_modules: "Iterable[str]" = ()
+    log_violations: bool = True
+    raise_on_violation: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the values, and keep what can be read but once."""
+        for field in ("allowed_paths", "blocked_paths", "blocked_modules"):
+            value = getattr(self, field)
+            if isinstance(value, (str, bytes, os.PathLike)):
+                raise TypeError(f"{field} must be an iterable, not one {type(value).__name__}")
+            if value is not None:
+                object.__setattr__(self, field, tuple(value))
+        for field in (
+            "block_network",
+            "block_subprocess",
+            "block_dangerous_imports",
+            "log_violations",
+            "raise_on_violation",
+        ):
+            if not isinstance(getattr(self, field), bool):
+                raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
+        self.to_policy()
+
+    def to_policy(self) -> Policy:
+        """The `Policy` that this is.
+
+        Raises:
+            TypeError: A field has the wrong type.
+            ValueError: A path or a module's name that is not accepted.
+        """
+        blocked = (*self.blocked_modules,)
+        if self.block_dangerous_imports:
+            blocked = (*DANGEROUS_MODULES, *blocked)
+        if self.raise_on_violation:
+            policy = Policy()
+        elif self.log_violations:
+            policy = Policy(on_violation="log")
+        else:
+            policy = Policy(on_violation=_proceed)
+        return policy.replace(
+            write=self.allowed_paths,
+            block=self.blocked_paths,
+            protect=False,
+            commands=not self.block_subprocess,
+            env=True,
+            threads="inherit",
+            native=True,
+            imports={"block": blocked},
+            network=not self.block_network,
+        )
+
+
+_installed: SandboxPolicy | None = None
+
+
+def install_sandbox(policy: SandboxPolicy | None = None) -> None:
+    """Turn a policy on for the whole process and every thread, for good.
+
+    Args:
+        policy: What code may do; `SandboxPolicy()` where it is left out.
+
+    Raises:
+        TypeError: ``policy`` is no `SandboxPolicy`.
+        RuntimeError: A policy is installed already, and this one allows something that it does not.
+    """
+    global _installed
+    if policy is None:
+        policy = SandboxPolicy()
+    if not isinstance(policy, SandboxPolicy):
+        raise TypeError(f"policy must be a SandboxPolicy, not {type(policy).__name__}")
+    on_denied = _log if policy.log_violations and policy.raise_on_violation else None
+    policy.to_policy().install(on_denied=on_denied)
+    _installed = policy
+
+
+def is_sandbox_installed() -> bool:
+    """Whether a policy is in force in the whole process."""
+    return installed_policy() is not None
+
+
+def get_policy() -> SandboxPolicy | None:
+    """What `install_sandbox` installed last, ``None`` where it did not."""
+    return _installed
+
+
+def _proceed(violation: AuditDenied) -> None:
+    """Let it proceed: it is in nobody's way."""
+
+
+def _log(violation: AuditDenied) -> None:
+    _LOGGER.warning("%s", violation.message, extra={"fastaudit": violation.to_dict()})
