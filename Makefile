@@ -74,6 +74,10 @@ bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the 
 bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
 	$(PY) benches/scaling.py
 
+.PHONY: bench-observe
+bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard, and fail above 150 ns for an event
+	$(PY) benches/observe.py
+
 .PHONY: bench-policy
 bench-policy: ## Measure the policy core alone
 	cargo bench --no-default-features --bench policy

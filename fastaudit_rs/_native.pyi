@@ -10,10 +10,13 @@ from .denied import AuditDenied
 __all__ = [
     "AuditCfg",
     "AuditPerms",
+    "Effect",
     "Explanation",
     "Guard",
     "Network",
+    "Observer",
     "Policy",
+    "Recording",
     "_Denial",
     "__version__",
     "installed_policy",
@@ -320,6 +323,30 @@ class Policy:
         now. Where ``native`` is ``True`` no calls are watched, unless there is an ``on_call``.
         """
 
+    def observe(
+        self,
+        *,
+        enforce: bool = False,
+        log: _Path | None = None,
+        tool_id: int = 3,
+        monitor_calls: bool = True,
+    ) -> Observer:
+        """Make a guard factory that records what code does.
+
+        ``with observe() as recording: ...``
+
+        Args:
+            enforce: Whether what the policy does not allow is denied, or proceeds and is recorded.
+            log: A file that each decision is added to as it is made, a line of JSON each, in the
+                form that ``docs/recording.md`` describes.
+            tool_id: As for `guard`.
+            monitor_calls: As for `guard`.
+
+        Raises:
+            OSError: ``log`` cannot be opened.
+            TypeError: An argument has the wrong type; the message names it.
+        """
+
     def install(
         self,
         before_deny: _BeforeDeny | None = None,
@@ -382,6 +409,95 @@ class Policy:
     @staticmethod
     def parse_toml(text: str) -> Policy:
         """Read a policy from the text of a TOML file; raises ``ValueError`` as `from_toml` does."""
+
+@final
+class Observer:
+    """Makes guards that record: ``with observe() as recording: ...``."""
+
+    def __call__(self) -> Recording:
+        """Make a guard to enter with ``with``."""
+
+@final
+class Recording:
+    """A guard that records what code does, and what it recorded.
+
+    Each effect is kept once, the first 10,000, with how often it was.
+    """
+
+    def __enter__(self) -> Recording: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    @property
+    def effects(self) -> list[Effect]:
+        """What was done, in the order in which it was done first."""
+
+    @property
+    def dropped(self) -> int:
+        """How many decisions are not in `effects`, as there were too many different ones."""
+
+    @property
+    def never_allowed(self) -> list[str]:
+        """The events among them that no policy allows, but a ``before_deny`` may."""
+
+    def summary(self) -> str:
+        """A table of what was done."""
+
+    def to_json(self) -> str:
+        """Everything as JSON, in the form that ``docs/recording.md`` describes."""
+
+    def suggest(self, threshold: int = 10) -> Policy:
+        """The least policy under which all of it passes.
+
+        Paths are exact. A directory stands for what is in it only where at least ``threshold`` of
+        its entries were touched and it holds no others.
+
+        Raises:
+            TypeError: ``threshold`` is no ``int``.
+            ValueError: It is less than 1.
+        """
+
+    def _repr_html_(self) -> str: ...
+
+@final
+class Effect:
+    """What was done under a guard that observes: one operation, and how often."""
+
+    @property
+    def event(self) -> str:
+        """The audit event."""
+
+    @property
+    def event_args(self) -> tuple[Any, ...]:
+        """The arguments of the event, with the ``repr()`` of those that are no plain values."""
+
+    @property
+    def effect(self) -> str | None:
+        """What the operation does: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
+
+    @property
+    def path(self) -> str | None:
+        """The path that it was done to, resolved."""
+
+    @property
+    def host(self) -> str | None:
+        """The host that was reached."""
+
+    @property
+    def verdict(self) -> str:
+        """``'allowed'``, the field of the policy that does not allow it, or ``'denied'``."""
+
+    @property
+    def count(self) -> int:
+        """How often it was done."""
+
+    @property
+    def call_chain(self) -> tuple[str, ...]:
+        """The functions that led to it the first time, the outermost first."""
 
 @final
 class Explanation:

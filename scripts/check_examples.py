@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs/policy.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/policy.md", ROOT / "docs/recording.md"]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/policy.md print what is said there."""
+"""The examples of the README and of the docs print what is said there."""
 
 import re
 import subprocess
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/policy.md")}
+NAMES = ("README.md", "docs/policy.md", "docs/recording.md")
+PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
     pytest.param(*example, id=f"{name}-{number}")
@@ -28,4 +29,4 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 24
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 26

@@ -527,7 +527,7 @@ fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
 
 /// Whether opening the path writes no file: it discards, or goes to a stream the process was
 /// started with.
-fn is_standing_device(path: &[u8]) -> bool {
+pub(super) fn is_standing_device(path: &[u8]) -> bool {
     #[cfg(unix)]
     const DEVICES: &[&[u8]] = &[b"/dev/null", b"/dev/stdout", b"/dev/stderr"];
     #[cfg(not(unix))]

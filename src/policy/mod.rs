@@ -10,6 +10,7 @@ pub mod database;
 pub mod environment;
 pub mod events;
 pub mod fs;
+pub mod learn;
 pub mod lint;
 pub mod network;
 pub mod path;

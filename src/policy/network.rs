@@ -442,6 +442,23 @@ impl Rules {
         }
     }
 
+    /// Rules that allow everything.
+    #[must_use]
+    pub fn all() -> Self {
+        let rules = NetworkRules {
+            listen: Choice::All(true),
+            unix: Where::Anywhere,
+            ..NetworkRules::default()
+        };
+        Self::new(&rules, None)
+    }
+
+    /// Whether a host is given by its address.
+    #[must_use]
+    pub fn is_address(host: &str) -> bool {
+        host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+    }
+
     /// Whether names may be looked up at all.
     #[must_use]
     pub fn looks_up(&self) -> bool {

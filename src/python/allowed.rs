@@ -86,6 +86,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
         is_of_policy: true,
         on_violation: spec.on_violation,
         violation_call: None,
+        records: None,
     })
 }
 

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use super::decode;
 use super::errors;
 use super::ffi as raw;
+use super::recorder::Records;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::OnViolation;
@@ -25,6 +26,7 @@ pub struct AuditCfg {
     is_of_policy: bool,
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
+    records: Option<Records>,
     before_deny: Option<Py<PyAny>>,
     on_call: Option<Py<PyAny>>,
     on_denied: Option<Py<PyAny>>,
@@ -52,13 +54,14 @@ impl AuditCfg {
         retire_sites: bool,
     ) -> Self {
         Self {
-            restricts_more: allowed.policy.restricts_more(),
+            restricts_more: allowed.policy.restricts_more() || allowed.records.is_some(),
             policy: Arc::new(allowed.policy),
             oks: allowed.oks,
             readable: allowed.readable,
             is_of_policy: allowed.is_of_policy,
             on_violation: allowed.on_violation,
             violation_call: allowed.violation_call,
+            records: allowed.records,
             before_deny: callbacks.before_deny.map(Bound::unbind),
             on_call: callbacks.on_call.map(Bound::unbind),
             on_denied: callbacks.on_denied.map(Bound::unbind),
@@ -91,6 +94,7 @@ impl AuditCfg {
             is_of_policy: self.is_of_policy,
             on_violation: self.on_violation,
             violation_call: cloned(&self.violation_call),
+            records: self.records.clone(),
             before_deny: cloned(&self.before_deny),
             on_call: cloned(&self.on_call),
             on_denied: cloned(&self.on_denied),
@@ -122,6 +126,11 @@ impl AuditCfg {
     /// Whether a `Policy` made it, not `mk_audit`.
     pub fn is_of_policy(&self) -> bool {
         self.is_of_policy
+    }
+
+    /// How it records, if it does.
+    pub fn records(&self) -> Option<&Records> {
+        self.records.as_ref()
     }
 
     /// What becomes of a violation.
@@ -230,6 +239,7 @@ pub struct Allowed {
     pub is_of_policy: bool,
     pub on_violation: OnViolation,
     pub violation_call: Option<Py<PyAny>>,
+    pub records: Option<Records>,
 }
 
 impl Allowed {
@@ -242,6 +252,7 @@ impl Allowed {
             is_of_policy: false,
             on_violation: OnViolation::Raise,
             violation_call: None,
+            records: None,
         }
     }
 }

@@ -64,7 +64,7 @@ const WHYS: [Why; 11] = [
 ];
 
 /// The field of a policy that denies for this reason.
-fn rule_name(why: Why) -> &'static str {
+pub fn rule_name(why: Why) -> &'static str {
     match why {
         Why::Unapproved => "write",
         Why::Unreadable => "read",

@@ -1,5 +1,6 @@
 //! One event under a guard: its arguments are decoded, the policy is asked, a denial is raised.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
@@ -12,6 +13,7 @@ use super::denial::{self, Reason};
 use super::{code, command, ffi as raw, importing, network, open_at, process_start, threads};
 use crate::policy::check::{Why, open_may_write};
 use crate::policy::fs::Os;
+use crate::policy::learn::{self, Need};
 use crate::policy::network::Part;
 use crate::policy::path::{Base, Name};
 use crate::policy::rules::{Access, NetworkEvent, PathArg, Rule};
@@ -29,6 +31,40 @@ pub struct Event<'a, 'py> {
     pub config: &'a AuditCfg,
     /// Whether an `open` that only reads was let pass before.
     pub reads_passed: bool,
+    /// What wants to know what the event needs, where somebody does.
+    pub probe: Option<&'a Probe>,
+}
+
+/// What an event needs of a policy, and whether this one denies it.
+pub struct Probe {
+    enforces: bool,
+    needs: RefCell<Vec<Need>>,
+    denied: Cell<Option<Option<Why>>>,
+}
+
+impl Probe {
+    /// One for an event that was not judged yet.
+    pub fn new(enforces: bool) -> Self {
+        Self {
+            enforces,
+            needs: RefCell::default(),
+            denied: Cell::new(None),
+        }
+    }
+
+    /// What the event needs.
+    pub fn needs(&self) -> Vec<Need> {
+        self.needs.borrow().clone()
+    }
+
+    /// Whether it is denied, and by which field.
+    pub fn denied(&self) -> Option<Option<Why>> {
+        self.denied.get()
+    }
+
+    fn note(&self, operation: Operation<'_>) {
+        self.needs.borrow_mut().extend(learn::needs(&Os, operation));
+    }
 }
 
 impl<'a, 'py> Event<'a, 'py> {
@@ -39,8 +75,12 @@ impl<'a, 'py> Event<'a, 'py> {
     pub fn check_any(&self, rule: Option<Rule>) -> PyResult<()> {
         match rule {
             Some(rule) => self.check(rule),
-            None if self.config.policy().rest().denies_unknown && !self.is_known() => {
-                self.deny(Reason::Switch(Why::Unknown))
+            None if !self.is_known() => {
+                self.need(Need::UnknownEvent);
+                if self.config.policy().rest().denies_unknown {
+                    return self.deny(Reason::Switch(Why::Unknown));
+                }
+                Ok(())
             }
             None => Ok(()),
         }
@@ -90,11 +130,32 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn deny(&self, reason: Reason) -> PyResult<()> {
+        let Some(probe) = self.probe else {
+            return self.deny_really(reason);
+        };
+        let why = match reason {
+            Reason::Event => None,
+            Reason::Switch(why) | Reason::Path(_, why) => Some(why),
+        };
+        if !probe.enforces {
+            probe.denied.set(Some(why));
+            return Ok(());
+        }
+        // The host may allow it, or the import that it is part of.
+        let result = self.deny_really(reason);
+        if result.is_err() {
+            probe.denied.set(Some(why));
+        }
+        result
+    }
+
+    fn deny_really(&self, reason: Reason) -> PyResult<()> {
         denial::deny(self.active, self.config, self.name, self.args, reason)
     }
 
     /// Asks the policy; `path` is the position of the path that a denial names.
     fn judge(&self, operation: Operation<'_>, path: usize) -> PyResult<()> {
+        self.note(operation);
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
             // An event without the argument that its rule asks for did not come from CPython.
@@ -107,8 +168,24 @@ impl<'a, 'py> Event<'a, 'py> {
         }
     }
 
+    /// Tells who wants to know what the operation needs.
+    #[inline]
+    pub fn note(&self, operation: Operation<'_>) {
+        if let Some(probe) = self.probe {
+            probe.note(operation);
+        }
+    }
+
+    /// Notes a need that is no operation.
+    pub fn need(&self, need: Need) {
+        if let Some(probe) = self.probe {
+            probe.needs.borrow_mut().push(need);
+        }
+    }
+
     /// Asks the policy of an operation that is allowed or denied as such.
     fn switch(&self, operation: Operation<'_>) -> PyResult<()> {
+        self.note(operation);
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(why) => self.deny(Reason::Switch(why)),
@@ -117,6 +194,9 @@ impl<'a, 'py> Event<'a, 'py> {
 
     fn network(&self, kind: NetworkEvent) -> PyResult<()> {
         let denied = match self.config.policy().network() {
+            _ if self.probe.is_some() => {
+                network::denies(self, kind, self.config.policy().network().rules())?
+            }
             Network::Open => None,
             Network::Closed => {
                 // Nothing is sent to where it is not connected already.
@@ -125,7 +205,7 @@ impl<'a, 'py> Event<'a, 'py> {
                     kind == NetworkEvent::Send && address.is_ok_and(|address| address.is_none());
                 (!is_connected).then_some(Part::All)
             }
-            Network::Rules(rules) => network::denies(self, kind, rules)?,
+            Network::Rules(rules) => network::denies(self, kind, Some(rules))?,
         };
         match denied {
             Some(part) => self.deny(Reason::Switch(Why::Network(part))),
@@ -155,6 +235,10 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn import_of(&self, module: &str) -> PyResult<()> {
+        self.note(Operation::Import {
+            module,
+            in_turn: false,
+        });
         let denied = |in_turn| {
             let operation = Operation::Import { module, in_turn };
             !self.config.policy().check(&Os, operation).allows()
@@ -167,6 +251,7 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn thread(&self) -> PyResult<()> {
+        self.need(Need::Thread);
         let function = self.args.get_item(0);
         if self.config.policy().rest().threads
             && function.is_ok_and(|function| threads::is_carried(&function))
@@ -188,8 +273,8 @@ impl<'a, 'py> Event<'a, 'py> {
     fn start(&self) -> PyResult<()> {
         // Which program it is matters only where some may be started.
         let program = match self.config.policy().commands() {
-            Commands::None | Commands::All => None,
-            Commands::At(_) => command::program(self.name, self.args),
+            Commands::None | Commands::All if self.probe.is_none() => None,
+            _ => command::program(self.name, self.args),
         };
         self.switch(Operation::Start(program.as_deref()))?;
         process_start::approved(self.name, self.args);
@@ -201,7 +286,10 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn path(&self, path: PathArg) -> PyResult<()> {
-        if path.access == Access::Read && !self.config.policy().checks_reads() {
+        if path.access == Access::Read
+            && self.probe.is_none()
+            && !self.config.policy().checks_reads()
+        {
             return Ok(());
         }
         let name = self.name_at(path.path, path.descriptor)?;
@@ -235,7 +323,7 @@ impl<'a, 'py> Event<'a, 'py> {
             Base::CurrentDir
         };
         let reads = !self.reads_passed && is_open_for_reading(self.args, rule);
-        if reads && !self.config.policy().checks_reads() {
+        if reads && self.probe.is_none() && !self.config.policy().checks_reads() {
             return Ok(());
         }
         let target = self.name_at(0, true)?;

@@ -86,21 +86,24 @@ impl Default for State {
 }
 
 impl Guard {
-    fn new(perms: Py<AuditPerms>) -> Self {
+    /// One of these guards, not entered yet.
+    pub fn new(perms: Py<AuditPerms>) -> Self {
         Self {
             perms,
             state: Mutex::default(),
         }
     }
 
-    fn log(&self) -> Option<Arc<Log>> {
+    /// What is known of what went on since it was entered last.
+    pub fn log(&self) -> Option<Arc<Log>> {
         match &*lock(&self.state) {
             State::Entered(entered) => Some(Arc::clone(entered.log())),
             State::Left(log) => log.clone(),
         }
     }
 
-    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+    /// Enters it.
+    pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
         if matches!(*lock(&self.state), State::Entered(_)) {
             return Err(PyRuntimeError::new_err(
                 "this guard is entered already: call audit_perms() anew for each with block",
@@ -124,7 +127,8 @@ impl Guard {
         Ok(())
     }
 
-    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+    /// Leaves it.
+    pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
         // Taken out first: the lock must not be held any longer.
         let state = std::mem::take(&mut *lock(&self.state));
         let entered = match state {

@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
-use super::{denial, denied, errors, ffi as raw, monitor, open_at};
+use super::{denial, denied, errors, ffi as raw, monitor, open_at, recorder};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
 
@@ -206,6 +206,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         active: active.get(),
         config: config.get(),
         reads_passed: true,
+        probe: None,
     };
     raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
 }
@@ -237,6 +238,11 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
     if active.is_installed() && is_part_of_running(event) {
         return Ok(());
     }
+    let py = args.py();
+    if let Some(records) = config.get().records() {
+        let recorded = || recorder::event(event, args, active, config.get(), records);
+        return raw::with_attachment_counted(|| recorded().map_err(|error| error.restore(py)));
+    }
     let rule = rules::lookup(event.to_bytes());
     if rule.is_none() && !config.get().policy().rest().denies_unknown {
         return Ok(());
@@ -247,7 +253,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         active,
         config: config.get(),
         reads_passed: false,
+        probe: None,
     };
-    let py = args.py();
     raw::with_attachment_counted(|| event.check_any(rule).map_err(|error| error.restore(py)))
 }

@@ -118,6 +118,37 @@ unsafe extern "C" fn create_builtin(
     }
 }
 
+/// Whether a path is one that modules are installed at, which can always be read.
+pub fn is_library_path(path: &[u8]) -> bool {
+    let paths = LIBRARIES.get();
+    paths.is_some_and(|paths| paths.iter().any(|library| is_within(path, library)))
+}
+
+/// The package whose import what goes on is part of, the outermost one.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(None);
+    };
+    let mut package = None;
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            package = name.split('.').next().map(str::to_owned);
+        }
+        if !is_installed(&code)? {
+            break;
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(package)
+}
+
 /// Whether the code comes from an installed module.
 fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;

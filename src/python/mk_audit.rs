@@ -141,9 +141,9 @@ impl<'py> GuardOptions<'py> {
             callbacks::check(on_denied, &callbacks::ON_DENIED)?;
         }
         let allowed = read_allowed()?;
+        let is_asked = self.on_call.is_some() || allowed.records.is_some();
         // Where all native code may be called there is nothing to watch.
-        let monitor_calls =
-            monitor_calls && (self.on_call.is_some() || !allowed.policy.calls_all_native());
+        let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
         if monitor_calls {
             monitor::check_available(py, tool_id)?;
         }
@@ -166,16 +166,17 @@ impl<'py> GuardOptions<'py> {
 /// Installs and imports what a policy needs beside the hook.
 fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let policy = &allowed.policy;
-    if policy.network().rules().is_some() {
+    let records = allowed.records.is_some();
+    if policy.network().rules().is_some() || records {
         network::install(py)?;
     }
     let rest = policy.rest();
     // Before 3.12 no event tells that a thread starts.
     let tells_no_threads = cfg!(not(Py_3_12)) && allowed.is_of_policy;
-    if rest.threads || !rest.import_allow.is_empty() || tells_no_threads {
+    if rest.threads || !rest.import_allow.is_empty() || tells_no_threads || records {
         threads::install(py)?;
     }
-    if policy.restricts_imports() || !rest.import_allow.is_empty() {
+    if policy.restricts_imports() || !rest.import_allow.is_empty() || records {
         importing::prepare(py)?;
     }
     if rest.max_bytes.is_some() {
@@ -197,7 +198,11 @@ fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {
         .ok_or_else(|| errors::tool_id_range(given))
 }
 
-fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResult<bool> {
+/// Reads a switch.
+///
+/// # Errors
+/// `TypeError` for what is none.
+pub fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResult<bool> {
     let OrDefault::Given(given) = given else {
         return Ok(default);
     };

@@ -42,6 +42,9 @@ mod process_start;
 mod quiet;
 mod quota;
 mod raw_frames;
+mod recorder;
+mod recording;
+mod records;
 mod threads;
 mod violation;
 mod violations;
@@ -67,6 +70,10 @@ mod _native {
     use super::network_rules::Network;
     #[pymodule_export]
     use super::policy::Policy;
+    #[pymodule_export]
+    use super::recording::{Observer, Recording};
+    #[pymodule_export]
+    use super::records::Effect;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use super::ffi as raw;
 use super::intercept::Original;
 use crate::policy::check::Why;
 use crate::policy::fs::Os;
+use crate::policy::learn::Need;
 use crate::policy::network::{Destination, Part, Reach, Rules, plain_name};
 use crate::policy::path::Target;
 use crate::policy::rules::NetworkEvent;
@@ -178,7 +179,10 @@ fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> 
     let mut by_rules = context::in_force(host.py())?;
     by_rules.retain(|active| {
         let config = active.get().config();
-        config.is_some_and(|config| config.get().policy().network().rules().is_some())
+        config.is_some_and(|config| {
+            let config = config.get();
+            config.policy().network().rules().is_some() || config.records().is_some()
+        })
     });
     if by_rules.is_empty() {
         return Ok(());
@@ -278,13 +282,30 @@ fn resolve(py: Python<'_>, name: &str) -> Vec<IpAddr> {
     })
 }
 
-/// Judges an event by the rules for the network: what denies it, if anything does.
+/// What stands for the rules of a policy that has none.
+static ALL: LazyLock<Rules> = LazyLock::new(Rules::all);
+
+/// Judges an event by the policy for the network: what denies it, if anything does.
 ///
 /// # Errors
 /// What reading an argument raised, if that is no `Exception`.
-pub fn denies(event: &Event<'_, '_>, kind: NetworkEvent, rules: &Rules) -> PyResult<Option<Part>> {
+pub fn denies(
+    event: &Event<'_, '_>,
+    kind: NetworkEvent,
+    rules: Option<&Rules>,
+) -> PyResult<Option<Part>> {
+    let rules = rules.unwrap_or(&ALL);
     let judge = Judge { event, rules };
     let args = event.args;
+    let address = args.get_borrowed_item(1);
+    let is_connected = kind == NetworkEvent::Send && address.is_ok_and(|address| address.is_none());
+    if is_connected {
+        return Ok(None);
+    }
+    event.need(match kind {
+        NetworkEvent::LookUpAddress => Need::NameOfAddress,
+        _ => Need::Network,
+    });
     match kind {
         NetworkEvent::LookUp => {
             let host = args.get_item(0).ok().and_then(|host| read_host(&host));
@@ -324,6 +345,7 @@ const AF_UNIX: i64 = 1;
 
 impl Judge<'_, '_> {
     fn ask(&self, reach: Reach<'_>) -> Option<Part> {
+        self.event.note(Operation::UseNetwork(reach));
         self.event.config.policy().network().denies(&Os, reach)
     }
 
@@ -340,9 +362,6 @@ impl Judge<'_, '_> {
         let (Ok(socket), Ok(address)) = (args.get_item(0), args.get_item(1)) else {
             return Ok(Some(Part::All));
         };
-        if kind == NetworkEvent::Send && address.is_none() {
-            return Ok(None);
-        }
         let Some((family, fd)) = read_socket(&socket) else {
             return Ok(Some(Part::All));
         };

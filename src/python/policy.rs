@@ -13,7 +13,9 @@ use super::context::{self, Active};
 use super::event::Event;
 use super::explanation::Explanation;
 use super::guard::AuditPerms;
-use super::mk_audit::{GuardOptions, OrDefault};
+use super::mk_audit::{GuardOptions, OrDefault, read_bool};
+use super::recorder::Records;
+use super::recording::{self, Observer};
 use super::{callbacks, config, denied, ffi as raw, fields, install};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
@@ -236,6 +238,38 @@ impl Policy {
         options.make(slf.as_any(), || slf.get().allowed(slf.py()))
     }
 
+    /// Makes a guard factory that records what code does.
+    #[pyo3(
+        signature = (*, enforce=OrDefault::Default, log=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default),
+        text_signature = "($self, *, enforce=False, log=None, tool_id=3, monitor_calls=True)"
+    )]
+    fn observe<'py>(
+        slf: &Bound<'py, Self>,
+        enforce: OrDefault<'py>,
+        log: Option<Bound<'py, PyAny>>,
+        tool_id: OrDefault<'py>,
+        monitor_calls: OrDefault<'py>,
+    ) -> PyResult<Observer> {
+        let py = slf.py();
+        let enforces = read_bool(&enforce, "enforce", false)?;
+        let options = GuardOptions {
+            before_deny: None,
+            on_call: None,
+            data: None,
+            tool_id,
+            monitor_calls,
+            retire_sites: OrDefault::Default,
+            on_denied: None,
+        };
+        let perms = options.make(slf.as_any(), || {
+            let log = log.as_ref().map(recording::open_log).transpose()?;
+            let mut allowed = slf.get().allowed(py)?;
+            allowed.records = Some(Records { enforces, log });
+            Ok(allowed)
+        })?;
+        Ok(Observer::new(Py::new(py, perms)?, slf.clone().unbind()))
+    }
+
     /// Turns the policy on for the whole process, for good.
     #[pyo3(
         signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None),
@@ -288,6 +322,7 @@ impl Policy {
             active: &active,
             config: &config,
             reads_passed: false,
+            probe: None,
         };
         match event.check_any(rules::lookup(name.as_bytes())) {
             Ok(()) => Ok(Explanation { denied: None }),
@@ -411,6 +446,18 @@ impl Policy {
     /// What it says.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// A policy that says this.
+    ///
+    /// # Errors
+    /// `ValueError` for what is not accepted.
+    pub fn of(spec: Spec) -> PyResult<Self> {
+        let policy = Self {
+            spec,
+            on_violation: None,
+        };
+        policy.checked()
     }
 
     /// What its guards allow.

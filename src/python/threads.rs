@@ -178,7 +178,7 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Carr
     };
     let carries = active.get().config().is_some_and(|config| {
         let rest = config.get().policy().rest();
-        rest.threads || !rest.import_allow.is_empty()
+        rest.threads || !rest.import_allow.is_empty() || config.get().records().is_some()
     });
     let is_of_policy = active
         .get()

@@ -2,13 +2,14 @@
 //! rewrite exceptions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::denied::{self, Denial};
 use super::network;
+use super::recorder::Recorder;
 
 /// Denials that are kept; of further ones only the number is.
 const MAX_KEPT: usize = 1000;
@@ -21,6 +22,7 @@ pub struct Log {
     pub network: network::Seen,
     /// How many bytes were written to files.
     written: AtomicU64,
+    recorder: OnceLock<Box<Recorder>>,
 }
 
 #[derive(Default)]
@@ -30,6 +32,11 @@ struct Denials {
 }
 
 impl Log {
+    /// What is recorded, under a guard that observes.
+    pub fn recorder(&self) -> &Recorder {
+        self.recorder.get_or_init(Box::default)
+    }
+
     /// Counts bytes that are going to be written; those before are the result.
     pub fn add_written(&self, bytes: u64) -> u64 {
         self.written.fetch_add(bytes, Ordering::Relaxed)

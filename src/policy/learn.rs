@@ -1,0 +1,450 @@
+//! The least policy under which what was done would have passed.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::check::Operation;
+use super::database::{self, Database, UriTarget};
+use super::fs::{FileSystem, PathBuf};
+use super::network::{Destination, NetworkRules, Reach, Rules};
+use super::path::{self, Base, Name, Target};
+use super::places::Protected;
+use super::spec::{Choice, NetworkUse, OnViolation, Spec, Where};
+
+/// Ports from here on are handed out by the system, another one each time.
+const FIRST_PASSING_PORT: u16 = 32768;
+
+/// What something that was done needs of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Writing this entry.
+    Write(Vec<u8>),
+    /// Reading this.
+    Read(Vec<u8>),
+    /// Setting this variable.
+    Variable(String),
+    /// Starting this program.
+    Program(Vec<u8>),
+    /// Reaching this host, and its port; 0 for looking it up alone.
+    Connect(String, u16),
+    /// Listening at this address.
+    Listen(String, u16),
+    /// The Unix socket at this path, `@name` where it is no file.
+    Unix(String),
+    /// Some use of the network that rules let pass.
+    Network,
+    /// Looking up the name of an address.
+    NameOfAddress,
+    /// A use of the network that no rules let pass.
+    OtherNetwork,
+    /// Starting threads.
+    Thread,
+    /// Calling this native module.
+    Native(String),
+    /// Importing this module.
+    Module(String),
+    /// An event that the tables do not name.
+    UnknownEvent,
+    /// Whatever importing this package does.
+    ImportOf(String),
+    /// This event, which no policy allows.
+    Never(String),
+}
+
+/// What an operation needs. Nothing where that cannot be told, or it needs nothing.
+pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
+    let entry = |target: Target<'_>| {
+        let Name::Path(path) = target.name else {
+            return None;
+        };
+        entry(fs, path, target.base)
+    };
+    let write = |path: PathBuf| Need::Write(path.to_vec());
+    match operation {
+        Operation::ChangeEntry(target) | Operation::MoveEntry(target) => {
+            entry(target).map(write).into_iter().collect()
+        }
+        Operation::OpenForWriting(target) => entry(target)
+            .filter(|path| !super::check::is_standing_device(path))
+            .map(write)
+            .into_iter()
+            .collect(),
+        Operation::Read(target) => read(fs, target).into_iter().collect(),
+        Operation::ChangeDirectory { to, left } => {
+            let (path, base) = match to.name {
+                Name::Path(path) => (path, to.base),
+                Name::Descriptor(fd) => (&b"."[..], Base::Descriptor(fd)),
+                Name::Unreadable => return Vec::new(),
+            };
+            let landing = path::resolve(fs, path, base);
+            let landing = landing.filter(|dir| left != Some(dir.as_bytes()));
+            let need = landing.map(|dir| Need::Write(dir.as_bytes().to_vec()));
+            need.into_iter().collect()
+        }
+        Operation::LinkTo { text, at } => {
+            let (Name::Path(text), Name::Path(link)) = (text, at.name) else {
+                return Vec::new();
+            };
+            let landing = if text.starts_with(b"/") {
+                self::entry(fs, text, Base::CurrentDir)
+            } else {
+                path::resolve(fs, path::split(link).0, at.base)
+                    .and_then(|dir| path::resolve_beside(fs, text, &dir))
+                    .map(|landing| landing.as_bytes().into())
+            };
+            landing.map(write).into_iter().collect()
+        }
+        Operation::OpenDatabase(Name::Path(name)) => match database::parse(name) {
+            Database::Private | Database::Uri(UriTarget::Memory) => Vec::new(),
+            Database::File => entry(Target::path(name)).map(write).into_iter().collect(),
+            Database::Uri(UriTarget::Read(path)) => {
+                read(fs, Target::path(&path)).into_iter().collect()
+            }
+            Database::Uri(UriTarget::Write(path)) => {
+                entry(Target::path(&path)).map(write).into_iter().collect()
+            }
+        },
+        Operation::SetVariable(Name::Path(name)) => match String::from_utf8(name.to_vec()) {
+            Ok(name) => vec![Need::Variable(name)],
+            Err(_) => Vec::new(),
+        },
+        Operation::UseNetwork(reach) => vec![of_network(fs, reach)],
+        Operation::Import { module, .. } => vec![Need::Module(module.to_owned())],
+        Operation::CallNative(module) => {
+            let package = module.split('.').next().unwrap_or(module);
+            vec![Need::Native(package.to_owned())]
+        }
+        Operation::Start(Some(program)) => {
+            let found = self::entry(fs, program, Base::CurrentDir);
+            let program = found.map(|program| Need::Program(program.to_vec()));
+            program.into_iter().collect()
+        }
+        Operation::OpenDatabase(_)
+        | Operation::SetVariable(_)
+        | Operation::Start(None)
+        | Operation::SetAttribute(_) => Vec::new(),
+    }
+}
+
+/// The directory entry of a path: its directory resolved, and the name there.
+fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
+    let (dir, name) = path::split(path);
+    if matches!(name, b"" | b"." | b"..") {
+        return Some(path::resolve(fs, path, base)?.as_bytes().into());
+    }
+    Some(path::resolve(fs, dir, base)?.join(name))
+}
+
+fn read(fs: &impl FileSystem, target: Target<'_>) -> Option<Need> {
+    let Name::Path(path) = target.name else {
+        return None;
+    };
+    let landing = path::resolve(fs, path, target.base)?;
+    Some(Need::Read(landing.as_bytes().to_vec()))
+}
+
+fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
+    match reach {
+        Reach::Connect { to, names, port } => {
+            let host = match (names.first(), to) {
+                (Some(name), _) => name.clone(),
+                (None, Destination::Name(name)) => name.to_owned(),
+                (None, Destination::Address(address)) => shown(address),
+            };
+            let is_own = match to {
+                Destination::Name(name) => name == "localhost",
+                Destination::Address(address) => address.is_loopback(),
+            };
+            let passes = is_own && port >= FIRST_PASSING_PORT;
+            Need::Connect(host, if passes { u16::MAX } else { port })
+        }
+        Reach::Listen { at, port } => {
+            let host = match at {
+                Destination::Name(name) => name.to_owned(),
+                Destination::Address(address) => shown(address),
+            };
+            Need::Listen(host, port)
+        }
+        Reach::LookUp(name) => Need::Connect(name.to_owned(), 0),
+        Reach::Unix(path) => {
+            let landing = path::resolve(fs, path, Base::CurrentDir);
+            let text = landing.and_then(|path| String::from_utf8(path.as_bytes().to_vec()).ok());
+            text.map_or(Need::OtherNetwork, Need::Unix)
+        }
+        Reach::Abstract(name) => match std::str::from_utf8(name) {
+            Ok(name) => Need::Unix(format!("@{name}")),
+            Err(_) => Need::OtherNetwork,
+        },
+        Reach::Other => Need::OtherNetwork,
+    }
+}
+
+fn shown(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+/// The least policy that meets the needs, for what `base` does not speak of as it says.
+///
+/// Paths are exact. A directory stands for what is in it where at least `threshold` of its entries
+/// are needed and it has no others: `list` tells the names that are in a directory.
+#[must_use]
+pub fn suggest(
+    base: &Spec,
+    needs: &BTreeSet<Need>,
+    threshold: usize,
+    list: impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
+) -> Spec {
+    let paths = |of: fn(&Need) -> Option<&Vec<u8>>| -> BTreeSet<Vec<u8>> {
+        needs.iter().filter_map(of).cloned().collect()
+    };
+    let written = paths(|need| match need {
+        Need::Write(path) => Some(path),
+        _ => None,
+    });
+    let read = paths(|need| match need {
+        Need::Read(path) => Some(path),
+        _ => None,
+    });
+    let texts = |of: &dyn Fn(&Need) -> Option<String>| -> Vec<String> {
+        let found: BTreeSet<String> = needs.iter().filter_map(of).collect();
+        found.into_iter().collect()
+    };
+    let programs = texts(&|need| match need {
+        Need::Program(path) => String::from_utf8(path.clone()).ok(),
+        _ => None,
+    });
+    let variables = texts(&|need| match need {
+        Need::Variable(name) => Some(name.clone()),
+        _ => None,
+    });
+    let native = texts(&|need| match need {
+        Need::Native(module) => Some(module.clone()),
+        _ => None,
+    });
+    let packages = texts(&|need| match need {
+        Need::ImportOf(package) => Some(package.clone()),
+        _ => None,
+    });
+    let touched = |path: &String| {
+        let of = |needed: &BTreeSet<Vec<u8>>| {
+            needed
+                .iter()
+                .any(|needed| super::roots::is_within(needed, path.as_bytes()))
+        };
+        of(&written) || of(&read)
+    };
+    let mut spec = base.clone();
+    spec.write = Where::Below(generalised(&written, threshold, &list));
+    spec.read = Where::Below(generalised(&read, threshold, &list));
+    spec.block.retain(|path| !touched(path));
+    spec.protect = protect(base, &written);
+    spec.commands = some(programs);
+    spec.env = some(variables);
+    spec.native = some(native);
+    spec.import_allow = packages;
+    spec.threads = needs.contains(&Need::Thread);
+    spec.unknown_events = base.unknown_events || needs.contains(&Need::UnknownEvent);
+    spec.network = network(needs);
+    spec.max_bytes = None;
+    spec.on_violation = OnViolation::Raise;
+    if let Choice::Named(names) = &mut spec.imports.allow {
+        for need in needs {
+            if let Need::Module(module) = need
+                && !names.contains(module)
+            {
+                names.push(module.clone());
+            }
+        }
+    }
+    spec
+}
+
+fn some(names: Vec<String>) -> Choice {
+    if names.is_empty() {
+        Choice::All(false)
+    } else {
+        Choice::Named(names)
+    }
+}
+
+/// The names that stay protected: those that nothing was written by.
+fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
+    let is_written = |name: &str| {
+        let mut protected = Protected::default();
+        protected.add(name);
+        written
+            .iter()
+            .any(|path| protected.holds(path) || protected.may_be_below(path))
+    };
+    if !base.protected_names().any(is_written) {
+        return base.protect.clone();
+    }
+    let kept = base.protected_names().filter(|name| !is_written(name));
+    Choice::Named(kept.map(str::to_owned).collect())
+}
+
+/// Paths, a directory in place of its entries where those are many and all.
+fn generalised(
+    paths: &BTreeSet<Vec<u8>>,
+    threshold: usize,
+    list: &impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
+) -> Vec<String> {
+    let mut kept = paths.clone();
+    // From the deepest up, so that a directory may stand for directories that stand for theirs.
+    let mut directories: Vec<Vec<u8>> = paths
+        .iter()
+        .filter_map(|path| parent_of(path))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    directories
+        .sort_by_key(|dir| std::cmp::Reverse(dir.iter().filter(|&&byte| byte == b'/').count()));
+    for dir in directories {
+        let inside: Vec<_> = kept
+            .iter()
+            .filter(|path| parent_of(path).as_ref() == Some(&dir))
+            .cloned()
+            .collect();
+        let holds_no_other = || {
+            list(&dir).is_some_and(|names| {
+                names.iter().all(|name| {
+                    let path = [&dir[..], b"/", name].concat();
+                    inside.contains(&path)
+                })
+            })
+        };
+        if inside.len() >= threshold.max(1) && dir.len() > 1 && holds_no_other() {
+            for path in inside {
+                kept.remove(&path);
+            }
+            kept.insert(dir);
+        }
+    }
+    // What lies inside another of them needs no naming.
+    let all = kept.clone();
+    kept.retain(|path| {
+        !all.iter()
+            .any(|dir| dir != path && super::roots::is_within(path, dir))
+    });
+    let texts = kept.into_iter().map(String::from_utf8);
+    texts.filter_map(Result::ok).collect()
+}
+
+fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
+    let slash = memchr::memrchr(b'/', path)?;
+    (slash > 0).then(|| path[..slash].to_vec())
+}
+
+fn network(needs: &BTreeSet<Need>) -> NetworkUse {
+    let mut rules = NetworkRules {
+        hosts: Where::Below(Vec::new()),
+        lookup: false,
+        ..NetworkRules::default()
+    };
+    let (mut hosts, mut listen, mut unix) = (Vec::new(), Vec::new(), Vec::new());
+    for need in needs {
+        match need {
+            Need::OtherNetwork => return NetworkUse::All(true),
+            Need::Connect(host, port) => {
+                rules.lookup |= !Rules::is_address(host);
+                hosts.push(match *port {
+                    u16::MAX => host.trim_matches(['[', ']']).to_owned(),
+                    port => format!("{host}:{port}"),
+                });
+            }
+            Need::Listen(host, port) => listen.push(format!("{host}:{port}")),
+            Need::Unix(path) => unix.push(path.clone()),
+            Need::NameOfAddress => rules.lookup = true,
+            _ => {}
+        }
+    }
+    let is_used = needs.contains(&Need::Network) || rules.lookup;
+    if !is_used && hosts.is_empty() && listen.is_empty() && unix.is_empty() {
+        return NetworkUse::All(false);
+    }
+    rules.hosts = Where::Below(hosts);
+    rules.listen = some(listen);
+    rules.unix = Where::Below(unix);
+    NetworkUse::Rules(Box::new(rules))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(needs: &[Need], listed: &[&str]) -> Spec {
+        let needs = needs.iter().cloned().collect();
+        suggest(&Spec::default(), &needs, 3, |_| {
+            Some(listed.iter().map(|name| name.as_bytes().to_vec()).collect())
+        })
+    }
+
+    fn write(path: &str) -> Need {
+        Need::Write(path.as_bytes().to_vec())
+    }
+
+    fn below(paths: &[&str]) -> Where {
+        Where::Below(paths.iter().map(|&path| path.to_owned()).collect())
+    }
+
+    #[test]
+    fn nothing_needs_nothing() {
+        let spec = of(&[], &[]);
+        assert_eq!(spec.write, below(&[]));
+        assert_eq!(spec.read, below(&[]));
+        assert_eq!(spec.network, NetworkUse::All(false));
+        assert_eq!(spec.commands, Choice::All(false));
+    }
+
+    #[test]
+    fn a_directory_stands_for_all_that_is_in_it_and_no_less() {
+        let three = [write("/d/a"), write("/d/b"), write("/d/c")];
+        assert_eq!(of(&three, &["a", "b", "c"]).write, below(&["/d"]));
+        assert_eq!(of(&three, &["a"]).write, below(&["/d"]));
+        let exact = below(&["/d/a", "/d/b", "/d/c"]);
+        assert_eq!(of(&three, &["a", "other"]).write, exact);
+        assert_eq!(of(&three[..2], &["a"]).write, below(&["/d/a", "/d/b"]));
+        // Never the top directory.
+        let top = [write("/a"), write("/b"), write("/c")];
+        assert_eq!(of(&top, &[]).write, below(&["/a", "/b", "/c"]));
+    }
+
+    #[test]
+    fn what_lies_inside_is_left_out() {
+        let spec = of(&[write("/d"), write("/d/a"), write("/dx")], &["other"]);
+        assert_eq!(spec.write, below(&["/d", "/dx"]));
+    }
+
+    #[test]
+    fn hosts_have_their_ports() {
+        let spec = of(
+            &[
+                Need::Connect("a.org".to_owned(), 443),
+                Need::Connect("b.org".to_owned(), 0),
+                Need::Connect("127.0.0.1".to_owned(), u16::MAX),
+                Need::Listen("[::1]".to_owned(), 80),
+            ],
+            &[],
+        );
+        let NetworkUse::Rules(rules) = spec.network else {
+            panic!("no rules");
+        };
+        assert_eq!(rules.hosts, below(&["127.0.0.1", "a.org:443", "b.org:0"]));
+        assert_eq!(rules.listen, Choice::Named(vec!["[::1]:80".to_owned()]));
+        assert!(rules.lookup);
+    }
+
+    #[test]
+    fn names_that_were_written_are_no_longer_protected() {
+        let spec = of(&[write("/a/.git/hooks/x")], &["other"]);
+        let Choice::Named(names) = &spec.protect else {
+            panic!("all are protected");
+        };
+        assert!(!names.contains(&".git/hooks".to_owned()));
+        assert!(names.contains(&".ssh".to_owned()));
+        assert_eq!(of(&[write("/a/x")], &["other"]).protect, Choice::All(true));
+    }
+}

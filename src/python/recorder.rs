@@ -1,0 +1,355 @@
+//! What went on under a guard that observes: each effect once, with how often it was.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ahash::{AHashMap, RandomState};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use super::config::AuditCfg;
+use super::context::Active;
+use super::denied;
+use super::event::{Event, Probe};
+use super::{ffi as raw, frames, importing, plain, records};
+use crate::policy::Why;
+use crate::policy::events::{EVENTS, Effect, Known};
+use crate::policy::learn::Need;
+use crate::policy::rules::{self, Rule};
+
+/// Different effects that are kept; of further ones only the number is.
+pub const MAX_KEPT: usize = 10_000;
+
+/// How a guard records.
+#[derive(Clone)]
+pub struct Records {
+    /// Whether what the policy denies is stopped, or proceeds.
+    pub enforces: bool,
+    /// Where each decision goes as it is made.
+    pub log: Option<Arc<Mutex<File>>>,
+}
+
+/// An effect that was seen.
+pub struct Entry {
+    pub event: String,
+    pub effect: Option<Effect>,
+    /// The arguments of the event, plain values alone.
+    pub args: Py<PyTuple>,
+    /// What a policy would have to allow.
+    pub needs: Vec<Need>,
+    /// The functions that led to it when it was seen first.
+    pub call_chain: Vec<String>,
+    /// `None` where it is allowed; by no field where the event is denied as such.
+    pub denied: Option<Option<Why>>,
+    pub count: u64,
+    /// What the log has of each such decision.
+    line: String,
+}
+
+impl Entry {
+    /// Another that tells the same.
+    pub fn copy(&self, py: Python<'_>) -> Self {
+        Self {
+            event: self.event.clone(),
+            args: self.args.clone_ref(py),
+            needs: self.needs.clone(),
+            call_chain: self.call_chain.clone(),
+            line: String::new(),
+            ..*self
+        }
+    }
+
+    /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
+    pub fn verdict(&self) -> &'static str {
+        match self.denied {
+            None => "allowed",
+            Some(Some(why)) => denied::rule_name(why),
+            Some(None) => "denied",
+        }
+    }
+}
+
+/// What was seen under one guard.
+#[derive(Default)]
+pub struct Recorder {
+    seen: Mutex<Seen>,
+    /// Grows when the current directory changes: relative paths are others then.
+    directories: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct Seen {
+    /// Where each is among the entries, by its key.
+    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    pub entries: Vec<Entry>,
+    /// How many decisions were not kept.
+    pub dropped: u64,
+}
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+/// An event as the tables have it, for those that are recorded.
+#[derive(Clone, Copy)]
+struct Class {
+    known: &'static Known,
+    rule: Option<Rule>,
+    is_recorded: bool,
+}
+
+static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
+    let class = |known: &'static Known| {
+        let rule = rules::lookup(known.name.as_bytes());
+        let is_effect = !matches!(
+            known.effect,
+            Effect::Nothing
+                | Effect::Code
+                | Effect::Inspect
+                | Effect::Interpreter
+                | Effect::Descriptor
+                | Effect::Guard
+        );
+        let is_recorded = match rule {
+            Some(Rule::Exec | Rule::SetAttribute) => false,
+            Some(_) => true,
+            None => is_effect,
+        };
+        Class {
+            known,
+            rule,
+            is_recorded,
+        }
+    };
+    let classes = EVENTS.iter().map(class);
+    classes
+        .map(|class| (class.known.name.as_bytes(), class))
+        .collect()
+});
+
+static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl Recorder {
+    /// What was seen.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an effect that was seen before.
+    fn count(&self, key: u64, records: &Records) -> bool {
+        let mut seen = self.seen();
+        let Some(&place) = seen.places.get(&key) else {
+            return false;
+        };
+        let entry = &mut seen.entries[place];
+        entry.count += 1;
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        true
+    }
+
+    fn add(&self, key: u64, entry: Entry, records: &Records) {
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        let mut seen = self.seen();
+        if let Some(&place) = seen.places.get(&key) {
+            seen.entries[place].count += 1;
+        } else if seen.entries.len() < MAX_KEPT {
+            let place = seen.entries.len();
+            seen.places.insert(key, place);
+            seen.entries.push(entry);
+        } else {
+            seen.dropped += 1;
+        }
+    }
+}
+
+/// Writes a line of the decision log. A disk that is full stops nobody.
+fn write_line(log: &Mutex<File>, rest: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |now| now.as_secs_f64());
+    let version = records::VERSION;
+    let line = format!("{{\"version\":{version},\"time\":{now:.6},{rest}}}\n");
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    // In one piece, so that processes can share the file.
+    let _ = log.write_all(line.as_bytes());
+}
+
+/// Records an event, and judges it where the guard does.
+///
+/// # Errors
+/// The denial, where denials are enforced; what reading an argument raised.
+pub fn event(
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    active: &Active,
+    config: &AuditCfg,
+    records: &Records,
+) -> PyResult<()> {
+    let class = CLASSES.get(event.to_bytes());
+    let rule = class.and_then(|class| class.rule);
+    let is_recorded = class.is_none_or(|class| class.is_recorded);
+    let recorder = active.log().recorder();
+    let probe = Probe::new(records.enforces);
+    let judged = Event {
+        name: event,
+        args,
+        active,
+        config,
+        reads_passed: false,
+        probe: Some(&probe),
+    };
+    if !is_recorded {
+        let is_exec = matches!(rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
+        return if rule.is_none() || is_exec {
+            Ok(())
+        } else {
+            note_if_denied(&judged, rule, &probe, recorder, records)
+        };
+    }
+    let key = key(event, args, rule, recorder);
+    if !records.enforces && recorder.count(key, records) {
+        return Ok(());
+    }
+    let result = judged.check_any(rule);
+    if event == c"os.chdir" {
+        recorder.directories.fetch_add(1, Ordering::Relaxed);
+    }
+    if records.enforces && recorder.count(key, records) {
+        return result;
+    }
+    if result.is_err() && probe.denied().is_none() {
+        return result;
+    }
+    let entry = entry(&judged, class.map(|class| class.known), &probe)?;
+    recorder.add(key, entry, records);
+    result
+}
+
+/// Judges an event that is an effect only where it is denied.
+fn note_if_denied(
+    judged: &Event<'_, '_>,
+    rule: Option<Rule>,
+    probe: &Probe,
+    recorder: &Recorder,
+    records: &Records,
+) -> PyResult<()> {
+    let result = judged.check_any(rule);
+    if probe.denied().is_some() {
+        let key = key(judged.name, judged.args, rule, recorder);
+        if !recorder.count(key, records) {
+            let known = CLASSES.get(judged.name.to_bytes());
+            let entry = entry(judged, known.map(|class| class.known), probe)?;
+            recorder.add(key, entry, records);
+        }
+    }
+    result
+}
+
+/// What is kept of an event.
+fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) -> PyResult<Entry> {
+    let py = event.args.py();
+    let name = event.name.to_string_lossy().into_owned();
+    let denied = probe.denied();
+    let mut needs = probe.needs();
+    needs.retain(|need| match need {
+        Need::Read(path) => !importing::is_library_path(path),
+        _ => true,
+    });
+    let is_import_alone = needs.iter().all(|need| matches!(need, Need::Module(_)));
+    if denied.is_some_and(|why| why.is_none()) {
+        needs.push(Need::Never(name.clone()));
+    }
+    if !(needs.is_empty() || is_import_alone && denied.is_none())
+        && let Some(package) = importing::package_being_imported(py)?
+    {
+        needs = vec![Need::ImportOf(package)];
+    }
+    let args = match name.as_str() {
+        // Behind the module's name are `sys.path` and its hooks.
+        "import" => &event.args.get_slice(0, 1),
+        _ => event.args,
+    };
+    let mut entry = Entry {
+        event: name,
+        effect: known.map(|known| known.effect),
+        args: plain::tuple(args)?.unbind(),
+        needs,
+        call_chain: frames::chain(py, None)?,
+        denied,
+        count: 1,
+        line: String::new(),
+    };
+    entry.line = records::line(py, &entry)?;
+    Ok(entry)
+}
+
+/// The key of an event: what it is and what it is done to.
+fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
+    use std::hash::BuildHasher;
+    let mut hasher = HASHING.build_hasher();
+    hasher.write(event.to_bytes());
+    hasher.write_u64(recorder.directories.load(Ordering::Relaxed));
+    let count = match rule {
+        Some(Rule::Import) => 1,
+        _ => args.len().min(4),
+    };
+    for index in 0..count {
+        add_to_key(&mut hasher, &raw::tuple_item(args, index), 2);
+    }
+    hasher.finish()
+}
+
+fn add_to_key(hasher: &mut impl Hasher, object: &Bound<'_, PyAny>, depth: usize) {
+    if let Ok(text) = object.cast::<PyString>() {
+        if let Ok(text) = raw::fs_encode(text.as_borrowed()) {
+            hasher.write(text.as_bytes());
+        }
+        hasher.write_u8(1);
+    } else if let Some(number) = raw::int_value(object) {
+        hasher.write_i64(number);
+    } else if let Ok(bytes) = object.cast::<PyBytes>() {
+        hasher.write(bytes.as_bytes());
+        hasher.write_u8(2);
+    } else if object.is_none() {
+        hasher.write_u8(3);
+    } else if let Ok(items) = object.cast::<PyTuple>()
+        && depth > 0
+    {
+        for item in items.iter_borrowed() {
+            add_to_key(hasher, &item, depth - 1);
+        }
+        hasher.write_u8(4);
+    } else if let Ok(items) = object.cast::<PyList>()
+        && depth > 0
+    {
+        for item in items {
+            add_to_key(hasher, &item, depth - 1);
+        }
+        hasher.write_u8(5);
+    } else if let Ok(Some(path)) = plain::text(object) {
+        add_to_key(hasher, path.as_any(), 0);
+    } else {
+        hasher.write_usize(object.get_type().as_ptr() as usize);
+    }
+}
