@@ -73,8 +73,15 @@ pub fn deny(
         return Ok(());
     }
     let name = event;
-    let event = PyString::new(py, &event.to_string_lossy());
-    let message = message(config, &event, args, reason)?;
+    let event = match event.to_str() {
+        Ok(event) => PyString::new(py, event),
+        Err(_) => PyString::new(py, &event.to_string_lossy()),
+    };
+    let message = match reason {
+        // Behind the module's name are `sys.path` and its hooks.
+        Reason::Switch(Why::Import) => message(config, &event, &args.get_slice(0, 1), reason)?,
+        _ => message(config, &event, args, reason)?,
+    };
     if raw::is_finalizing(py) {
         // What a denial and a host's callback need may be gone.
         return Err(PyPermissionError::new_err(message.unbind()));
@@ -214,11 +221,6 @@ fn message<'py>(
     let py = event.py();
     match reason {
         Reason::Event | Reason::Switch(_) => {
-            // Behind the module's name are `sys.path` and its hooks.
-            let args = match reason {
-                Reason::Switch(Why::Import) => &args.get_slice(0, 1),
-                _ => args,
-            };
             let args = shown_all(args)?;
             PyString::from_fmt(
                 py,

@@ -62,6 +62,7 @@ impl Probe {
         self.denied.get()
     }
 
+    #[cold]
     fn note(&self, operation: Operation<'_>) {
         self.needs.borrow_mut().extend(learn::needs(&Os, operation));
     }
@@ -129,10 +130,16 @@ impl<'a, 'py> Event<'a, 'py> {
         }
     }
 
+    #[inline]
     fn deny(&self, reason: Reason) -> PyResult<()> {
-        let Some(probe) = self.probe else {
-            return self.deny_really(reason);
-        };
+        match self.probe {
+            None => self.deny_really(reason),
+            Some(probe) => self.deny_noting(probe, reason),
+        }
+    }
+
+    #[cold]
+    fn deny_noting(&self, probe: &Probe, reason: Reason) -> PyResult<()> {
         let why = match reason {
             Reason::Event => None,
             Reason::Switch(why) | Reason::Path(_, why) => Some(why),
@@ -149,6 +156,7 @@ impl<'a, 'py> Event<'a, 'py> {
         result
     }
 
+    #[inline]
     fn deny_really(&self, reason: Reason) -> PyResult<()> {
         denial::deny(self.active, self.config, self.name, self.args, reason)
     }
@@ -184,6 +192,7 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     /// Asks the policy of an operation that is allowed or denied as such.
+    #[inline]
     fn switch(&self, operation: Operation<'_>) -> PyResult<()> {
         self.note(operation);
         match self.config.policy().check(&Os, operation) {
