@@ -3,6 +3,7 @@
 import _thread
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -150,13 +151,15 @@ class TestInherit:
             assert list(Bar(range(3), file=file)) == [0, 1, 2]
         assert guard.violations == []
 
-    def test_what_a_thread_calls_is_shown_as_it_is(self, perms):
-        """To other hooks and in messages."""
+    def test_other_hooks_can_tell_what_a_thread_calls(self, perms):
         seen = []
         threads = ("_thread.start_new_thread", "_thread.start_joinable_thread")
-        sys.addaudithook(
-            lambda event, args: seen.append(repr(args[0])) if event in threads else None
-        )
+
+        def hook(event, args):
+            if event in threads and hasattr(args[0].__self__, "function"):
+                seen.append(repr(args[0].__self__.function))
+
+        sys.addaudithook(hook)
         with perms():
             in_a_thread(int)
         assert "Thread._bootstrap of" in seen[-1]
@@ -186,6 +189,48 @@ class TestInherit:
         seen[-1]()
         assert done.acquire(timeout=10)
         os.mkdir(places.out + "/a")
+
+
+DAEMONS = {
+    "sleeping": "time.sleep(0.001)",
+    "opening": "os.close(os.open(fifo, os.O_RDONLY))",
+    "looking up": "socket.getaddrinfo('localhost', 80)",
+    "writing": "file.write(b'x'); file.flush()",
+    "being denied": "denied()",
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
+@pytest.mark.parametrize("work", DAEMONS)
+def test_daemon_threads_end_with_the_process(places, work):
+    """CPython ends them by unwinding their stacks, which must get past what is ours there."""
+    program = f"""
+import os, socket, sys, threading, time
+from fastaudit_rs import AuditDenied, Network, Policy
+os.chdir({places.cwd!r})
+fifo = os.path.realpath("fifo")
+os.mkfifo(fifo)
+file = open("file", "wb")
+def denied():
+    try:
+        os.mkdir({places.out!r})
+    except AuditDenied:
+        pass
+def run():
+    while True:
+        {DAEMONS[work]}
+policy = Policy(write=["."], threads="inherit", max_bytes="1G", network=Network())
+with policy.guard(monitor_calls=False)():
+    for _ in range(4):
+        threading.Thread(target=run, daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(3):
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+        os.remove(places.cwd + "/fifo")
 
 
 class TestDeny:

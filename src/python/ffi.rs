@@ -83,6 +83,11 @@ pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
 
 /// Whether the interpreter is being torn down.
 pub fn is_finalizing(_py: Python<'_>) -> bool {
+    is_finalizing_anywhere()
+}
+
+/// The same, asked by a thread that need not be attached.
+pub fn is_finalizing_anywhere() -> bool {
     // SAFETY: may be called at any time.
     #[cfg(Py_3_13)]
     let finalizing = unsafe { ffi::Py_IsFinalizing() };

@@ -81,7 +81,7 @@ static CREATE_BUILTIN: Original = Original::unknown();
 
 /// # Safety
 /// Called by CPython by the vectorcall convention.
-unsafe extern "C" fn create_builtin(
+unsafe extern "C-unwind" fn create_builtin(
     _callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,

@@ -10,10 +10,15 @@ use std::sync::OnceLock;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::methods::Builtin;
+use super::methods::{self, Builtin, Vectorcall};
 
 /// A function as it was.
-pub struct Original(OnceLock<Py<PyAny>>);
+pub struct Original(OnceLock<Known>);
+
+struct Known {
+    function: Py<PyAny>,
+    vectorcall: Option<Vectorcall>,
+}
 
 impl Original {
     /// That of a function that was not replaced yet.
@@ -34,7 +39,7 @@ impl Original {
         py: Python<'_>,
         module: &str,
         name: &str,
-        vectorcall: ffi::vectorcallfunc,
+        vectorcall: Vectorcall,
     ) -> PyResult<()> {
         if self.0.get().is_some() {
             return Ok(());
@@ -45,8 +50,11 @@ impl Original {
         let Some(function) = Builtin::cast(&found) else {
             return Ok(());
         };
-        let copy = function.copy()?;
-        if self.0.set(copy.unbind()).is_ok() {
+        let known = Known {
+            function: function.copy()?.unbind(),
+            vectorcall: function.vectorcall(),
+        };
+        if self.0.set(known).is_ok() {
             // SAFETY: the caller vouches for it.
             unsafe { function.set_vectorcall(vectorcall) };
         }
@@ -63,11 +71,44 @@ impl Original {
         nargsf: usize,
         kwnames: *mut PyObject,
     ) -> *mut PyObject {
-        let Some(original) = self.0.get() else {
+        let Some(known) = self.0.get() else {
             // Set before `vectorcall` was made reachable.
             return std::ptr::null_mut();
         };
-        // SAFETY: as this function's.
-        unsafe { ffi::PyObject_Vectorcall(original.as_ptr(), args, nargsf, kwnames) }
+        let function = known.function.as_ptr();
+        // SAFETY: as this function's. Nothing is dropped after the call that unwinding would miss
+        // but the references in `positional` and `named`, which are then lost.
+        unsafe {
+            if let Some(vectorcall) = known.vectorcall {
+                return vectorcall(function, args, nargsf, kwnames);
+            }
+            let count = ffi::PyVectorcall_NARGS(nargsf);
+            let positional = ffi::PyTuple_New(count);
+            if positional.is_null() {
+                return positional;
+            }
+            for index in 0..count {
+                let item = ffi::Py_NewRef(*args.offset(index));
+                ffi::PyTuple_SET_ITEM(positional, index, item);
+            }
+            let mut named = std::ptr::null_mut();
+            if !kwnames.is_null() {
+                named = ffi::PyDict_New();
+                for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
+                    let name = ffi::PyTuple_GET_ITEM(kwnames, index);
+                    if named.is_null()
+                        || ffi::PyDict_SetItem(named, name, *args.offset(count + index)) != 0
+                    {
+                        ffi::Py_XDECREF(named);
+                        ffi::Py_DECREF(positional);
+                        return std::ptr::null_mut();
+                    }
+                }
+            }
+            let result = methods::PyObject_Call(function, positional, named);
+            ffi::Py_XDECREF(named);
+            ffi::Py_DECREF(positional);
+            result
+        }
     }
 }

@@ -10,6 +10,25 @@ use pyo3::prelude::*;
 #[cfg(Py_3_12)]
 use pyo3::types::PyString;
 
+/// How a function object is called (PEP 590). Before 3.14 CPython ends a daemon thread that wants to
+/// go on when the interpreter has ended by unwinding its stack (pthread_exit(3)): such a call must
+/// let that pass, with nothing to drop and nothing that catches it on the way.
+pub type Vectorcall = unsafe extern "C-unwind" fn(
+    *mut PyObject,
+    *const *mut PyObject,
+    usize,
+    *mut PyObject,
+) -> *mut PyObject;
+
+unsafe extern "C-unwind" {
+    /// Calls an object with a tuple of arguments and a dict of named ones, or null.
+    pub fn PyObject_Call(
+        callable: *mut PyObject,
+        args: *mut PyObject,
+        kwargs: *mut PyObject,
+    ) -> *mut PyObject;
+}
+
 /// What a native function object is made of, as in `cpython/methodobject.h`.
 #[repr(C)]
 pub struct NativeFunction {
@@ -18,7 +37,7 @@ pub struct NativeFunction {
     pub(super) receiver: *mut PyObject,
     module: *mut PyObject,
     weakrefs: *mut PyObject,
-    vectorcall: Option<ffi::vectorcallfunc>,
+    vectorcall: Option<Vectorcall>,
 }
 
 /// A native function (`builtin_function_or_method`).
@@ -50,7 +69,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 
     /// How the function is called: its vectorcall (PEP 590).
-    pub fn vectorcall(&self) -> Option<ffi::vectorcallfunc> {
+    pub fn vectorcall(&self) -> Option<Vectorcall> {
         // SAFETY: as for `method`.
         unsafe { (*self.raw()).vectorcall }
     }
@@ -60,7 +79,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
     ///
     /// # Safety
     /// `vectorcall` calls the function as its own vectorcall would.
-    pub unsafe fn set_vectorcall(&self, vectorcall: ffi::vectorcallfunc) {
+    pub unsafe fn set_vectorcall(&self, vectorcall: Vectorcall) {
         // SAFETY: a method table entry is valid as long as its function.
         let entry = unsafe { *self.method() };
         // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to

@@ -118,7 +118,7 @@ macro_rules! telling {
     ($name:ident, $original:ident) => {
         /// # Safety
         /// Called by CPython by the vectorcall convention.
-        unsafe extern "C" fn $name(
+        unsafe extern "C-unwind" fn $name(
             _callable: *mut PyObject,
             args: *const *mut PyObject,
             nargsf: usize,
@@ -275,6 +275,11 @@ fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
 fn resolve(py: Python<'_>, name: &str) -> Vec<IpAddr> {
     py.detach(|| {
         let found = (name, 0).to_socket_addrs();
+        // A thread that comes back when the interpreter has ended would be unwound by CPython,
+        // through functions that cannot be.
+        while raw::is_finalizing_anywhere() {
+            std::thread::park();
+        }
         found.map_or_else(
             |_| Vec::new(),
             |found| found.map(|address| address.ip().to_canonical()).collect(),

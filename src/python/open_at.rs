@@ -13,11 +13,11 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::context;
-use super::methods::Builtin;
+use super::methods::{Builtin, Vectorcall};
 use crate::policy::path::Base;
 
 /// The vectorcall that `posix.open` was made with.
-static ORIGINAL: OnceLock<ffi::vectorcallfunc> = OnceLock::new();
+static ORIGINAL: OnceLock<Vectorcall> = OnceLock::new();
 
 thread_local! {
     static DIR_FD: Cell<Base> = const { Cell::new(Base::CurrentDir) };
@@ -47,18 +47,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Puts the `dir_fd` in place for one call, and what was there back after it.
-struct Noted(Base);
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        DIR_FD.set(self.0);
-    }
-}
-
 /// # Safety
 /// Called by CPython by the vectorcall convention.
-unsafe extern "C" fn open_noting_dir_fd(
+unsafe extern "C-unwind" fn open_noting_dir_fd(
     callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
@@ -68,11 +59,17 @@ unsafe extern "C" fn open_noting_dir_fd(
         // Set before this function was made reachable.
         return std::ptr::null_mut();
     };
-    // SAFETY: the arguments are those CPython passed.
-    let _noted = context::may_be_guarded()
-        .then(|| Noted(DIR_FD.replace(unsafe { dir_fd(args, nargsf, kwnames) })));
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { original(callable, args, nargsf, kwnames) }
+    // SAFETY: the arguments are those CPython passed, and are passed on as they came.
+    unsafe {
+        if !context::may_be_guarded() {
+            return original(callable, args, nargsf, kwnames);
+        }
+        // In place for this call alone. A call may raise an event whose hook opens files itself.
+        let before = DIR_FD.replace(dir_fd(args, nargsf, kwnames));
+        let result = original(callable, args, nargsf, kwnames);
+        DIR_FD.set(before);
+        result
+    }
 }
 
 /// The `dir_fd` among a call's keyword arguments.

@@ -87,7 +87,7 @@ macro_rules! counted {
 
             /// # Safety
             /// Called by CPython by the vectorcall convention.
-            unsafe extern "C" fn $function(
+            unsafe extern "C-unwind" fn $function(
                 _callable: *mut PyObject,
                 args: *const *mut PyObject,
                 nargsf: usize,
@@ -163,9 +163,10 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 /// The convention of methods that are told their class, since 3.12.
 const METHOD: std::ffi::c_int = ffi::METH_METHOD | ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
 
-type One = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
-type Fast = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
-type OfClass = unsafe extern "C" fn(
+type One = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+type Fast =
+    unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
+type OfClass = unsafe extern "C-unwind" fn(
     *mut PyObject,
     *mut ffi::PyTypeObject,
     *const *mut PyObject,
@@ -210,7 +211,10 @@ impl Method {
 
 /// # Safety
 /// Called by CPython by the convention `METH_O`.
-unsafe extern "C" fn file_write_one(file: *mut PyObject, data: *mut PyObject) -> *mut PyObject {
+unsafe extern "C-unwind" fn file_write_one(
+    file: *mut PyObject,
+    data: *mut PyObject,
+) -> *mut PyObject {
     let Some(original) = FILE_WRITE.get() else {
         return std::ptr::null_mut();
     };
@@ -228,7 +232,7 @@ unsafe extern "C" fn file_write_one(file: *mut PyObject, data: *mut PyObject) ->
 
 /// # Safety
 /// Called by CPython by the convention `METH_METHOD`.
-unsafe extern "C" fn file_write_method(
+unsafe extern "C-unwind" fn file_write_method(
     file: *mut PyObject,
     class: *mut ffi::PyTypeObject,
     args: *const *mut PyObject,
@@ -247,7 +251,7 @@ unsafe extern "C" fn file_write_method(
 
 /// # Safety
 /// Called by CPython by the convention `METH_FASTCALL`.
-unsafe extern "C" fn file_truncate_fast(
+unsafe extern "C-unwind" fn file_truncate_fast(
     file: *mut PyObject,
     args: *const *mut PyObject,
     positional: isize,
@@ -271,7 +275,7 @@ unsafe extern "C" fn file_truncate_fast(
 
 /// # Safety
 /// Called by CPython by the convention `METH_METHOD`.
-unsafe extern "C" fn file_truncate_method(
+unsafe extern "C-unwind" fn file_truncate_method(
     file: *mut PyObject,
     class: *mut ffi::PyTypeObject,
     args: *const *mut PyObject,
@@ -358,7 +362,8 @@ unsafe fn count(
             Ok(Some((limited, planned.bytes)))
         })
     }));
-    let counted = match asked {
+    // A thread may end in the call: see `methods::Vectorcall`.
+    let counted = std::mem::ManuallyDrop::new(match asked {
         Ok(Ok(counted)) => counted,
         Ok(Err(error)) => {
             raw::with_attachment_counted(|| error.restore(py));
@@ -369,9 +374,9 @@ unsafe fn count(
             raw::with_attachment_counted(|| error.restore(py));
             return std::ptr::null_mut();
         }
-    };
+    });
     let result = original();
-    if let Some((limited, planned)) = counted {
+    if let Some((limited, planned)) = std::mem::ManuallyDrop::into_inner(counted) {
         // Less may have been written than was to be.
         let written = if result.is_null() {
             0

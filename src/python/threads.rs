@@ -4,18 +4,22 @@
 //! what the new thread is to call is put behind an object of ours, which enters the guard first.
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::PyTraverseError;
+use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+#[cfg(not(Py_3_12))]
+use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::ffi as raw;
 use super::intercept::Original;
+use super::methods::{self, Builtin};
 
 static START_NEW_THREAD: Original = Original::unknown();
 static START_NEW: Original = Original::unknown();
@@ -24,6 +28,8 @@ static START_JOINABLE_THREAD: Original = Original::unknown();
 /// What a new thread calls, and the guard that it does so under.
 #[pyclass(frozen, module = "fastaudit_rs._native", name = "_Carried")]
 pub struct Carried {
+    /// What it is to call.
+    #[pyo3(get)]
     function: Py<PyAny>,
     active: Py<Active>,
     is_started: AtomicBool,
@@ -31,33 +37,84 @@ pub struct Carried {
 
 #[pymethods]
 impl Carried {
-    #[pyo3(signature = (*args, **kwargs))]
-    fn __call__<'py>(
-        &self,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = args.py();
-        // Whoever gets hold of it and calls it later only calls the function.
-        if !self.is_started.swap(true, Ordering::Relaxed) {
-            context::carry(py, &self.active)?;
-        }
-        self.function.bind(py).call(args, kwargs)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.function.bind(py).repr()?.to_string())
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)?;
         visit.call(&self.active)
     }
 }
 
+impl Carried {
+    /// Puts the guard in force, once: whoever gets hold of it and calls it later only calls the
+    /// function.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_started.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        context::carry(py, &self.active)
+    }
+}
+
+type WithKeywords =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+type WithKeywordsC =
+    unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+
+/// The method that a thread is started with, of a `Carried`. It is none that PyO3 makes, which
+/// would catch what ends a daemon thread: see `methods::Vectorcall`.
+struct Method(UnsafeCell<ffi::PyMethodDef>);
+
+// SAFETY: CPython reads it, and nobody writes to it.
+unsafe impl Sync for Method {}
+
+static RUN: Method = Method(UnsafeCell::new(ffi::PyMethodDef {
+    ml_name: c"run".as_ptr(),
+    ml_meth: ffi::PyMethodDefPointer {
+        // SAFETY: the two differ in whether they may be unwound alone.
+        PyCFunctionWithKeywords: unsafe { std::mem::transmute::<WithKeywords, WithKeywordsC>(run) },
+    },
+    ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+    ml_doc: std::ptr::null(),
+}));
+
+/// # Safety
+/// Called by CPython by that convention, with a `Carried`.
+unsafe extern "C-unwind" fn run(
+    carried: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the thread is attached; the method is made for a `Carried` alone, which the function
+    // object keeps alive, and it its function.
+    let function = unsafe {
+        let py = Python::assume_attached();
+        let entered = catch_unwind(AssertUnwindSafe(|| {
+            let carried = Borrowed::from_ptr(py, carried);
+            let carried = carried.cast_unchecked::<Carried>();
+            raw::with_attachment_counted(|| {
+                let entered = carried.get().enter(py);
+                entered.map_err(|error| error.restore(py))
+            })?;
+            Ok::<_, ()>(carried.get().function.as_ptr())
+        }));
+        match entered {
+            Ok(Ok(function)) => function,
+            Ok(Err(())) => return std::ptr::null_mut(),
+            Err(_panic) => {
+                let error = PyPermissionError::new_err(
+                    "fastaudit_rs: internal error when a thread started",
+                );
+                raw::with_attachment_counted(|| error.restore(py));
+                return std::ptr::null_mut();
+            }
+        }
+    };
+    // SAFETY: as above; the arguments are passed on as they came.
+    unsafe { methods::PyObject_Call(function, args, kwargs) }
+}
+
 /// Whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
-    function.is_exact_instance_of::<Carried>()
+    Builtin::cast(function).is_some_and(|function| std::ptr::eq(function.method(), RUN.0.get()))
 }
 
 /// Has the functions that start threads carry guards into them.
@@ -80,7 +137,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 /// # Safety
 /// Called by CPython by the vectorcall convention.
-unsafe extern "C" fn start_new_thread(
+unsafe extern "C-unwind" fn start_new_thread(
     _callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
@@ -92,7 +149,7 @@ unsafe extern "C" fn start_new_thread(
 
 /// # Safety
 /// Called by CPython by the vectorcall convention.
-unsafe extern "C" fn start_new(
+unsafe extern "C-unwind" fn start_new(
     _callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
@@ -104,7 +161,7 @@ unsafe extern "C" fn start_new(
 
 /// # Safety
 /// Called by CPython by the vectorcall convention.
-unsafe extern "C" fn start_joinable_thread(
+unsafe extern "C-unwind" fn start_joinable_thread(
     _callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
@@ -113,6 +170,9 @@ unsafe extern "C" fn start_joinable_thread(
     // SAFETY: as this function's.
     unsafe { start(&START_JOINABLE_THREAD, args, nargsf, kwnames) }
 }
+
+/// More than the functions that start threads take.
+const MAX_ARGUMENTS: usize = 8;
 
 /// Starts a thread, with the guard that is in force if its policy says so.
 ///
@@ -145,7 +205,8 @@ unsafe fn start(
                 ffi::PyUnicode_CompareWithASCIIString(name, c"function".as_ptr()) == 0
             })
         };
-        let Some(at) = at else {
+        let Some(at) = at.filter(|_| count <= MAX_ARGUMENTS) else {
+            // CPython says what is wrong; there is nothing that could start.
             return original.call(args, nargsf, kwnames);
         };
         let function = Borrowed::from_ptr(py, *args.add(at));
@@ -161,9 +222,14 @@ unsafe fn start(
             }
             Ok(Ok(None)) | Err(_) => return original.call(args, nargsf, kwnames),
         };
-        let mut all: Vec<_> = (0..count).map(|index| *args.add(index)).collect();
-        all[at] = carried.as_ptr();
-        original.call(all.as_ptr(), positional, kwnames)
+        // Nothing here is dropped late: see `methods::Vectorcall`.
+        let carried = carried.into_ptr();
+        let mut all = [std::ptr::null_mut(); MAX_ARGUMENTS];
+        std::ptr::copy_nonoverlapping(args, all.as_mut_ptr(), count);
+        all[at] = carried;
+        let result = original.call(all.as_ptr(), positional, kwnames);
+        raw::with_attachment_counted(|| ffi::Py_DECREF(carried));
+        result
     }
 }
 
@@ -171,7 +237,7 @@ unsafe fn start(
 ///
 /// # Errors
 /// Before 3.12, which raises no event for a thread: the denial of ours.
-fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Carried>>> {
+fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
     let Current::Guarded(active) = context::current(py)? else {
         return Ok(None);
@@ -193,10 +259,15 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Carr
         is_started: AtomicBool::new(false),
     };
     let carried = Bound::new(py, carried)?;
+    // SAFETY: the method is one for such an object, and lives for ever; a new reference or null.
+    let carried = unsafe {
+        let run = ffi::PyCFunction_NewEx(RUN.0.get(), carried.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, run)?
+    };
     #[cfg(not(Py_3_12))]
     {
         let none = py.None().into_bound(py);
-        let function = if carries { carried.as_any() } else { function };
+        let function = if carries { &carried } else { function };
         let empty = PyTuple::empty(py);
         let args: &[&Bound<'_, PyAny>] = &[function, empty.as_any(), &none];
         raw::audit(py, c"_thread.start_new_thread", args)?;
