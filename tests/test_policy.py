@@ -1,6 +1,7 @@
 """`Policy`: the object, its guards, `explain`, bad values, TOML."""
 
 import contextvars
+import copy
 import os
 import pickle
 import socket
@@ -59,6 +60,15 @@ class TestObject:
         assert rules.max_connections == 3
         assert eval(repr(rules)) == rules
         assert hash(eval(repr(rules))) == hash(rules)
+
+    def test_rules_for_the_network_can_be_copied(self):
+        rules = Network(hosts=["a.org"], block=["b.org"], ports=[80, "90-99"], listen=["::1"])
+        for copied in (pickle.loads(pickle.dumps(rules)), copy.deepcopy(rules)):
+            assert copied == rules
+        assert rules != Network()
+        assert rules != 1
+        with pytest.raises(AttributeError):
+            rules.hosts = None
 
     def test_is_immutable(self):
         policy = Policy()

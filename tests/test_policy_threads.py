@@ -200,6 +200,49 @@ DAEMONS = {
 }
 
 
+CALLBACKS = ("before_deny=slow", "on_denied=slow", "violation", "repr", "fspath", "hook")
+
+
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_daemon_threads_in_code_that_a_check_calls(places, kind):
+    """The thread is held there when the process ends."""
+    program = f"""
+import os, sys, threading, time
+from fastaudit_rs import Policy
+def slow(*args):
+    time.sleep(0.001)
+class Slow:
+    def __repr__(self):
+        slow()
+        return "slow"
+    def __fspath__(self):
+        slow()
+        return {places.out + "/a"!r}
+kind = {kind!r}
+def run():
+    while True:
+        try:
+            sys.audit("os.mkdir", Slow() if kind in ("repr", "fspath") else "/", 0, -1)
+        except OSError:
+            pass
+        if kind == "hook":
+            sys.audit("fastaudit_rs.test")
+if kind == "hook":
+    sys.addaudithook(lambda event, args: slow() if event == "fastaudit_rs.test" else None)
+policy = Policy(threads="inherit", **({{"on_violation": slow}} if kind == "violation" else {{}}))
+options = {{kind.split("=")[0]: slow}} if "=" in kind else {{}}
+with policy.guard(monitor_calls=False, **options)():
+    for _ in range(4):
+        threading.Thread(target=run, daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(3):
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
 @pytest.mark.parametrize("work", DAEMONS)
 def test_daemon_threads_end_with_the_process(places, work):

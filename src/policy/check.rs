@@ -4,120 +4,13 @@ use super::commands::Commands;
 use super::database::{self, Database, UriTarget};
 use super::environment::Environment;
 use super::fs::FileSystem;
-use super::network::{Network, Part, Reach};
+use super::network::Network;
+pub use super::operation::{Operation, Verdict, Why};
 use super::path::{self, Base, Name, Resolved, Target};
 use super::places::{Blocked, Protected};
 use super::roots::Roots;
 use super::rules;
 use super::spec::{Choice, Imports, is_within_module};
-
-/// What code is about to do, decoded from one argument of an audit event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation<'a> {
-    /// Creates, changes or removes the directory entry of this name. An operation on an open
-    /// descriptor was decided when that was opened.
-    ChangeEntry(Target<'a>),
-    /// Gives the entry another name or makes it another's: what is below it changes place too.
-    MoveEntry(Target<'a>),
-    /// Opens a file so that it may be written.
-    OpenForWriting(Target<'a>),
-    /// Reads a file or a directory.
-    Read(Target<'a>),
-    /// Makes this the current directory. `left` is the directory the guarded code was in before
-    /// it first changed it: going back there is no overreach.
-    ChangeDirectory {
-        /// The destination.
-        to: Target<'a>,
-        /// The directory first left, if any.
-        left: Option<&'a [u8]>,
-    },
-    /// Makes a symbolic link with this text at `at`. The entry itself is a `MoveEntry`.
-    LinkTo {
-        /// The text of the link.
-        text: Name<'a>,
-        /// The link.
-        at: Target<'a>,
-    },
-    /// Opens an SQLite database of this name.
-    OpenDatabase(Name<'a>),
-    /// Sets or removes this environment variable.
-    SetVariable(Name<'a>),
-    /// Uses the network.
-    UseNetwork(Reach<'a>),
-    /// Imports this module.
-    Import {
-        /// Its name.
-        module: &'a str,
-        /// Whether an installed module, or one of the standard library, imports it in turn.
-        in_turn: bool,
-    },
-    /// Calls a function of this native module.
-    CallNative(&'a str),
-    /// Starts the program at this path; `None` where it cannot be told which.
-    Start(Option<&'a [u8]>),
-    /// Assigns one of the attributes that raise `object.__setattr__`.
-    SetAttribute(&'a [u8]),
-}
-
-/// Whether an operation may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Verdict {
-    /// It may.
-    Allow,
-    /// It may not.
-    Deny(Why),
-}
-
-/// What denies an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// No root approves it, or it cannot be known where it leads.
-    Unapproved,
-    /// The path may not be read.
-    Unreadable,
-    /// The path is blocked, whatever the roots are.
-    Blocked,
-    /// The name is protected, whatever the roots are.
-    Protected,
-    /// The environment variable may not be set.
-    Environment,
-    /// The network may not be used so.
-    Network(Part),
-    /// The program may not be started.
-    Command,
-    /// The module may not be imported.
-    Import,
-    /// The native code may not be called.
-    Native,
-    /// Threads may not be started.
-    Thread,
-    /// The event is none that the tables name.
-    Unknown,
-    /// More would be written than may be.
-    TooMuch,
-}
-
-impl Verdict {
-    fn when(allowed: bool) -> Self {
-        if allowed {
-            Self::Allow
-        } else {
-            Self::Deny(Why::Unapproved)
-        }
-    }
-
-    /// Whether it may go on.
-    #[must_use]
-    pub fn allows(self) -> bool {
-        self == Self::Allow
-    }
-
-    /// This verdict where it denies, else the other.
-    fn and(self, other: impl FnOnce() -> Self) -> Self {
-        if self.allows() { other() } else { self }
-    }
-}
 
 /// What a guard allows. Immutable once built.
 #[derive(Clone, Debug, Default)]

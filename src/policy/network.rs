@@ -3,12 +3,11 @@
 //! A host that is allowed by name is allowed at the addresses that its name was looked up to, and
 //! only there; whoever judges remembers those. What is blocked stays so by whatever it is reached.
 
-use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
 use super::fs::FileSystem;
+use super::hosts::Host;
+pub use super::hosts::{Destination, Ports, plain_name};
 use super::path::{self, Base};
 use super::roots::Roots;
 use super::spec::{Choice, SpecError, Where, check_paths};
@@ -93,158 +92,6 @@ impl NetworkRules {
             .collect();
         check_paths("network.unix", &paths)
     }
-}
-
-/// Some ports: the first and the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ports(u16, u16);
-
-impl Ports {
-    /// One port.
-    #[must_use]
-    pub fn one(port: u16) -> Self {
-        Self(port, port)
-    }
-
-    /// Reads `"443"` and `"8000-8999"`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let number = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            digits.then(|| text.parse().ok()).flatten()
-        };
-        match text.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                (first <= last).then_some(Self(first, last))
-            }
-            None => number(text).map(Self::one),
-        }
-    }
-
-    /// The port, where it is one.
-    #[must_use]
-    pub fn single(self) -> Option<u16> {
-        (self.0 == self.1).then_some(self.0)
-    }
-
-    /// Whether it has all of the other's.
-    #[must_use]
-    pub fn hold(self, other: Self) -> bool {
-        self.has(other.0) && self.has(other.1)
-    }
-
-    fn has(self, port: u16) -> bool {
-        (self.0..=self.1).contains(&port)
-    }
-}
-
-impl fmt::Display for Ports {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.single() {
-            Some(port) => write!(to, "{port}"),
-            None => write!(to, "{}-{}", self.0, self.1),
-        }
-    }
-}
-
-/// Some hosts, at some ports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Host {
-    pattern: Pattern,
-    ports: Option<Ports>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Pattern {
-    /// `*`.
-    Any,
-    /// One name.
-    Name(String),
-    /// `*.name`: all names below it.
-    Below(String),
-    /// An address, or a network of addresses.
-    Net(IpNet),
-}
-
-impl Host {
-    /// Reads `"example.com"`, `"*.example.com:443"`, `"10.0.0.0/8"`, `"[::1]:8000-8999"`.
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        const HOST: &str = "must be a host name, \"*.example.com\", an IP address or network, each with or without a port (\"example.com:443\", \"[::1]:443\")";
-        if let Some(net) = parse_net(text) {
-            return Ok(Self {
-                pattern: Pattern::Net(net),
-                ports: None,
-            });
-        }
-        let (host, ports) = match text.rsplit_once(':') {
-            Some((host, ports)) => (host, Some(Ports::parse(ports).ok_or(HOST)?)),
-            None => (text, None),
-        };
-        let bracketed = host
-            .strip_prefix('[')
-            .and_then(|inner| inner.strip_suffix(']'));
-        let pattern = if let Some(inner) = bracketed {
-            Pattern::Net(parse_net(inner).ok_or(HOST)?)
-        } else if let Some(net) = parse_net(host).filter(|_| !host.contains(':')) {
-            Pattern::Net(net)
-        } else if host == "*" {
-            Pattern::Any
-        } else if let Some(name) = host.strip_prefix("*.") {
-            Pattern::Below(parse_name(name).ok_or(HOST)?)
-        } else {
-            Pattern::Name(parse_name(host).ok_or(HOST)?)
-        };
-        Ok(Self { pattern, ports })
-    }
-
-    fn matches(&self, to: &Destination<'_>) -> bool {
-        match (&self.pattern, to) {
-            (Pattern::Any, _) => true,
-            (Pattern::Net(net), Destination::Address(address)) => net.contains(address),
-            (Pattern::Name(own), Destination::Name(name)) => own == name,
-            (Pattern::Below(own), Destination::Name(name)) => name
-                .strip_suffix(own.as_str())
-                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-            _ => false,
-        }
-    }
-}
-
-fn parse_net(text: &str) -> Option<IpNet> {
-    let net = match text.parse::<IpNet>() {
-        Ok(net) => net.trunc(),
-        Err(_) => IpNet::from(text.parse::<IpAddr>().ok()?.to_canonical()),
-    };
-    Some(net)
-}
-
-fn parse_name(text: &str) -> Option<String> {
-    let name = plain_name(text);
-    let is_label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.bytes().all(plain)
-    };
-    // Four numbers would be an address that was written wrong.
-    let is_number = name
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    (name.split('.').all(is_label) && !is_number).then_some(name)
-}
-
-/// A host name in the form in which names are compared: lower case, without the final dot.
-#[must_use]
-pub fn plain_name(name: &str) -> String {
-    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
-}
-
-/// Where to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination<'a> {
-    /// A name, in its plain form.
-    Name(&'a str),
-    /// An address; that of an IPv4 host is an IPv4 address.
-    Address(IpAddr),
 }
 
 /// What is to be done with the network.
@@ -549,7 +396,7 @@ mod tests {
     fn hosts_are_names_wildcards_and_networks() {
         let rules = rules(|rules| {
             rules.hosts = hosts(&["a.org", "*.b.org", "10.0.0.0/8", "::1", "c.org:8080"]);
-            rules.ports = Some(vec![Ports::one(443), Ports(90, 99)]);
+            rules.ports = Some(vec![Ports::one(443), Ports::parse("90-99").unwrap()]);
         });
         for (to, port, may) in [
             (Destination::Name("a.org"), 443, true),
@@ -631,36 +478,5 @@ mod tests {
         assert!(rules.may_listen(&address("127.0.0.1"), 8080));
         assert!(!rules.may_listen(&address("127.0.0.1"), 80));
         assert!(!rules.may_listen(&address("0.0.0.0"), 8080));
-    }
-
-    #[test]
-    fn what_is_no_host() {
-        for text in [
-            "",
-            "a b",
-            "a.org:",
-            "a.org:x",
-            "a..b",
-            "300.1.2.3",
-            "*.",
-            "a/b",
-            "http://a.org",
-            "[a.org]:80",
-            "1.2.3.4:70000",
-            "*a.org",
-            "1.2.3.4/40",
-        ] {
-            assert!(Host::parse(text).is_err(), "{text}");
-        }
-        for text in [
-            "a.org.",
-            "A.org",
-            "localhost",
-            "xn--bcher-kva.example",
-            "::1",
-            "1.2.3.4:80",
-        ] {
-            assert!(Host::parse(text).is_ok(), "{text}");
-        }
     }
 }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
 
 use super::ffi::{self as raw, FsBytes};
-use super::methods;
+use super::{host_code, methods};
 use crate::policy::fs::PathBuf;
 use crate::policy::path::{Base, Name, Target};
 
@@ -83,7 +83,7 @@ pub fn name_at<'a, 'py>(
     if path_likes == PathLikes::AskedLater && !answers_the_same(&object)? {
         return Ok(NameArg::Unreadable);
     }
-    let path = match raw::fs_path(&object) {
+    let path = match host_code::fs_path(&object) {
         Ok(path) => path,
         Err(error) => return unreadable(object.py(), error),
     };

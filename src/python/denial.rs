@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 use super::config::AuditCfg;
 use super::context::Active;
 use super::denied::{self, Decision, Denial};
-use super::{errors, ffi as raw, frames, importing, process_start, violation};
+use super::{errors, ffi as raw, frames, host_code, importing, process_start, violation};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::spec::OnViolation;
@@ -92,11 +92,12 @@ pub fn deny(
         let frame = frames::first_foreign(py)?;
         let answer = {
             let _asking = Asking::begin();
-            let answer = before_deny.call1((&event, args, frame, &message, config.data(py)))?;
+            let given = (&event, args, frame, &message, config.data(py)).into_pyobject(py)?;
+            let answer = host_code::call(&before_deny, &given, None)?;
             if is_awaitable(&answer) {
                 return Err(errors::returned_awaitable("before_deny", &answer));
             }
-            answer.is_truthy()?
+            host_code::is_true(&answer)?
         };
         if answer {
             process_start::approved(name, args);
@@ -181,7 +182,7 @@ fn tell(
     }
     denial.get().note_chain(py)?;
     let _asking = Asking::begin();
-    match on_denied.call1((exception,)) {
+    match host_code::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
         Ok(_) => Ok(()),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))
@@ -261,7 +262,7 @@ fn message<'py>(
 /// `repr(args)`, item by item where that fails.
 fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
     let py = args.py();
-    match args.repr() {
+    match host_code::repr(args) {
         Err(error) if error.is_instance_of::<PyException>(py) => {
             let items = args
                 .iter()
@@ -285,7 +286,7 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
 pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let repr = match object.cast::<PyString>() {
         Ok(text) => raw::str_repr(text),
-        Err(_) => object.repr(),
+        Err(_) => host_code::repr(object),
     };
     match repr {
         Err(error) if error.is_instance_of::<PyException>(object.py()) => {

@@ -8,15 +8,21 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
+use super::host_code;
+
 /// `Py_AuditHookFunction` of the C API.
 pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
 
 unsafe extern "C" {
     fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
-    fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
     #[cfg(not(Py_3_13))]
     fn _Py_IsFinalizing() -> c_int;
+}
+
+unsafe extern "C-unwind" {
+    // It runs the hooks of others: see `host_code`.
+    fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
 }
 
 /// Adds a native audit hook for the rest of the process's life (PEP 578).
@@ -52,20 +58,21 @@ pub fn refuse_elsewhere() {
 /// What a hook raised.
 pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
     let event = event.as_ptr();
+    // A tuple as the only object stands for the arguments themselves.
+    let all = match args.len() {
+        0..=2 => None,
+        _ => Some(PyTuple::new(py, args)?),
+    };
     // SAFETY: the interpreter is attached, the texts are NUL-terminated, and each format has as
     // many objects as are passed, which live for the duration of the call.
-    let result = unsafe {
-        match args {
-            [] => PySys_Audit(event, ptr::null()),
-            [one] => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
-            [one, two] => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
-            // A tuple as the only object stands for the arguments themselves.
-            all => match PyTuple::new(py, all) {
-                Ok(all) => PySys_Audit(event, c"O".as_ptr(), all.as_ptr()),
-                Err(error) => return Err(error),
-            },
+    let result = host_code::held(|| unsafe {
+        match (args, &all) {
+            (_, Some(all)) => PySys_Audit(event, c"O".as_ptr(), all.as_ptr()),
+            ([one], _) => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
+            ([one, two], _) => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
+            _ => PySys_Audit(event, ptr::null()),
         }
-    };
+    });
     if result == 0 {
         Ok(())
     } else {

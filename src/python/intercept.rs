@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::methods::{self, Builtin, Vectorcall};
+use super::host_code;
+use super::methods::{Builtin, Vectorcall};
 
 /// A function as it was.
 pub struct Original(OnceLock<Known>);
@@ -105,7 +106,7 @@ impl Original {
                     }
                 }
             }
-            let result = methods::PyObject_Call(function, positional, named);
+            let result = host_code::object_call()(function, positional, named);
             ffi::Py_XDECREF(named);
             ffi::Py_DECREF(positional);
             result

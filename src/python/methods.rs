@@ -20,15 +20,6 @@ pub type Vectorcall = unsafe extern "C-unwind" fn(
     *mut PyObject,
 ) -> *mut PyObject;
 
-unsafe extern "C-unwind" {
-    /// Calls an object with a tuple of arguments and a dict of named ones, or null.
-    pub fn PyObject_Call(
-        callable: *mut PyObject,
-        args: *mut PyObject,
-        kwargs: *mut PyObject,
-    ) -> *mut PyObject;
-}
-
 /// What a native function object is made of, as in `cpython/methodobject.h`.
 #[repr(C)]
 pub struct NativeFunction {

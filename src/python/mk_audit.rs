@@ -8,7 +8,7 @@ use pyo3::types::PyBool;
 use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
-use super::{callbacks, errors, hook, importing, monitor, network, quota, threads, violation};
+use super::{callbacks, errors, hook, importing, lookups, monitor, quota, threads, violation};
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
 pub enum OrDefault<'py> {
@@ -168,7 +168,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
     if policy.network().rules().is_some() || records {
-        network::install(py)?;
+        lookups::install(py)?;
     }
     let rest = policy.rest();
     // Before 3.12 no event tells that a thread starts.

@@ -16,12 +16,14 @@ mod event;
 mod explanation;
 mod ffi;
 mod fields;
+mod file_methods;
 #[cfg(Py_3_12)]
 mod fragile;
 mod frames;
 mod guard;
 mod hint;
 mod hook;
+mod host_code;
 mod importing;
 mod install;
 mod intercept;
@@ -29,6 +31,7 @@ mod intercept;
 mod layout;
 #[cfg(Py_3_12)]
 mod loaded;
+mod lookups;
 mod methods;
 mod mk_audit;
 mod monitor;

@@ -55,7 +55,7 @@ mod on {
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Active, Current};
-    use crate::python::{denial, errors, ffi as raw, fragile, frames, loaded, quiet};
+    use crate::python::{denial, errors, ffi as raw, fragile, frames, host_code, loaded, quiet};
 
     /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
@@ -428,7 +428,7 @@ mod on {
             {
                 let data = config.data(py);
                 let call = (self.caller, self.name, self.function, code, offset, data);
-                let answer = on_call.call1(call)?;
+                let answer = host_code::call(&on_call, &call.into_pyobject(py)?, None)?;
                 if denial::is_awaitable(&answer) {
                     return Err(errors::returned_awaitable("on_call", &answer));
                 }

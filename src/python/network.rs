@@ -1,19 +1,13 @@
-//! What an event does with the network, and what is to be remembered of it: the addresses that
-//! names were looked up to, and the connections that are open.
-#![allow(unsafe_code)]
+//! What an event does with the network.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple, PyType};
 
-use super::context;
 use super::event::Event;
 use super::ffi as raw;
-use super::intercept::Original;
 use crate::policy::check::Why;
 use crate::policy::fs::Os;
 use crate::policy::learn::Need;
@@ -22,208 +16,8 @@ use crate::policy::path::Target;
 use crate::policy::rules::NetworkEvent;
 use crate::policy::{Operation, Verdict};
 
-static GETADDRINFO: Original = Original::unknown();
-static GETHOSTBYNAME: Original = Original::unknown();
-static GETHOSTBYNAME_EX: Original = Original::unknown();
-
-/// Addresses whose names are remembered; of further ones a guard knows no name.
-const MAX_ADDRESSES: usize = 10_000;
-
-/// Names for one address that are.
-const MAX_NAMES: usize = 100;
-
-/// What is remembered of the network under one guard.
-#[derive(Default)]
-pub struct Seen(Mutex<SeenInner>);
-
-#[derive(Default)]
-struct SeenInner {
-    names: HashMap<IpAddr, Vec<String>>,
-    /// The sockets that were connected: the descriptor and what it was then.
-    connected: Vec<(i32, u64)>,
-}
-
-impl Seen {
-    fn lock(&self) -> MutexGuard<'_, SeenInner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn names_of(&self, address: IpAddr) -> Vec<String> {
-        self.lock().names.get(&address).cloned().unwrap_or_default()
-    }
-
-    fn remember(&self, name: &str, addresses: &[IpAddr]) {
-        let mut seen = self.lock();
-        for address in addresses {
-            if seen.names.len() >= MAX_ADDRESSES && !seen.names.contains_key(address) {
-                continue;
-            }
-            let names = seen.names.entry(*address).or_default();
-            if names.len() < MAX_NAMES && !names.iter().any(|own| own == name) {
-                names.push(name.to_owned());
-            }
-        }
-    }
-
-    /// Whether a socket may be connected beside those that still are.
-    fn may_connect(&self, fd: i32, max: u32) -> bool {
-        let Some(socket) = identity(fd) else {
-            return false;
-        };
-        let mut seen = self.lock();
-        seen.connected
-            .retain(|known| identity(known.0) == Some(*known));
-        if seen.connected.contains(&socket) {
-            return true;
-        }
-        if seen.connected.len() >= max as usize {
-            return false;
-        }
-        seen.connected.push(socket);
-        true
-    }
-}
-
-/// The descriptor of a socket, and the number by which the system knows the socket itself.
-#[cfg(unix)]
-fn identity(fd: i32) -> Option<(i32, u64)> {
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is borrowed for one call, which says so if it is closed.
-    let fd_ref = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    let stat = rustix::fs::fstat(fd_ref).ok()?;
-    Some((fd, stat.st_ino))
-}
-
-#[cfg(not(unix))]
-fn identity(fd: i32) -> Option<(i32, u64)> {
-    (fd >= 0).then_some((fd, 0))
-}
-
-/// Has look-ups tell the addresses that they find.
-///
-/// # Errors
-/// What importing `_socket` raises.
-pub fn install(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: each function calls the original that it stands for.
-    unsafe {
-        GETADDRINFO.replace(py, "_socket", "getaddrinfo", getaddrinfo)?;
-        GETHOSTBYNAME.replace(py, "_socket", "gethostbyname", gethostbyname)?;
-        GETHOSTBYNAME_EX.replace(py, "_socket", "gethostbyname_ex", gethostbyname_ex)
-    }
-}
-
-macro_rules! telling {
-    ($name:ident, $original:ident) => {
-        /// # Safety
-        /// Called by CPython by the vectorcall convention.
-        unsafe extern "C-unwind" fn $name(
-            _callable: *mut PyObject,
-            args: *const *mut PyObject,
-            nargsf: usize,
-            kwnames: *mut PyObject,
-        ) -> *mut PyObject {
-            // SAFETY: as this function's.
-            unsafe { look_up(&$original, args, nargsf, kwnames) }
-        }
-    };
-}
-telling!(getaddrinfo, GETADDRINFO);
-telling!(gethostbyname, GETHOSTBYNAME);
-telling!(gethostbyname_ex, GETHOSTBYNAME_EX);
-
-/// Looks up a host, and remembers what it found.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-unsafe fn look_up(
-    original: &Original,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's; the first argument is read, which lives for the call.
-    unsafe {
-        let found = original.call(args, nargsf, kwnames);
-        let positional = ffi::PyVectorcall_NARGS(nargsf) > 0;
-        let named = !kwnames.is_null() && ffi::PyTuple_GET_SIZE(kwnames) > 0;
-        if found.is_null() || !(positional || named) || !context::may_be_guarded() {
-            return found;
-        }
-        let py = Python::assume_attached();
-        // The host is the first of them however it is given: without it there is no look-up.
-        let host = if positional {
-            Borrowed::from_ptr(py, *args)
-        } else {
-            let mut host = Borrowed::from_ptr(py, *args);
-            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
-                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
-                if ffi::PyUnicode_CompareWithASCIIString(name, c"host".as_ptr()) == 0 {
-                    host = Borrowed::from_ptr(py, *args.offset(index));
-                }
-            }
-            host
-        };
-        let result = Borrowed::from_ptr(py, found);
-        let noted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| remember(&host, &result))
-        }));
-        // Without the addresses less is allowed, so that nothing is lost.
-        drop(noted);
-        found
-    }
-}
-
-fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {
-    let mut by_rules = context::in_force(host.py())?;
-    by_rules.retain(|active| {
-        let config = active.get().config();
-        config.is_some_and(|config| {
-            let config = config.get();
-            config.policy().network().rules().is_some() || config.records().is_some()
-        })
-    });
-    if by_rules.is_empty() {
-        return Ok(());
-    }
-    let Some(Host::Name(name)) = read_host(host) else {
-        return Ok(());
-    };
-    let mut addresses = Vec::new();
-    collect_addresses(result, &mut addresses, 3);
-    for active in by_rules {
-        active.get().log().network.remember(&name, &addresses);
-    }
-    Ok(())
-}
-
-/// The addresses in what a look-up returned: a text, or lists and tuples of what has some.
-fn collect_addresses(object: &Bound<'_, PyAny>, addresses: &mut Vec<IpAddr>, depth: usize) {
-    if let Ok(text) = object.cast::<PyString>() {
-        if let Ok(text) = text.to_str()
-            && let Some(address) = parse_address(text)
-        {
-            addresses.push(address);
-        }
-        return;
-    }
-    if depth == 0 {
-        return;
-    }
-    let items: Vec<_> = if let Ok(items) = object.cast::<PyList>() {
-        items.iter().collect()
-    } else if let Ok(items) = object.cast::<PyTuple>() {
-        items.iter().collect()
-    } else {
-        return;
-    };
-    for item in items {
-        collect_addresses(&item, addresses, depth - 1);
-    }
-}
-
-fn parse_address(text: &str) -> Option<IpAddr> {
+/// Reads an address; that of an IPv4 host is an IPv4 address.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
     // A link-local address may have a scope: fe80::1%eth0.
     let text = text.split_once('%').map_or(text, |(address, _)| address);
     text.parse()
@@ -232,14 +26,15 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// A host as an event gives it.
-enum Host {
+pub enum Host {
     /// This machine, or all of its addresses.
     Own,
     Address(IpAddr),
     Name(String),
 }
 
-fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
+/// Reads a host as an event gives it; `None` for what is none.
+pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
         return Some(Host::Own);
     }

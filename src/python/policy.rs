@@ -265,6 +265,7 @@ impl Policy {
             let log = log.as_ref().map(recording::open_log).transpose()?;
             let mut allowed = slf.get().allowed(py)?;
             allowed.records = Some(Records { enforces, log });
+            allowed.on_violation = OnViolation::Raise;
             Ok(allowed)
         })?;
         Ok(Observer::new(Py::new(py, perms)?, slf.clone().unbind()))

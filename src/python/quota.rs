@@ -5,22 +5,21 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 
 use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyTuple};
 
 use super::context::{self, Active};
 use super::ffi as raw;
+use super::file_methods;
 use super::intercept::Original;
-use super::methods::MethodDescriptor;
 use super::violations::Log;
 
 /// What a function does to a file, and where its arguments say so.
 #[derive(Clone, Copy)]
-enum Writes {
+pub enum Writes {
     /// `(fd, data, …)`.
     Data,
     /// `(fd, [data, …], …)`.
@@ -42,10 +41,10 @@ struct Planned {
 
 /// The arguments of a call.
 #[derive(Clone, Copy)]
-struct Call {
-    args: *const *mut PyObject,
-    positional: usize,
-    kwnames: *mut PyObject,
+pub struct Call {
+    pub args: *const *mut PyObject,
+    pub positional: usize,
+    pub kwnames: *mut PyObject,
 }
 
 impl Call {
@@ -126,209 +125,21 @@ counted! {
     posix_fallocate, POSIX_FALLOCATE, "posix_fallocate", Writes::Allocate;
 }
 
-/// The methods of `_io.FileIO` as they were.
-static FILE_WRITE: OnceLock<Method> = OnceLock::new();
-static FILE_TRUNCATE: OnceLock<Method> = OnceLock::new();
-
 /// Has everything count that Python code writes to files by.
 ///
 /// # Errors
 /// What importing `_io` raises; `RuntimeError` where its methods are called by a convention that is
 /// not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    if FILE_WRITE.get().is_some() {
-        return Ok(());
-    }
     install_functions(py)?;
-    let class = py.import("_io")?.getattr("FileIO")?.cast_into::<PyType>()?;
-    // SAFETY: the functions have the conventions that they are given for.
-    unsafe {
-        Method::replace(&class, "truncate", &FILE_TRUNCATE, |convention| {
-            Some(match convention {
-                ffi::METH_FASTCALL => file_truncate_fast as *mut (),
-                METHOD => file_truncate_method as *mut (),
-                _ => return None,
-            })
-        })?;
-        Method::replace(&class, "write", &FILE_WRITE, |convention| {
-            Some(match convention {
-                ffi::METH_O => file_write_one as *mut (),
-                METHOD => file_write_method as *mut (),
-                _ => return None,
-            })
-        })
-    }
-}
-
-/// The convention of methods that are told their class, since 3.12.
-const METHOD: std::ffi::c_int = ffi::METH_METHOD | ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
-
-type One = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
-type Fast =
-    unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
-type OfClass = unsafe extern "C-unwind" fn(
-    *mut PyObject,
-    *mut ffi::PyTypeObject,
-    *const *mut PyObject,
-    isize,
-    *mut PyObject,
-) -> *mut PyObject;
-
-/// A method as it was.
-struct Method(*mut ());
-
-// SAFETY: it is the address of a function.
-unsafe impl Send for Method {}
-// SAFETY: as above.
-unsafe impl Sync for Method {}
-
-impl Method {
-    /// Has every call of a method of a class go to another function.
-    ///
-    /// # Safety
-    /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
-    unsafe fn replace(
-        class: &Bound<'_, PyType>,
-        name: &str,
-        slot: &OnceLock<Self>,
-        by: impl Fn(std::ffi::c_int) -> Option<*mut ()>,
-    ) -> PyResult<()> {
-        let found = class.getattr(name)?;
-        let unknown = || {
-            pyo3::exceptions::PyRuntimeError::new_err(format!(
-                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
-            ))
-        };
-        let method = MethodDescriptor::cast(&found).ok_or_else(unknown)?;
-        let function = by(method.convention()).ok_or_else(unknown)?;
-        if slot.set(Self(method.function())).is_ok() {
-            // SAFETY: the caller vouches for it.
-            unsafe { method.set_function(function) };
-        }
-        Ok(())
-    }
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_O`.
-unsafe extern "C-unwind" fn file_write_one(
-    file: *mut PyObject,
-    data: *mut PyObject,
-) -> *mut PyObject {
-    let Some(original) = FILE_WRITE.get() else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: as this function's; the original has the same convention.
-    unsafe {
-        let original = std::mem::transmute::<*mut (), One>(original.0);
-        let call = Call {
-            args: &raw const data,
-            positional: 1,
-            kwnames: std::ptr::null_mut(),
-        };
-        count(Some(file), call, Writes::Data, || original(file, data))
-    }
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_METHOD`.
-unsafe extern "C-unwind" fn file_write_method(
-    file: *mut PyObject,
-    class: *mut ffi::PyTypeObject,
-    args: *const *mut PyObject,
-    positional: isize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        of_class(
-            &FILE_WRITE,
-            Writes::Data,
-            (file, class, args, positional, kwnames),
-        )
-    }
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_FASTCALL`.
-unsafe extern "C-unwind" fn file_truncate_fast(
-    file: *mut PyObject,
-    args: *const *mut PyObject,
-    positional: isize,
-) -> *mut PyObject {
-    let Some(original) = FILE_TRUNCATE.get() else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: as this function's; the original has the same convention.
-    unsafe {
-        let original = std::mem::transmute::<*mut (), Fast>(original.0);
-        let call = Call {
-            args,
-            positional: positional as usize,
-            kwnames: std::ptr::null_mut(),
-        };
-        count(Some(file), call, Writes::Length, || {
-            original(file, args, positional)
-        })
-    }
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_METHOD`.
-unsafe extern "C-unwind" fn file_truncate_method(
-    file: *mut PyObject,
-    class: *mut ffi::PyTypeObject,
-    args: *const *mut PyObject,
-    positional: isize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        of_class(
-            &FILE_TRUNCATE,
-            Writes::Length,
-            (file, class, args, positional, kwnames),
-        )
-    }
-}
-
-type OfClassArgs = (
-    *mut PyObject,
-    *mut ffi::PyTypeObject,
-    *const *mut PyObject,
-    isize,
-    *mut PyObject,
-);
-
-/// # Safety
-/// The arguments are those of the convention `METH_METHOD`, which the original has.
-unsafe fn of_class(
-    original: &OnceLock<Method>,
-    writes: Writes,
-    (file, class, args, positional, kwnames): OfClassArgs,
-) -> *mut PyObject {
-    let Some(original) = original.get() else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: as this function's.
-    unsafe {
-        let original = std::mem::transmute::<*mut (), OfClass>(original.0);
-        let call = Call {
-            args,
-            positional: positional as usize,
-            kwnames,
-        };
-        count(Some(file), call, writes, || {
-            original(file, class, args, positional, kwnames)
-        })
-    }
+    file_methods::install(py)
 }
 
 /// Counts what a call writes under a guard that limits it, and asks whether it may.
 ///
 /// # Safety
 /// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
-unsafe fn count(
+pub unsafe fn count(
     file: Option<*mut PyObject>,
     call: Call,
     writes: Writes,

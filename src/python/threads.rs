@@ -18,8 +18,9 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::ffi as raw;
+use super::host_code;
 use super::intercept::Original;
-use super::methods::{self, Builtin};
+use super::methods::Builtin;
 
 static START_NEW_THREAD: Original = Original::unknown();
 static START_NEW: Original = Original::unknown();
@@ -109,7 +110,7 @@ unsafe extern "C-unwind" fn run(
         }
     };
     // SAFETY: as above; the arguments are passed on as they came.
-    unsafe { methods::PyObject_Call(function, args, kwargs) }
+    unsafe { host_code::object_call()(function, args, kwargs) }
 }
 
 /// Whether the argument of a thread's event is a function with its guard.
@@ -220,7 +221,14 @@ unsafe fn start(
                 raw::with_attachment_counted(|| error.restore(py));
                 return std::ptr::null_mut();
             }
-            Ok(Ok(None)) | Err(_) => return original.call(args, nargsf, kwnames),
+            Ok(Ok(None)) => return original.call(args, nargsf, kwnames),
+            Err(_panic) => {
+                let error = PyPermissionError::new_err(
+                    "fastaudit_rs: internal error when a thread was to start",
+                );
+                raw::with_attachment_counted(|| error.restore(py));
+                return std::ptr::null_mut();
+            }
         };
         // Nothing here is dropped late: see `methods::Vectorcall`.
         let carried = carried.into_ptr();
@@ -239,8 +247,14 @@ unsafe fn start(
 /// Before 3.12, which raises no event for a thread: the denial of ours.
 fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
-    let Current::Guarded(active) = context::current(py)? else {
-        return Ok(None);
+    let active = match context::current(py)? {
+        Current::Guarded(active) => active,
+        Current::Unguarded => return Ok(None),
+        Current::Tampered => {
+            // It is denied as every other event then.
+            raw::audit(py, c"_thread.start_new_thread", &[function])?;
+            return Ok(None);
+        }
     };
     let carries = active.get().config().is_some_and(|config| {
         let rest = config.get().policy().rest();

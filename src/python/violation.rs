@@ -2,10 +2,11 @@
 //! the host.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::config::AuditCfg;
 use super::denied::Denial;
+use super::host_code;
 use crate::policy::spec::OnViolation;
 
 /// The logger that violations go to.
@@ -27,26 +28,30 @@ pub fn tell(
         OnViolation::Warn => {
             let class = py.import("fastaudit_rs.denied")?.getattr("AuditWarning")?;
             let message = denial.get().message(py);
+            let warn = py.import("warnings")?.getattr("warn")?;
             // The innermost Python frame is that of the code that did it.
-            PyErr::warn(
-                py,
-                &class,
-                &std::ffi::CString::new(message.bind(py).to_string_lossy().as_bytes())?,
-                1,
-            )
+            let args = (message, class, 1).into_pyobject(py)?;
+            host_code::call(&warn, &args, None).map(|_| ())
         }
         OnViolation::Log => {
             let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
             let fields = PyDict::new(py);
-            fields.set_item("fastaudit", exception.call_method0("to_dict")?)?;
+            let told = exception.getattr("to_dict")?;
+            fields.set_item(
+                "fastaudit",
+                host_code::call(&told, &PyTuple::empty(py), None)?,
+            )?;
             let options = PyDict::new(py);
             options.set_item("extra", fields)?;
-            let arguments = ("%s", denial.get().message(py));
-            logger.call_method("warning", arguments, Some(&options))?;
-            Ok(())
+            let warning = logger.getattr("warning")?;
+            let args = ("%s", denial.get().message(py)).into_pyobject(py)?;
+            host_code::call(&warning, &args, Some(&options)).map(|_| ())
         }
         OnViolation::Call => match config.violation_call(py) {
-            Some(call) => call.call1((exception,)).map(|_| ()),
+            Some(call) => {
+                let args = (exception,).into_pyobject(py)?;
+                host_code::call(&call, &args, None).map(|_| ())
+            }
             None => Ok(()),
         },
     }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::denied::{self, Denial};
-use super::network;
+use super::lookups;
 use super::recorder::Recorder;
 
 /// Denials that are kept; of further ones only the number is.
@@ -19,7 +19,7 @@ const MAX_KEPT: usize = 1000;
 pub struct Log {
     denials: Mutex<Denials>,
     /// What is remembered of the network.
-    pub network: network::Seen,
+    pub network: lookups::Seen,
     /// How many bytes were written to files.
     written: AtomicU64,
     recorder: OnceLock<Box<Recorder>>,
