@@ -325,26 +325,25 @@ class Policy:
 
     def observe(
         self,
-        *,
-        enforce: bool = False,
-        log: _Path | None = None,
+        before_deny: _BeforeDeny | None = None,
+        on_call: _OnCall | None = None,
+        data: Any = None,
         tool_id: int = 3,
         monitor_calls: bool = True,
+        *,
+        on_denied: _OnDenied | None = None,
+        enforce: bool = False,
+        log: _Path | None = None,
     ) -> Observer:
         """Make a guard factory that records what code does.
 
         ``with observe() as recording: ...``
 
-        Args:
-            enforce: Whether what the policy does not allow is denied, or proceeds and is recorded.
-            log: A file that each decision is added to as it is made, a line of JSON each, in the
-                form that ``docs/recording.md`` describes.
-            tool_id: As for `guard`.
-            monitor_calls: As for `guard`.
-
-        Raises:
-            OSError: ``log`` cannot be opened.
-            TypeError: An argument has the wrong type; the message names it.
+        Takes and raises what `guard` does. With ``enforce`` what the policy does not allow is
+        denied; otherwise it proceeds and is recorded, without being put before ``before_deny`` or
+        told to ``on_denied``. ``log`` is a file that each decision is added to as it is made, a
+        line of JSON each, in the form that ``docs/recording.md`` describes; ``OSError`` is raised
+        where it cannot be opened.
         """
 
     def install(

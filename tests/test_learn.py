@@ -184,6 +184,22 @@ class TestRecording:
         [effect] = recording.effects
         assert (effect.verdict, effect.count) == ("write", 2)
 
+    def test_the_host_may_allow_some_of_it(self, places):
+        told = []
+        observe = Policy().observe(
+            lambda event, args, frame, message, data: event == data,
+            data="os.mkdir",
+            monitor_calls=False,
+            on_denied=told.append,
+            enforce=True,
+        )
+        with observe() as recording:
+            os.mkdir(places.out + "/a")
+            with pytest.raises(AuditDenied):
+                os.rmdir(places.out + "/a")
+        assert [effect.verdict for effect in recording.effects] == ["allowed", "write"]
+        assert [denied.event for denied in told] == ["os.rmdir"]
+
     def test_relative_paths_in_different_directories(self, places):
         with Policy(write=["/"]).observe(monitor_calls=False)() as recording:
             for directory in (places.ok, places.out):

@@ -240,26 +240,31 @@ impl Policy {
 
     /// Makes a guard factory that records what code does.
     #[pyo3(
-        signature = (*, enforce=OrDefault::Default, log=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default),
-        text_signature = "($self, *, enforce=False, log=None, tool_id=3, monitor_calls=True)"
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn observe<'py>(
         slf: &Bound<'py, Self>,
-        enforce: OrDefault<'py>,
-        log: Option<Bound<'py, PyAny>>,
+        before_deny: Option<Bound<'py, PyAny>>,
+        on_call: Option<Bound<'py, PyAny>>,
+        data: Option<Bound<'py, PyAny>>,
         tool_id: OrDefault<'py>,
         monitor_calls: OrDefault<'py>,
+        on_denied: Option<Bound<'py, PyAny>>,
+        enforce: OrDefault<'py>,
+        log: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Observer> {
         let py = slf.py();
         let enforces = read_bool(&enforce, "enforce", false)?;
         let options = GuardOptions {
-            before_deny: None,
-            on_call: None,
-            data: None,
+            before_deny,
+            on_call,
+            data,
             tool_id,
             monitor_calls,
             retire_sites: OrDefault::Default,
-            on_denied: None,
+            on_denied,
         };
         let perms = options.make(slf.as_any(), || {
             let log = log.as_ref().map(recording::open_log).transpose()?;
