@@ -1,6 +1,6 @@
 //! The least policy under which what was done would have passed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::check::Operation;
@@ -292,33 +292,40 @@ fn generalised(
     threshold: usize,
     list: &impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
 ) -> Vec<String> {
+    let mut inside: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for path in paths {
+        if let Some(dir) = parent_of(path) {
+            inside.entry(dir).or_default().insert(path.clone());
+        }
+    }
     let mut kept = paths.clone();
+    let depth = |dir: &[u8]| dir.iter().filter(|&&byte| byte == b'/').count();
+    let mut depths: Vec<BTreeSet<Vec<u8>>> = Vec::new();
+    for dir in inside.keys() {
+        let depth = depth(dir);
+        depths.resize(depths.len().max(depth + 1), BTreeSet::new());
+        depths[depth].insert(dir.clone());
+    }
     // From the deepest up, so that a directory may stand for directories that stand for theirs.
-    let mut directories: Vec<Vec<u8>> = paths
-        .iter()
-        .filter_map(|path| parent_of(path))
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    directories
-        .sort_by_key(|dir| std::cmp::Reverse(dir.iter().filter(|&&byte| byte == b'/').count()));
-    for dir in directories {
-        let inside: Vec<_> = kept
-            .iter()
-            .filter(|path| parent_of(path).as_ref() == Some(&dir))
-            .cloned()
-            .collect();
-        let holds_no_other = || {
-            list(&dir).is_some_and(|names| {
-                names.iter().all(|name| {
-                    let path = [&dir[..], b"/", name].concat();
-                    inside.contains(&path)
+    while let Some(directories) = depths.pop() {
+        for dir in directories {
+            let entries = &inside[&dir];
+            let holds_no_other = || {
+                list(&dir).is_some_and(|names| {
+                    names
+                        .iter()
+                        .all(|name| entries.contains(&[&dir[..], b"/", name].concat()))
                 })
-            })
-        };
-        if inside.len() >= threshold.max(1) && dir.len() > 1 && holds_no_other() {
-            for path in inside {
-                kept.remove(&path);
+            };
+            if entries.len() < threshold.max(1) || !holds_no_other() {
+                continue;
+            }
+            for path in entries {
+                kept.remove(path);
+            }
+            if let Some(parent) = parent_of(&dir) {
+                depths[depth(&parent)].insert(parent.clone());
+                inside.entry(parent).or_default().insert(dir.clone());
             }
             kept.insert(dir);
         }
@@ -326,8 +333,9 @@ fn generalised(
     // What lies inside another of them needs no naming.
     let all = kept.clone();
     kept.retain(|path| {
-        !all.iter()
-            .any(|dir| dir != path && super::roots::is_within(path, dir))
+        let ends = memchr::memchr_iter(b'/', path).filter(|&end| end > 0);
+        !ends.into_iter().any(|end| all.contains(&path[..end]))
+            && (path == b"/" || !all.contains(&b"/"[..]))
     });
     let texts = kept.into_iter().map(String::from_utf8);
     texts.filter_map(Result::ok).collect()
@@ -446,5 +454,41 @@ mod tests {
         assert!(!names.contains(&".git/hooks".to_owned()));
         assert!(names.contains(&".ssh".to_owned()));
         assert_eq!(of(&[write("/a/x")], &["other"]).protect, Choice::All(true));
+    }
+
+    proptest::proptest! {
+        /// Whatever the paths are, and whatever else there is.
+        #[test]
+        fn paths_are_covered_and_nothing_else(
+            needed in proptest::collection::btree_set("(/[ab]){1,3}/[abc]", 0..12),
+            others in proptest::collection::btree_set("(/[ab]){1,3}/[abcd]", 0..6),
+            threshold in 1_usize..4,
+        ) {
+            let is_in = |path: &str, dir: &str| {
+                super::super::roots::is_within(path.as_bytes(), dir.as_bytes())
+            };
+            // What holds something that is needed may be needed itself.
+            let others: Vec<_> = others
+                .iter()
+                .filter(|other| !needed.iter().any(|path| is_in(other, path) || is_in(path, other)))
+                .collect();
+            let list = |dir: &[u8]| {
+                let dir = format!("{}/", std::str::from_utf8(dir).ok()?);
+                let all = needed.iter().chain(others.iter().copied());
+                let names = all.filter_map(|path| path.strip_prefix(&dir)?.split('/').next());
+                Some(names.map(|name| name.as_bytes().to_vec()).collect())
+            };
+            let needs = needed.iter().map(|path| write(path)).collect();
+            let spec = suggest(&Spec::default(), &needs, threshold, list);
+            let Where::Below(roots) = spec.write else {
+                panic!("anywhere");
+            };
+            for path in &needed {
+                assert!(roots.iter().any(|root| is_in(path, root)), "{path} {roots:?}");
+            }
+            for other in others {
+                assert!(!roots.iter().any(|root| is_in(other, root)), "{other} {roots:?}");
+            }
+        }
     }
 }
