@@ -240,6 +240,7 @@ class TestSensitiveAttributes:
 
 def test_the_first_import_of_asyncio_passes(request):
     program = """
+import subprocess
 import sys
 from PACKAGE import mk_audit
 with mk_audit([], monitor_calls=False)():
@@ -248,3 +249,21 @@ with mk_audit([], monitor_calls=False)():
 """
     program = program.replace("PACKAGE", request.config.getoption("--implementation"))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_another_interpreter_is_refused_cleanly():
+    """3.12 crashes where a hook refuses it as the event asks."""
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    program = f"""
+import {name} as interpreters
+from fastaudit_rs import mk_audit
+with mk_audit(["/tmp"], monitor_calls=False)() as guard:
+    try:
+        interpreters.create()
+    except Exception:
+        print("refused", guard.violations[0].event)
+interpreters.destroy(interpreters.create())
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "refused cpython.PyInterpreterState_New\n"

@@ -52,6 +52,8 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
+    #[cfg(all(Py_3_12, not(Py_3_13)))]
+    super::interpreters::install(py)?;
     open_at::install(py)
 }
 

@@ -27,6 +27,8 @@ mod host_code;
 mod importing;
 mod install;
 mod intercept;
+#[cfg(all(Py_3_12, not(Py_3_13)))]
+mod interpreters;
 #[cfg(Py_3_12)]
 mod layout;
 #[cfg(Py_3_12)]
