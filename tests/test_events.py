@@ -265,5 +265,6 @@ with mk_audit(["/tmp"], monitor_calls=False)() as guard:
 interpreters.destroy(interpreters.create())
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+    # 3.14 warns of what is left of the interpreter that was refused.
+    assert result.returncode == 0, result.stderr
     assert result.stdout == "refused cpython.PyInterpreterState_New\n"

@@ -336,6 +336,19 @@ pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }
 
+/// The same in another context; does nothing for what is none.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered.
+#[cfg(Py_3_14)]
+pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
+    let py = context.py();
+    let Some(_entered) = raw::EnteredContext::new(context)? else {
+        return Ok(());
+    };
+    raw::context_var_set(var(py)?, active.as_any()).map(|_| ())
+}
+
 /// Takes a guard out of force. Guards that were entered later and are still entered stay in force,
 /// and when they are left in turn the context goes back past this one.
 ///

@@ -117,6 +117,38 @@ pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
     }
 }
 
+/// A context that is entered for as long as this lives.
+#[cfg(Py_3_14)]
+pub struct EnteredContext<'a, 'py>(&'a Bound<'py, PyAny>);
+
+#[cfg(Py_3_14)]
+impl<'a, 'py> EnteredContext<'a, 'py> {
+    /// Enters a context; `None` for what is none.
+    ///
+    /// # Errors
+    /// `RuntimeError` where it is entered already.
+    pub fn new(context: &'a Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        // SAFETY: only the type is read, and then a context entered.
+        unsafe {
+            if ffi::PyContext_CheckExact(context.as_ptr()) == 0 {
+                return Ok(None);
+            }
+            if ffi::PyContext_Enter(context.as_ptr()) != 0 {
+                return Err(PyErr::fetch(context.py()));
+            }
+        }
+        Ok(Some(Self(context)))
+    }
+}
+
+#[cfg(Py_3_14)]
+impl Drop for EnteredContext<'_, '_> {
+    fn drop(&mut self) {
+        // SAFETY: it was entered on this thread, and what was entered later was left.
+        unsafe { ffi::PyContext_Exit(self.0.as_ptr()) };
+    }
+}
+
 /// Makes a context variable without a default.
 pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the name is NUL-terminated; the result is a new reference or an error.

@@ -66,8 +66,8 @@ fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     Some(bytes.to_vec())
 }
 
-/// Looks up a name as CPython is going to; none where that fails.
-fn resolve(py: Python<'_>, name: &str) -> Vec<IpAddr> {
+/// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+fn resolve(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
     py.detach(|| {
         let found = (name, 0).to_socket_addrs();
         // A thread that comes back when the interpreter has ended would be unwound by CPython,
@@ -75,10 +75,14 @@ fn resolve(py: Python<'_>, name: &str) -> Vec<IpAddr> {
         while raw::is_finalizing_anywhere() {
             std::thread::park();
         }
-        found.map_or_else(
-            |_| Vec::new(),
-            |found| found.map(|address| address.ip().to_canonical()).collect(),
-        )
+        let Ok(found) = found else {
+            return Vec::new();
+        };
+        found
+            .map(|address| address.ip())
+            .filter(|address| family_of(*address) == family)
+            .map(|address| address.to_canonical())
+            .collect()
     })
 }
 
@@ -188,8 +192,8 @@ impl Judge<'_, '_> {
             return Ok(None);
         };
         let denied = match kind {
-            NetworkEvent::Bind => self.listen(host, port),
-            _ => self.connect(host, port),
+            NetworkEvent::Bind => self.listen(host, family, port),
+            _ => self.connect(host, family, port),
         };
         if denied.is_none()
             && kind == NetworkEvent::Connect
@@ -201,7 +205,7 @@ impl Judge<'_, '_> {
         Ok(denied)
     }
 
-    fn listen(&self, host: Host, port: u16) -> Option<Part> {
+    fn listen(&self, host: Host, family: i64, port: u16) -> Option<Part> {
         let py = self.event.args.py();
         match host {
             Host::Own => {
@@ -216,7 +220,7 @@ impl Judge<'_, '_> {
                 let at = Destination::Name(&name);
                 self.ask(Reach::Listen { at, port })?;
                 // Its addresses may be listened at where the name is not given.
-                let found = resolve(py, &name);
+                let found = resolve(py, &name, family);
                 if found.is_empty() {
                     return Some(Part::Listen);
                 }
@@ -228,7 +232,7 @@ impl Judge<'_, '_> {
         }
     }
 
-    fn connect(&self, host: Host, port: u16) -> Option<Part> {
+    fn connect(&self, host: Host, family: i64, port: u16) -> Option<Part> {
         let py = self.event.args.py();
         let seen = &self.event.active.log().network;
         let by_address = |address: IpAddr| {
@@ -257,7 +261,7 @@ impl Judge<'_, '_> {
                 if denied.is_some() && !is_local(&name) && !is_number(&name) {
                     return denied;
                 }
-                let found = resolve(py, &name);
+                let found = resolve(py, &name, family);
                 if found.is_empty() {
                     return denied;
                 }
@@ -318,17 +322,23 @@ fn is_number(name: &str) -> bool {
     name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.bytes().all(hex)
 }
 
+/// `AF_INET` and `AF_INET6`.
 #[cfg(unix)]
+const FAMILIES: [i64; 2] = [
+    rustix::net::AddressFamily::INET.as_raw() as i64,
+    rustix::net::AddressFamily::INET6.as_raw() as i64,
+];
+
+/// The same of Windows.
+#[cfg(not(unix))]
+const FAMILIES: [i64; 2] = [2, 23];
+
 fn is_internet(family: i64) -> bool {
-    let inet = i64::from(rustix::net::AddressFamily::INET.as_raw());
-    let inet6 = i64::from(rustix::net::AddressFamily::INET6.as_raw());
-    family == inet || family == inet6
+    FAMILIES.contains(&family)
 }
 
-/// `AF_INET` and `AF_INET6` of Windows.
-#[cfg(not(unix))]
-fn is_internet(family: i64) -> bool {
-    family == 2 || family == 23
+fn family_of(address: IpAddr) -> i64 {
+    FAMILIES[usize::from(address.is_ipv6())]
 }
 
 /// The family and the descriptor of a socket, whatever a subclass says they are.

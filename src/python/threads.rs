@@ -241,6 +241,25 @@ unsafe fn start(
     }
 }
 
+/// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered elsewhere: the thread could not run in it either.
+#[cfg(Py_3_14)]
+fn enter_context_of_thread(
+    function: &Bound<'_, PyAny>,
+    active: &Bound<'_, Active>,
+) -> PyResult<()> {
+    let py = function.py();
+    let Some(thread) = function.getattr_opt(pyo3::intern!(py, "__self__"))? else {
+        return Ok(());
+    };
+    let Some(context) = thread.getattr_opt(pyo3::intern!(py, "_context"))? else {
+        return Ok(());
+    };
+    context::carry_into(&context, active)
+}
+
 /// The function with the guard in force, where its policy lets threads start.
 ///
 /// # Errors
@@ -266,6 +285,10 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         .is_some_and(|config| config.get().is_of_policy());
     if !function.is_callable() || !is_of_policy {
         return Ok(None);
+    }
+    #[cfg(Py_3_14)]
+    if carries {
+        enter_context_of_thread(function, &active)?;
     }
     let carried = Carried {
         function: function.clone().unbind(),
