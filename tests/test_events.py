@@ -251,11 +251,11 @@ with mk_audit([], monitor_calls=False)():
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="raises no event for it under a guard")
 def test_another_interpreter_is_refused_cleanly():
     """3.12 crashes where a hook refuses it as the event asks."""
-    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    program = f"""
-import {name} as interpreters
+    program = """
+import _xxsubinterpreters as interpreters
 from fastaudit_rs import mk_audit
 with mk_audit(["/tmp"], monitor_calls=False)() as guard:
     try:
@@ -265,6 +265,5 @@ with mk_audit(["/tmp"], monitor_calls=False)() as guard:
 interpreters.destroy(interpreters.create())
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    # 3.14 warns of what is left of the interpreter that was refused.
-    assert result.returncode == 0, result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "refused cpython.PyInterpreterState_New\n"
