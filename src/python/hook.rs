@@ -45,6 +45,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
     denied::prepare(py)?;
+    // It imports native code, of which the hook would take note.
+    #[cfg(all(Py_3_12, not(Py_3_13)))]
+    super::interpreters::install(py)?;
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
@@ -52,8 +55,6 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
-    #[cfg(all(Py_3_12, not(Py_3_13)))]
-    super::interpreters::install(py)?;
     open_at::install(py)
 }
 

@@ -55,8 +55,11 @@ fn is_standard_extension(known: &Known, directory: &Path, path: &Path) -> bool {
             .file_name()
             .and_then(OsStr::to_str)
             .and_then(|name| name.split('.').next())
-            .is_some_and(|module| known.is_standard(module))
+            .is_some_and(|module| known.is_standard(module) || module == INTERPRETERS)
 }
+
+/// CPython's own as well, though `sys.stdlib_module_names` leaves it out (`interpreters.rs`).
+const INTERPRETERS: &str = "_xxsubinterpreters";
 
 /// Takes note of an audit event that says that native code is going to be loaded; whether that is
 /// the first from outside the standard library.
