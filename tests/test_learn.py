@@ -248,6 +248,14 @@ class TestRecording:
         assert len(recording.effects) == 10_000
         assert recording.dropped == 100
 
+    def test_events_without_arguments(self):
+        """Anyone may raise an event with none."""
+        events = ("import", "open", "os.mkdir", "socket.connect", "fastaudit.call", "tests.ours")
+        with Policy().observe(monitor_calls=False)() as recording:
+            for event in events:
+                sys.audit(event)
+        assert [effect.event for effect in recording.effects] == list(events)
+
     def test_reading_it_while_it_records(self, places):
         class Odd:
             def __repr__(self):

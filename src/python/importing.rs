@@ -2,15 +2,13 @@
 //! the guarded code chose.
 #![allow(unsafe_code)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
-
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use super::intercept::Original;
+use super::intercept::{self, Original};
 use super::{context, ffi as raw, frames, raw_frames};
 use crate::policy::roots::is_within;
 use crate::policy::spec::is_within_module;
@@ -90,28 +88,14 @@ unsafe extern "C-unwind" fn create_builtin(
     // SAFETY: as this function's.
     unsafe {
         if context::may_be_guarded() && ffi::PyVectorcall_NARGS(nargsf) == 1 {
-            let py = Python::assume_attached();
-            let spec = Borrowed::from_ptr(py, *args);
-            let noted = catch_unwind(AssertUnwindSafe(|| {
-                raw::with_attachment_counted(|| {
-                    let name = spec.getattr(pyo3::intern!(py, "name"))?;
-                    let none = py.None().into_bound(py);
-                    raw::audit(py, c"import", &[&name, &none, &none, &none, &none])
-                })
-            }));
-            match noted {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    raw::with_attachment_counted(|| error.restore(py));
-                    return std::ptr::null_mut();
-                }
-                Err(_panic) => {
-                    let error = pyo3::exceptions::PyPermissionError::new_err(
-                        "fastaudit_rs: internal error while a module was imported",
-                    );
-                    raw::with_attachment_counted(|| error.restore(py));
-                    return std::ptr::null_mut();
-                }
+            let asked = intercept::ours(|py| {
+                let spec = Borrowed::from_ptr(py, *args);
+                let name = spec.getattr(pyo3::intern!(py, "name"))?;
+                let none = py.None().into_bound(py);
+                raw::audit(py, c"import", &[&name, &none, &none, &none, &none])
+            });
+            if asked.is_none() {
+                return std::ptr::null_mut();
             }
         }
         CREATE_BUILTIN.call(args, nargsf, kwnames)
@@ -159,10 +143,7 @@ fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     };
     let file = file.as_bytes();
-    Ok(file.starts_with(FROZEN)
-        || LIBRARIES
-            .get()
-            .is_some_and(|paths| paths.iter().any(|path| is_within(file, path))))
+    Ok(file.starts_with(FROZEN) || is_library_path(file))
 }
 
 /// Whether the frame runs code of a package that imports what it is asked to.

@@ -5,13 +5,39 @@
 //! find it.
 #![allow(unsafe_code)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
+use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::host_code;
 use super::methods::{Builtin, Vectorcall};
+use super::{ffi as raw, host_code};
+
+/// Runs what is ours of a call. Where that fails, or panics, the exception is set and there is no
+/// result: the call must not go on.
+///
+/// # Safety
+/// The thread is attached, for as long as the result is used.
+pub unsafe fn ours<'py, T>(work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
+    // SAFETY: the caller vouches for it.
+    let py = unsafe { Python::assume_attached() };
+    // What CPython calls must not panic.
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        raw::with_attachment_counted(|| work(py).map_err(|error| error.restore(py)))
+    }));
+    match result {
+        Ok(result) => result.ok(),
+        Err(_panic) => {
+            raw::with_attachment_counted(|| {
+                PyPermissionError::new_err("fastaudit_rs: internal error, so the call is denied")
+                    .restore(py);
+            });
+            None
+        }
+    }
+}
 
 /// A function as it was.
 pub struct Original(OnceLock<Known>);

@@ -2,13 +2,10 @@
 //! that it is refused before.
 #![allow(unsafe_code)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-use super::intercept::Original;
+use super::intercept::{self, Original};
 use super::{context, ffi as raw};
 
 static CREATE: Original = Original::unknown();
@@ -33,23 +30,10 @@ unsafe extern "C-unwind" fn create(
     // SAFETY: as this function's.
     unsafe {
         if context::may_be_guarded() {
-            let py = Python::assume_attached();
-            let asked = catch_unwind(AssertUnwindSafe(|| {
-                raw::with_attachment_counted(|| {
-                    let allowed = raw::audit(py, c"cpython.PyInterpreterState_New", &[]);
-                    allowed.map_err(|error| error.restore(py))
-                })
-            }));
-            match asked {
-                Ok(Ok(())) => {}
-                Ok(Err(())) => return std::ptr::null_mut(),
-                Err(_panic) => {
-                    let error = PyPermissionError::new_err(
-                        "fastaudit_rs: internal error when an interpreter was to be made",
-                    );
-                    raw::with_attachment_counted(|| error.restore(py));
-                    return std::ptr::null_mut();
-                }
+            let asked =
+                intercept::ours(|py| raw::audit(py, c"cpython.PyInterpreterState_New", &[]));
+            if asked.is_none() {
+                return std::ptr::null_mut();
             }
         }
         CREATE.call(args, nargsf, kwnames)

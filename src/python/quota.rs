@@ -4,9 +4,6 @@
 //! What native code writes by itself, SQLite or a memory map, does not come by here.
 #![allow(unsafe_code)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -14,7 +11,7 @@ use pyo3::types::{PyList, PyTuple};
 use super::context::{self, Active};
 use super::ffi as raw;
 use super::file_methods;
-use super::intercept::Original;
+use super::intercept::{self, Original};
 use super::violations::Log;
 
 /// What a function does to a file, and where its arguments say so.
@@ -149,15 +146,13 @@ pub unsafe fn count(
         return original();
     }
     // SAFETY: the caller vouches for it.
-    let py = unsafe { Python::assume_attached() };
-    let asked = catch_unwind(AssertUnwindSafe(|| {
-        raw::with_attachment_counted(|| {
+    let counted = unsafe {
+        intercept::ours(|py| {
             let limited = limits(py)?;
             if limited.is_empty() {
-                return PyResult::Ok(None);
+                return Ok(None);
             }
-            // SAFETY: the caller vouches for it.
-            let planned = unsafe { plan(py, file, call, writes) };
+            let planned = plan(py, file, call, writes);
             // The streams that the process was started with are the host's.
             let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
                 return Ok(None);
@@ -172,20 +167,12 @@ pub unsafe fn count(
             }
             Ok(Some((limited, planned.bytes)))
         })
-    }));
+    };
+    let Some(counted) = counted else {
+        return std::ptr::null_mut();
+    };
     // A thread may end in the call: see `methods::Vectorcall`.
-    let counted = std::mem::ManuallyDrop::new(match asked {
-        Ok(Ok(counted)) => counted,
-        Ok(Err(error)) => {
-            raw::with_attachment_counted(|| error.restore(py));
-            return std::ptr::null_mut();
-        }
-        Err(_panic) => {
-            let error = PyPermissionError::new_err("fastaudit_rs: internal error in counting");
-            raw::with_attachment_counted(|| error.restore(py));
-            return std::ptr::null_mut();
-        }
-    });
+    let counted = std::mem::ManuallyDrop::new(counted);
     let result = original();
     if let Some((limited, planned)) = std::mem::ManuallyDrop::into_inner(counted) {
         // Less may have been written than was to be.
@@ -193,7 +180,7 @@ pub unsafe fn count(
             0
         } else {
             // SAFETY: the result is an object that this call has.
-            let result = unsafe { Borrowed::from_ptr(py, result) };
+            let result = unsafe { Borrowed::from_ptr(Python::assume_attached(), result) };
             match writes {
                 Writes::Length | Writes::Allocate => planned,
                 _ => raw::int_value(&result).map_or(planned, |written| written.max(0) as u64),

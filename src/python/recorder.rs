@@ -310,11 +310,13 @@ fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &R
     let mut hasher = HASHING.build_hasher();
     hasher.write(event.to_bytes());
     hasher.write_u64(recorder.directories.load(Ordering::Relaxed));
-    let count = match rule {
+    // What is behind the first argument of an import is the same for all.
+    let most = match rule {
         Some(Rule::Import) => 1,
-        _ => args.len().min(4),
+        _ => 4,
     };
-    for index in 0..count {
+    // Anyone may raise the event with fewer.
+    for index in 0..args.len().min(most) {
         add_to_key(&mut hasher, &raw::tuple_item(args, index), 2);
     }
     hasher.finish()

@@ -5,11 +5,9 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyPermissionError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -19,7 +17,7 @@ use pyo3::types::PyTuple;
 use super::context::{self, Active, Current};
 use super::ffi as raw;
 use super::host_code;
-use super::intercept::Original;
+use super::intercept::{self, Original};
 use super::methods::Builtin;
 
 static START_NEW_THREAD: Original = Original::unknown();
@@ -87,27 +85,15 @@ unsafe extern "C-unwind" fn run(
     // SAFETY: the thread is attached; the method is made for a `Carried` alone, which the function
     // object keeps alive, and it its function.
     let function = unsafe {
-        let py = Python::assume_attached();
-        let entered = catch_unwind(AssertUnwindSafe(|| {
+        intercept::ours(|py| {
             let carried = Borrowed::from_ptr(py, carried);
             let carried = carried.cast_unchecked::<Carried>();
-            raw::with_attachment_counted(|| {
-                let entered = carried.get().enter(py);
-                entered.map_err(|error| error.restore(py))
-            })?;
-            Ok::<_, ()>(carried.get().function.as_ptr())
-        }));
-        match entered {
-            Ok(Ok(function)) => function,
-            Ok(Err(())) => return std::ptr::null_mut(),
-            Err(_panic) => {
-                let error = PyPermissionError::new_err(
-                    "fastaudit_rs: internal error when a thread started",
-                );
-                raw::with_attachment_counted(|| error.restore(py));
-                return std::ptr::null_mut();
-            }
-        }
+            carried.get().enter(py)?;
+            Ok(carried.get().function.as_ptr())
+        })
+    };
+    let Some(function) = function else {
+        return std::ptr::null_mut();
     };
     // SAFETY: as above; the arguments are passed on as they came.
     unsafe { host_code::object_call()(function, args, kwargs) }
@@ -190,7 +176,6 @@ unsafe fn start(
         if !context::may_be_guarded() {
             return original.call(args, nargsf, kwnames);
         }
-        let py = Python::assume_attached();
         let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
         let named = if kwnames.is_null() {
             0
@@ -210,28 +195,13 @@ unsafe fn start(
             // CPython says what is wrong; there is nothing that could start.
             return original.call(args, nargsf, kwnames);
         };
-        let function = Borrowed::from_ptr(py, *args.add(at));
-        // A panic must not get to CPython; without the guard the event is denied.
-        let carried = catch_unwind(AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| carried(&function))
-        }));
-        let carried = match carried {
-            Ok(Ok(Some(carried))) => carried,
-            Ok(Err(error)) => {
-                raw::with_attachment_counted(|| error.restore(py));
-                return std::ptr::null_mut();
-            }
-            Ok(Ok(None)) => return original.call(args, nargsf, kwnames),
-            Err(_panic) => {
-                let error = PyPermissionError::new_err(
-                    "fastaudit_rs: internal error when a thread was to start",
-                );
-                raw::with_attachment_counted(|| error.restore(py));
-                return std::ptr::null_mut();
-            }
+        let asked = intercept::ours(|py| carried(&Borrowed::from_ptr(py, *args.add(at))));
+        let carried = match asked {
+            Some(Some(carried)) => carried,
+            Some(None) => return original.call(args, nargsf, kwnames),
+            None => return std::ptr::null_mut(),
         };
         // Nothing here is dropped late: see `methods::Vectorcall`.
-        let carried = carried.into_ptr();
         let mut all = [std::ptr::null_mut(); MAX_ARGUMENTS];
         std::ptr::copy_nonoverlapping(args, all.as_mut_ptr(), count);
         all[at] = carried;
@@ -260,11 +230,11 @@ fn enter_context_of_thread(
     context::carry_into(&context, active)
 }
 
-/// The function with the guard in force, where its policy lets threads start.
+/// A new reference to the function with the guard in force, where its policy lets threads start.
 ///
 /// # Errors
 /// Before 3.12, which raises no event for a thread: the denial of ours.
-fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
     let py = function.py();
     let active = match context::current(py)? {
         Current::Guarded(active) => active,
@@ -309,5 +279,5 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         let args: &[&Bound<'_, PyAny>] = &[function, empty.as_any(), &none];
         raw::audit(py, c"_thread.start_new_thread", args)?;
     }
-    Ok(carries.then_some(carried))
+    Ok(carries.then(|| carried.into_ptr()))
 }
