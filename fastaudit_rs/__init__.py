@@ -19,6 +19,10 @@ from ._native import (
 from .core import mk_audit
 from .denied import AuditDenied, AuditWarning
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .as_fastaudit import install_as_fastaudit
+
 __all__ = [
     "AuditCfg",
     "AuditDenied",
@@ -31,6 +35,16 @@ __all__ = [
     "Policy",
     "Recording",
     "__version__",
+    "install_as_fastaudit",
     "installed_policy",
     "mk_audit",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what few need when it is asked for (PEP 562)."""
+    if name == "install_as_fastaudit":
+        from .as_fastaudit import install_as_fastaudit
+
+        return install_as_fastaudit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

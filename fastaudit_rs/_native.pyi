@@ -5,6 +5,9 @@ from os import PathLike
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, final
 
+from typing_extensions import Self, disjoint_base
+
+from .calls import TrackedCall
 from .denied import AuditDenied
 
 __all__ = [
@@ -17,8 +20,14 @@ __all__ = [
     "Observer",
     "Policy",
     "Recording",
+    "_ActiveCall",
+    "_CallTracker",
     "_Denial",
     "__version__",
+    "_audit_state",
+    "_lxml_monitor",
+    "_mk_audit_02",
+    "_use_tracker",
     "installed_policy",
     "mk_audit",
 ]
@@ -27,12 +36,24 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 
-_BeforeDeny: TypeAlias = Callable[[str, tuple[Any, ...], FrameType | None, str, Any], object]
-"""``before_deny(event, args, frame, msg, data)``: a true answer allows the event."""
+_Calls: TypeAlias = tuple[TrackedCall, ...]
 
-_OnCall: TypeAlias = Callable[[str, str, Any, CodeType, int, Any], object]
+_BeforeDeny: TypeAlias = (
+    Callable[[str, tuple[Any, ...], FrameType | None, str, Any], object]
+    | Callable[[str, tuple[Any, ...], FrameType | None, str, Any, _Calls], object]
+)
+"""``before_deny(event, args, frame, msg, data)``: a true answer allows the event.
+
+One that takes another argument, ``calls``, gets the tracked calls that are under way."""
+
+_OnCall: TypeAlias = (
+    Callable[[str, str, Any, CodeType, int, Any], object]
+    | Callable[[str, str, Any, CodeType, int, Any, _Calls], object]
+)
 """``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE``
-suppresses the call's event."""
+suppresses the call's event.
+
+One that takes another argument, ``calls``, gets the tracked calls that are under way."""
 
 _OnDenied: TypeAlias = Callable[[AuditDenied], object]
 """``on_denied(denied)``: told of each denial before it is raised."""
@@ -95,6 +116,93 @@ def mk_audit(
     The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
     event ``audit_perms.set_config`` with ``oks``.
     """
+
+def _mk_audit_02(
+    oks: Iterable[_Path] | None,
+    before_deny: _BeforeDeny | None = None,
+    on_call: _OnCall | None = None,
+    data: Any = None,
+    tool_id: int = 3,
+    monitor_calls: bool = True,
+    allow_imports: Iterable[str] = (),
+) -> AuditPerms:
+    """Make a guard factory with the rules of fastaudit 0.2: what is not named is denied.
+
+    Reading passes, and writing below the roots; making functions and classes, environment variables
+    that no program or import is found by, and the thread of an event loop's own executor.
+    Everything else is denied unless ``before_deny`` allows it: the network, processes, threads,
+    audit events that nobody knows. Which event is judged how is in ``docs/events.md``.
+
+    Native calls pass into modules that installed packages declare safe, in the entry point group
+    ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. What importing a
+    module does passes where it is named in the group ``fastaudit_import_allow`` or in
+    ``allow_imports``. The functions in ``fastaudit_audit_hook`` are asked before ``before_deny``,
+    those in ``fastaudit_monitor_hook`` before ``on_call``. All are read when the first guard is
+    made.
+
+    Args:
+        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
+            (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at
+            the time of each check. No roots: nothing may be written. ``None``: everything.
+        before_deny: ``before_deny(event, args, frame, msg, data, calls)``, called before an event
+            is denied. A true answer allows it. ``msg`` has the call chain, and where the guard was
+            entered if that was in another thread or task. Of ``fastaudit.call`` the third argument
+            is the call chain. ``calls`` are the tracked calls that are under way
+            (`fastaudit_rs.calls`); a function that takes five arguments is called without.
+        on_call: ``on_call(caller, callee, fn, code, off, data, calls)``, called before a native
+            call raises ``fastaudit.call``. ``False`` suppresses the event;
+            ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
+        data: Any object; handed to both callbacks.
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
+        monitor_calls: Whether calls of native code that is not in the standard library raise the
+            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+        allow_imports: Modules whose import may do what is denied, with what is below them.
+
+    Returns:
+        A factory: ``with audit_perms(): ...`` turns the checks on in the current context.
+        ``audit_perms.set_data(d)`` replaces ``data``, ``audit_perms.add_imports(*mods)`` adds to
+        ``allow_imports``.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
+        RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
+            ``on_call`` without ``monitor_calls``; another audit hook refused ours.
+        PermissionError: Called inside a guard.
+    """
+
+def _audit_state() -> dict[str, Any]:
+    """What is in force, for debugging.
+
+    Returns:
+        A ``dict``: ``safe_native`` and ``import_allow``, tuples of module names; ``monitoring``,
+        whether this Python has ``sys.monitoring``; ``tool_id``, that of the monitor or ``None``;
+        ``active``, whether a guard is in force here; ``monitor_on``, how many guards want calls
+        watched; ``monitor_calls``, whether the one in force does, or ``None``.
+    """
+
+def _lxml_monitor(
+    caller: str,
+    callee: str,
+    fn: object,
+    code: CodeType | None,
+    off: int,
+    data: object,
+    calls: _Calls,
+) -> object: ...
+def _use_tracker(tracker: _CallTracker) -> None: ...
+
+@disjoint_base
+class _CallTracker:
+    def __new__(cls, name: str = "fastaudit_active_calls") -> Self: ...
+    def active(self) -> tuple[Any, ...]:
+        """The calls that are under way in the current context, the outermost first."""
+
+    def _begin(self, call: Any) -> _ActiveCall: ...
+    def _end(self, call: _ActiveCall) -> None: ...
+
+@final
+class _ActiveCall: ...
 
 @final
 class Network:
@@ -527,6 +635,17 @@ class AuditPerms:
         Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
         """
 
+    def add_imports(self, *mods: str) -> tuple[str, ...]:
+        """Add modules whose import may do what is denied, for guards entered from now on.
+
+        Returns all of them. Raises the audit event ``audit_perms.add_imports``, which is denied
+        inside a guard.
+
+        Raises:
+            TypeError: One is no ``str``.
+            RuntimeError: The guards do not have the rules of fastaudit 0.2.
+        """
+
 @final
 class Guard:
     """A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
@@ -609,6 +728,10 @@ class AuditCfg:
     def retire_sites(self) -> bool:
         """Whether a call site is watched no longer once it called what is not native code."""
 
+    @property
+    def import_allow(self) -> tuple[str, ...]:
+        """The packages whose import may do what is denied."""
+
 @final
 class _Denial:
     """What a guard notes of a denial; `AuditDenied` documents what it tells."""
@@ -634,6 +757,8 @@ class _Denial:
     def callee(self) -> str | None: ...
     @property
     def roots(self) -> tuple[str, ...]: ...
+    @property
+    def origin(self) -> str | None: ...
     @property
     def hint(self) -> str | None: ...
     def call_chain(self, traceback: TracebackType | None) -> tuple[str, ...]: ...

@@ -86,6 +86,14 @@ class AuditDenied(PermissionError):
         return _of(self).call_chain(self.__traceback__)
 
     @property
+    def origin(self) -> str | None:
+        """Where the guard was entered, if that was in another thread or task.
+
+        Guards with the rules of fastaudit 0.2 tell it.
+        """
+        return _of(self).origin
+
+    @property
     def hint(self) -> str | None:
         """What the host would have to say to allow the operation."""
         return _of(self).hint
@@ -94,7 +102,8 @@ class AuditDenied(PermissionError):
         """Tell everything in what JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain`` and ``hint``.
+        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``origin`` and
+        ``hint``.
         """
         return _of(self).to_dict(self.__traceback__)
 

@@ -1,47 +1,100 @@
-"""Run the test file of fastaudit 0.1.0, as it comes from PyPI, on this package.
+"""Run the test files of fastaudit, as they come from PyPI, on this package.
 
-While it runs, the names `fastaudit` and `fastaudit.core` are this package's.
+Those of 0.1.0 have to pass. Those of 0.2.10 are run on fastaudit 0.2.10 too: what passes there has
+to pass here, and what does not is shown with what it does here.
+
+    conformance.py            both
+    conformance.py --inside   the files of 0.2.10 once, on the package that `fastaudit` is
 """
 
 import os
 import subprocess
 import sys
 import tarfile
+import tempfile
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-import fastaudit_rs
-import fastaudit_rs.core
-
-VERSION = "0.1.0"
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / "conformance"
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "conformance"
+FILES = ("tests/test_core.py", "tests/test_cython.py", "tests/test_pandas_crash.py")
 
 
-def fetch() -> Path:
+def fetch(version: str) -> Path:
     """The unpacked source distribution."""
-    source = CACHE / f"fastaudit-{VERSION}"
+    source = CACHE / f"fastaudit-{version}"
     if not source.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        requirement = ["--no-deps", "--no-binary", "fastaudit", f"fastaudit=={VERSION}"]
+        requirement = ["--no-deps", "--no-binary", "fastaudit", f"fastaudit=={version}"]
         command = [sys.executable, "-m", "pip", "download", "--quiet", *requirement]
         subprocess.run([*command, "--dest", str(CACHE)], check=True)
-        with tarfile.open(CACHE / f"fastaudit-{VERSION}.tar.gz") as archive:
+        with tarfile.open(CACHE / f"fastaudit-{version}.tar.gz") as archive:
             archive.extractall(CACHE, filter="data")
     return source
 
 
-def main() -> int:
-    """Run the tests; pytest's exit code."""
-    source = fetch()
+def run_first() -> int:
+    """The tests of 0.1.0 on this package; pytest's exit code."""
+    import fastaudit_rs
+
+    source = fetch("0.1.0")
+    fastaudit_rs.install_as_fastaudit("0.1")
     os.chdir(source)
-    sys.modules["fastaudit"] = fastaudit_rs
-    sys.modules["fastaudit.core"] = fastaudit_rs.core
-    code = pytest.main(["-v", "-p", "no:cacheprovider", "--rootdir", ".", "tests/test_core.py"])
+    code = pytest.main(["-v", "-p", "no:cacheprovider", "--rootdir", ".", FILES[0]])
     tested = sys.modules["test_core"].mk_audit
     assert tested is fastaudit_rs.mk_audit, f"tested {tested} and not this package"
     return int(code)
 
 
+def run_inside(package: str, report: str) -> int:
+    """The tests of 0.2.10 on one package; whatever they do is in the report."""
+    if package == "fastaudit_rs":
+        from fastaudit_rs import install_as_fastaudit
+
+        install_as_fastaudit("0.2")
+    arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", ".", f"--junitxml={report}"]
+    pytest.main([*arguments, *FILES])
+    tested = sys.modules["test_core"].mk_audit
+    assert tested.__module__.partition(".")[0] == package, f"tested {tested} and not {package}"
+    return 0
+
+
+def outcomes(python: str, package: str, environment: dict[str, str]) -> dict[str, str]:
+    """What became of each test of 0.2.10, by its name."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = os.path.join(directory, "report.xml")
+        command = [python, Path(__file__).resolve(), "--inside", package, report]
+        subprocess.run(command, cwd=fetch("0.2.10"), env=environment, check=True)
+        found = {}
+        for case in ET.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+            found[f"{case.get('classname')}::{case.get('name')}"] = (
+                kinds.pop() if kinds else "passed"
+            )
+    return found
+
+
+def run_second() -> int:
+    """The tests of 0.2.10 on both packages; whether one that passes there does not here."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import peers
+
+    with tempfile.TemporaryDirectory() as directory:
+        environment = peers.environment(Path(directory))
+        there = outcomes(peers.python(), "fastaudit", environment)
+        here = outcomes(peers.python(), "fastaudit_rs", environment)
+    print(f"\n{'test of fastaudit 0.2.10':60} {'on 0.2.10':10} here")
+    for name, outcome in there.items():
+        print(f"{name:60} {outcome:10} {here.get(name)}")
+    assert len(there) >= 14 and there.keys() == here.keys(), "other tests were collected"
+    lost = [name for name in there if there[name] == "passed" != here[name]]
+    print(f"passed there and not here: {', '.join(lost) or 'none'}")
+    return 1 if lost else 0
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--inside"]:
+        sys.exit(run_inside(*sys.argv[2:]))
+    sys.exit(run_first() or run_second())

@@ -104,7 +104,7 @@ def test_callback_not_callable(mk_audit, argument, callback):
     [
         lambda: None,
         lambda a: None,
-        lambda a, b, c, d, e, f, g: None,
+        lambda a, b, c, d, e, f, g, h: None,
         lambda *, event: None,
         lambda *args, needed: None,
         functools.partial(lambda a: None, 1),

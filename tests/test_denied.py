@@ -196,7 +196,7 @@ def test_a_dict_is_json(perms, places):
     denied = denial(perms, subprocess.Popen, [b"ls", Path("x")], -1, None, None)
     fields = denied.to_dict()
     assert list(fields) == (
-        "message event args effect path rule host command callee roots call_chain hint".split()
+        "message event args effect path rule host command callee roots call_chain origin hint".split()
     )
     assert fields["args"][1] == ["ls", "x"]
     again = AuditDenied.from_dict(json.loads(json.dumps(fields)))
@@ -206,7 +206,7 @@ def test_a_dict_is_json(perms, places):
 
 def test_from_dict_says_what_is_wrong(perms, places):
     fields = denial(perms, overreach, places).to_dict()
-    for key in ("message", "event", "args", "roots", "path", "rule", "call_chain", "hint"):
+    for key in ("message", "event", "args", "roots", "path", "rule", "call_chain", "origin", "hint"):
         with pytest.raises(KeyError, match=f'fields must have the key "{key}"'):
             AuditDenied.from_dict({name: fields[name] for name in fields if name != key})
     for key in ("message", "event"):

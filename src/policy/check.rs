@@ -10,6 +10,7 @@ use super::path::{self, Base, Name, Resolved, Target};
 use super::places::{Blocked, Protected};
 use super::roots::Roots;
 use super::rules;
+use super::rules_02::RuleSet;
 use super::spec::{Choice, Imports, is_within_module};
 
 /// What a guard allows. Immutable once built.
@@ -26,6 +27,7 @@ pub struct Policy {
     imports: Option<Imports>,
     native: Option<Choice>,
     rest: Rest,
+    rules: RuleSet,
     /// Whether a root approves its own entry, not just what is below it.
     approves_root_entries: bool,
     /// What importing an allowed package may do: the same at all places.
@@ -53,6 +55,36 @@ impl Policy {
             roots,
             ..Self::default()
         }
+    }
+
+    /// The policy of fastaudit 0.2, which approves its roots' own entries as well. What importing
+    /// the packages does passes.
+    #[must_use]
+    pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
+        Self {
+            rules: RuleSet::Strict,
+            environment: Environment::Insensitive,
+            approves_root_entries: true,
+            rest: Rest {
+                import_allow,
+                ..Rest::default()
+            },
+            ..Self::new(roots)
+        }
+    }
+
+    /// The same with these packages whose import may do what is denied.
+    #[must_use]
+    pub fn importing(mut self, import_allow: Vec<String>) -> Self {
+        self.rest.import_allow = import_allow;
+        self
+    }
+
+    /// The rules that events are judged by.
+    #[must_use]
+    #[inline]
+    pub fn rules(&self) -> RuleSet {
+        self.rules
     }
 
     /// The same with reading only below these roots.
@@ -161,6 +193,7 @@ impl Policy {
             || !self.network.is_open()
             || self.imports.is_some()
             || self.rest.denies_unknown
+            || self.rules == RuleSet::Strict
     }
 
     /// Whether reading is restricted at all.
@@ -228,15 +261,15 @@ impl Policy {
             return Verdict::Deny(Why::Unapproved);
         };
         let contained = self.roots.contain(fs, &dir)
-            || (self.approves_root_entries && self.is_root_entry(path, &dir));
+            || (self.approves_root_entries && self.is_root_entry(fs, path, &dir));
         Verdict::when(contained).and(|| self.restrict(fs, path, base, &dir, moves))
     }
 
     /// Whether the entry is a root that approves itself, as one that names a file does.
     #[inline(never)]
-    fn is_root_entry(&self, path: &[u8], dir: &Resolved) -> bool {
+    fn is_root_entry(&self, fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> bool {
         let name = path::split(path).1;
-        !matches!(name, b"" | b"." | b"..") && self.roots.has(&dir.join(name))
+        !matches!(name, b"" | b"." | b"..") && self.roots.has(fs, &dir.join(name))
     }
 
     /// Judges by what no root opens: the entry itself, and where it leads.
@@ -297,18 +330,22 @@ impl Policy {
         if self.roots.contain(fs, &dir) {
             return self.restrict(fs, path, target.base, &dir, false);
         }
-        if self.approves_root_entries && self.is_root_entry(path, &dir) {
+        if self.approves_root_entries && self.is_root_entry(fs, path, &dir) {
             return self.restrict(fs, path, target.base, &dir, false);
         }
         if is_standing_device(&dir.join(path::split(path).1)) {
             return Verdict::Allow;
         }
+        let Some(landing) = path::resolve(fs, path, target.base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
-        let is_root = path::resolve(fs, path, target.base)
-            .is_some_and(|whole| self.roots.is_root(fs, &whole) && fs.is_dir(whole.as_bytes()));
-        Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, &dir, false))
+        let is_root = self.roots.is_root(fs, &landing) && fs.is_dir(landing.as_bytes());
+        let lands_inside = self.rules == RuleSet::Strict && self.roots.contain(fs, &landing);
+        Verdict::when(is_root || lands_inside)
+            .and(|| self.restrict(fs, path, target.base, &dir, false))
     }
 
     fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {

@@ -11,6 +11,15 @@ const DANGEROUS: &[&str] = &[
     "SYSTEMROOT", "TMPDIR", "UV_*", "VIRTUAL_ENV", "VISUAL", "XDG_*",
 ];
 
+/// Variables that the contract of fastaudit 0.2 keeps: what commands, imports and shared libraries
+/// are looked up by, and where the user's places are.
+#[rustfmt::skip]
+const SENSITIVE: &[&str] = &[
+    "CONDA_PREFIX", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "HOME", "LD_LIBRARY_PATH",
+    "LOGNAME", "PATH", "PIP_*", "PYTHON*", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "UV_*",
+    "VIRTUAL_ENV",
+];
+
 /// Which variables may be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Environment {
@@ -19,6 +28,8 @@ pub enum Environment {
     Fixed,
     /// All but those that are dangerous.
     Harmless,
+    /// All but those that fastaudit 0.2 keeps.
+    Insensitive,
     /// These; `*` at the end of a name stands for whatever follows, dangerous names excepted.
     Only(Vec<String>),
 }
@@ -30,6 +41,7 @@ impl Environment {
         match self {
             Self::Fixed => false,
             Self::Harmless => !is_dangerous(name),
+            Self::Insensitive => !is_one_of(SENSITIVE, name),
             Self::Only(names) => names
                 .iter()
                 .any(|own| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name))),
@@ -44,10 +56,14 @@ fn matches(pattern: &str, name: &[u8]) -> bool {
     }
 }
 
-/// Upper and lower case are the same variable on Windows, and to some programs (`http_proxy`).
 fn is_dangerous(name: &[u8]) -> bool {
+    is_one_of(DANGEROUS, name)
+}
+
+/// Upper and lower case are the same variable on Windows, and to some programs (`http_proxy`).
+fn is_one_of(patterns: &[&str], name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
-    DANGEROUS.iter().any(|pattern| matches(pattern, &name))
+    patterns.iter().any(|pattern| matches(pattern, &name))
 }
 
 #[cfg(test)]
@@ -67,6 +83,9 @@ mod tests {
             (Environment::Harmless, "PYTHONPATH", false),
             (Environment::Harmless, "http_proxy", false),
             (Environment::Harmless, "PATHS", true),
+            (Environment::Insensitive, "LD_PRELOAD", true),
+            (Environment::Insensitive, "pythonpath", false),
+            (Environment::Insensitive, "Tmp", false),
             (only(&["A"]), "A", true),
             (only(&["A"]), "AB", false),
             (only(&["A*"]), "AB", true),

@@ -268,6 +268,7 @@ pub const EVENTS: &[Known] = &[
     on("sqlite3.enable_load_extension", Native, "lets a database load native code", (13, 15)),
     on("sqlite3.load_extension", Native, "loads native code into a database", (13, 15)),
     // The interpreter.
+    event("audit_perms.add_imports", Guard, "adds packages whose import may do what is denied"),
     event("audit_perms.set_config", Guard, "makes or enters a guard"),
     event("audit_perms.set_data", Guard, "replaces the host data of a guard"),
     on("cpython.PyConfig_Set", Interpreter, "changes the configuration of the interpreter", (14, 15)),

@@ -50,17 +50,13 @@ impl Roots {
 
     /// Whether the path is itself a root.
     pub fn is_root(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
-        self.fixed.contains(path.as_bytes())
-            || (self.follows_current_dir
-                && fs
-                    .current_dir()
-                    .is_some_and(|dir| dir[..] == *path.as_bytes()))
+        self.has(fs, path.as_bytes())
     }
 
-    /// Whether the path is one of the roots that were given.
-    #[must_use]
-    pub fn has(&self, path: &[u8]) -> bool {
+    /// Whether a root is at this path.
+    pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         self.fixed.contains(path)
+            || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
     }
 
     fn fixed_contain(&self, path: &[u8]) -> bool {

@@ -1,8 +1,10 @@
 //! Which audit event means what: the rule set of the `fastaudit` 0.1 contract, as data.
 //!
-//! An event that is not named here passes. The argument shapes are those of the CPython
+//! An event that is not named here passes; under the 0.2 contract, those that `rules_02` names. The argument shapes are those of the CPython
 //! documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
+
+use super::index::Index;
 
 /// What an operation does with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +171,7 @@ pub const RULES: &[(&str, Rule)] = &[
     // The guard and the interpreter's own workings.
     ("_thread.start_joinable_thread", Rule::Thread),
     ("_thread.start_new_thread", Rule::Thread),
+    ("audit_perms.add_imports", Rule::Deny),
     ("audit_perms.set_config", Rule::Deny),
     ("audit_perms.set_data", Rule::Deny),
     ("cpython.PyConfig_Set", Rule::Deny),
@@ -285,65 +288,22 @@ pub const RULES: &[(&str, Rule)] = &[
     ("sqlite3.connect", Rule::Database),
 ];
 
-/// Where the rules are in `RULES`, by a hash of the name: one more than the index, 0 for none.
-struct Index([u8; PLACES]);
-
-/// More than twice as many as there are rules, so that most names are found or missed at once.
-const PLACES: usize = 512;
-const _: () = assert!(RULES.len() * 2 < PLACES && RULES.len() < u8::MAX as usize);
-
-/// The place to begin at: names differ in how they begin and end, or in length.
-#[inline]
-const fn place(event: &[u8]) -> usize {
-    const fn part(bytes: Option<&[u8; 4]>) -> u32 {
-        match bytes {
-            Some(bytes) => u32::from_le_bytes(*bytes),
-            None => 0,
-        }
-    }
-    let (first, last) = (part(event.first_chunk()), part(event.last_chunk()));
-    let mixed = (first ^ last.rotate_left(13))
-        .wrapping_add(event.len() as u32)
-        .wrapping_mul(0x9E37_79B1);
-    mixed as usize >> 23
-}
-
 /// All rules.
-static ALL: Index = Index::new(true);
+static ALL: Index = index(true);
 /// Those of fastaudit 0.1.
-static CLASSIC: Index = Index::new(false);
+static CLASSIC: Index = index(false);
 
-impl Index {
-    const fn new(all: bool) -> Self {
-        let mut places = [0; PLACES];
-        let mut number = 0;
-        while number < RULES.len() {
-            let (name, rule) = RULES[number];
-            number += 1;
-            if !all && rule.is_of_policies() {
-                continue;
-            }
-            let mut at = place(name.as_bytes());
-            while places[at] != 0 {
-                at = (at + 1) % PLACES;
-            }
-            places[at] = number as u8;
+const fn index(all: bool) -> Index {
+    let mut index = Index::new();
+    let mut position = 0;
+    while position < RULES.len() {
+        let (name, rule) = RULES[position];
+        if all || !rule.is_of_policies() {
+            index = index.with(name, position);
         }
-        Self(places)
+        position += 1;
     }
-
-    #[inline]
-    fn find(&self, event: &[u8]) -> Option<Rule> {
-        let mut at = place(event);
-        loop {
-            let number = usize::from(self.0[at % PLACES]);
-            let (name, rule) = RULES.get(number.checked_sub(1)?)?;
-            if name.as_bytes() == event {
-                return Some(*rule);
-            }
-            at += 1;
-        }
-    }
+    index
 }
 
 /// The rule for an event, or `None` when the rule set does not name it.
@@ -357,7 +317,8 @@ pub fn lookup(event: &[u8]) -> Option<Rule> {
 #[inline]
 pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
     let index = if all { &ALL } else { &CLASSIC };
-    index.find(event)
+    let position = index.find(event, |position| Some(RULES.get(position)?.0))?;
+    Some(RULES.get(position)?.1)
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function

@@ -108,7 +108,7 @@ fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
 }
 
 /// The path with `~` and `~user` in it expanded.
-fn expand<'py>(py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyString>> {
+pub fn expand<'py>(py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyString>> {
     if !path.starts_with('~') {
         return Ok(PyString::new(py, path));
     }

@@ -1,30 +1,37 @@
-//! Whether a host's callback can do what it will be asked to.
+//! The callbacks of a host: whether they can do what they will be asked to, and how they are called.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::errors;
+use super::signature::{self, Takes};
+use super::{calls, errors, host_code};
+use crate::policy::RuleSet;
 
 /// What a callback is called with.
 pub struct Contract {
     name: &'static str,
     signature: &'static str,
     arguments: usize,
+    /// Whether the tracked calls may follow.
+    may_take_calls: bool,
 }
 
-/// `before_deny(event, args, frame, msg, data)`.
+/// `before_deny(event, args, frame, msg, data)`, and `calls`.
 pub const BEFORE_DENY: Contract = Contract {
     name: "before_deny",
     signature: "(event, args, frame, msg, data)",
     arguments: 5,
+    may_take_calls: true,
 };
 
-/// `on_call(caller, callee, fn, code, off, data)`.
+/// `on_call(caller, callee, fn, code, off, data)`, and `calls`.
 pub const ON_CALL: Contract = Contract {
     name: "on_call",
     signature: "(caller, callee, fn, code, off, data)",
     arguments: 6,
+    may_take_calls: true,
 };
 
 /// `on_denied(denied)`.
@@ -32,6 +39,7 @@ pub const ON_DENIED: Contract = Contract {
     name: "on_denied",
     signature: "(denied)",
     arguments: 1,
+    may_take_calls: false,
 };
 
 /// `on_violation(violation)`.
@@ -39,15 +47,79 @@ pub const ON_VIOLATION: Contract = Contract {
     name: "on_violation",
     signature: "(violation)",
     arguments: 1,
+    may_take_calls: false,
 };
 
-/// Checks a callback before anything depends on it.
+/// A callback that was checked.
+pub struct Callback {
+    function: Py<PyAny>,
+    takes_calls: bool,
+}
+
+impl Callback {
+    /// The function.
+    pub fn bind<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.function.bind(py)
+    }
+
+    /// Another reference to it.
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            function: self.function.clone_ref(py),
+            takes_calls: self.takes_calls,
+        }
+    }
+
+    /// Calls it, with the tracked calls where it takes them.
+    ///
+    /// # Errors
+    /// What it raised.
+    pub fn call<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        if !self.takes_calls {
+            return host_code::call(self.bind(py), args, None);
+        }
+        let more = PyTuple::new(py, [calls::active(py)?])?;
+        let args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
+        host_code::call(self.bind(py), &args, None)
+    }
+
+    /// Shows the garbage collector what is held.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)
+    }
+}
+
+/// Checks a callback before anything depends on it. It gets the tracked calls where it must take one
+/// argument more, or that is called `calls`; under the rules of fastaudit 0.2 where it can take one.
 ///
 /// # Errors
 /// `TypeError` when it cannot be called, does not take the arguments, or would return a coroutine
 /// or generator, which is true whatever it would have answered.
-pub fn check(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<()> {
-    let py = callback.py();
+pub fn read(
+    callback: &Bound<'_, PyAny>,
+    contract: &Contract,
+    rules: RuleSet,
+) -> PyResult<Callback> {
+    let at_once = signature::of_plain(callback, contract.arguments)?;
+    let takes = match at_once {
+        Some(takes) if takes.given || takes.more => takes,
+        _ => look(callback, contract)?,
+    };
+    let takes_calls = contract.may_take_calls
+        && takes.more
+        && (!takes.given || takes.is_named_calls || rules == RuleSet::Strict);
+    if !takes.given && !takes_calls {
+        let error = errors::wrong_signature(contract.name, contract.signature, callback);
+        return Err(error);
+    }
+    Ok(Callback {
+        function: callback.clone().unbind(),
+        takes_calls,
+    })
+}
+
+fn look(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<Takes> {
     if !callback.is_callable() {
         return Err(errors::not_callable(
             contract.name,
@@ -55,7 +127,7 @@ pub fn check(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<()> {
             callback,
         ));
     }
-    let inspect = py.import("inspect")?;
+    let inspect = callback.py().import("inspect")?;
     let call = callback.get_type().getattr("__call__")?;
     for what in [
         "iscoroutinefunction",
@@ -67,19 +139,5 @@ pub fn check(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<()> {
             return Err(errors::not_a_plain_function(contract.name, callback));
         }
     }
-    let signature = match inspect.call_method1("signature", (callback,)) {
-        Ok(signature) => signature,
-        // Some native functions tell no signature. They get the benefit of the doubt.
-        Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let arguments = PyTuple::new(py, (0..contract.arguments).map(|_| py.None()))?;
-    match signature.getattr("bind")?.call1(arguments) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            let error = errors::wrong_signature(contract.name, contract.signature, callback);
-            Err(error)
-        }
-        Err(error) => Err(error),
-    }
+    signature::of_any(callback, contract.arguments)
 }

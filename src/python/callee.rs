@@ -127,10 +127,25 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// A callee that is native code and not of the standard library.
 pub struct Native<'py> {
-    /// Its qualified name.
-    pub name: Bound<'py, PyString>,
+    /// Its names.
+    pub name: Name<'py>,
     /// What is called; where the standard library calls its first argument, that.
     pub function: Bound<'py, PyAny>,
+}
+
+/// What native code is called by.
+pub struct Name<'py> {
+    /// The module that it comes from.
+    pub module: Bound<'py, PyString>,
+    /// Its qualified name, which begins with that.
+    pub full: Bound<'py, PyString>,
+}
+
+impl<'py> Name<'py> {
+    fn new(module: Bound<'py, PyString>, name: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let full = raw::dotted(&module, name)?;
+        Ok(Self { module, full })
+    }
 }
 
 /// The native code, not of the standard library, that a call of `callee` runs; `None` for Python
@@ -164,10 +179,7 @@ pub fn native<'py>(
     }))
 }
 
-fn native_name<'py>(
-    known: &Known,
-    callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyString>>> {
+fn native_name<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
     let mut callee = callee.clone();
     for _ in 0..MAX_WRAPPERS {
         if raw::is_python_function(callee.as_ptr()) {
@@ -257,10 +269,7 @@ fn is_slot(call: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The name of a class that native code outside the standard library makes instances of.
-fn name_class<'py>(
-    known: &Known,
-    class: &Bound<'py, PyType>,
-) -> PyResult<Option<Bound<'py, PyString>>> {
+fn name_class<'py>(known: &Known, class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let versions = layout::class_versions(class.as_ptr());
     let metaclass = class.get_type();
@@ -281,10 +290,7 @@ fn name_class<'py>(
 }
 
 /// The name of the foreign native class whose code runs when `type.__call__` makes an instance.
-fn constructor<'py>(
-    known: &Known,
-    class: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyString>>> {
+fn constructor<'py>(known: &Known, class: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let Ok(class) = class.cast::<PyType>() else {
         return Ok(None);
@@ -332,20 +338,17 @@ fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Bound<'py, PyString>>> {
+fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
     let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
     match (module, name) {
-        (Some(module), Some(name)) => raw::dotted(&module, &name).map(Some),
+        (Some(module), Some(name)) => Name::new(module, &name).map(Some),
         _ => Ok(None),
     }
 }
 
-fn name_native<'py>(
-    known: &Known,
-    callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyString>>> {
+fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
     let Some(module) = module(callee)? else {
         return Ok(None);
@@ -359,7 +362,7 @@ fn name_native<'py>(
         name = string_attribute(callee, pyo3::intern!(py, "__name__"))?;
     }
     match name {
-        Some(name) => raw::dotted(&module, &name).map(Some),
+        Some(name) => Name::new(module, &name).map(Some),
         None => name_instance(known, callee),
     }
 }
@@ -376,10 +379,7 @@ fn remember_quiet(known: &Known, callee: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// An instance of a native class has no name; its class has.
-fn name_instance<'py>(
-    known: &Known,
-    callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyString>>> {
+fn name_instance<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
     let Some(call) = raw::type_lookup(&callee.get_type(), pyo3::intern!(py, "__call__")) else {
         return Ok(None);
@@ -397,8 +397,10 @@ fn name_instance<'py>(
         return Ok(None);
     }
     let class = raw::dotted(&module, &name)?;
-    raw::dotted(&class, pyo3::intern!(py, "__call__")).map(Some)
+    let full = raw::dotted(&class, pyo3::intern!(py, "__call__"))?;
+    Ok(Some(Name { module, full }))
 }
+
 /// The module that a native callable comes from.
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = callee.py();

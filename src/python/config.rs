@@ -7,6 +7,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
+use super::callbacks::Callback;
 use super::decode;
 use super::errors;
 use super::ffi as raw;
@@ -14,7 +15,7 @@ use super::recorder::Records;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::OnViolation;
-use crate::policy::{Policy, Roots};
+use crate::policy::{Policy, Roots, RuleSet};
 
 /// The configuration of a guard. Immutable: changing it makes another one.
 #[pyclass(frozen, module = "fastaudit_rs._native")]
@@ -27,9 +28,7 @@ pub struct AuditCfg {
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
     records: Option<Records>,
-    before_deny: Option<Py<PyAny>>,
-    on_call: Option<Py<PyAny>>,
-    on_denied: Option<Py<PyAny>>,
+    callbacks: Callbacks,
     data: Py<PyAny>,
     monitor_calls: bool,
     retire_sites: bool,
@@ -38,17 +37,41 @@ pub struct AuditCfg {
 }
 
 /// The callbacks of a host, checked.
-pub struct Callbacks<'py> {
-    pub before_deny: Option<Bound<'py, PyAny>>,
-    pub on_call: Option<Bound<'py, PyAny>>,
-    pub on_denied: Option<Bound<'py, PyAny>>,
+#[derive(Default)]
+pub struct Callbacks {
+    pub before_deny: Option<Callback>,
+    pub on_call: Option<Callback>,
+    pub on_denied: Option<Callback>,
+}
+
+impl Callbacks {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let cloned = |callback: &Option<Callback>| {
+            let callback = callback.as_ref();
+            callback.map(|callback| callback.clone_ref(py))
+        };
+        Self {
+            before_deny: cloned(&self.before_deny),
+            on_call: cloned(&self.on_call),
+            on_denied: cloned(&self.on_denied),
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Callback> {
+        let all = [&self.before_deny, &self.on_call, &self.on_denied];
+        all.into_iter().flatten()
+    }
+}
+
+fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
+    callback.map(|callback| callback.bind(py).clone())
 }
 
 impl AuditCfg {
     /// Puts a configuration together from arguments that were checked.
     pub fn new(
         allowed: Allowed,
-        callbacks: Callbacks<'_>,
+        callbacks: Callbacks,
         data: Py<PyAny>,
         monitor_calls: bool,
         retire_sites: bool,
@@ -62,9 +85,7 @@ impl AuditCfg {
             on_violation: allowed.on_violation,
             violation_call: allowed.violation_call,
             records: allowed.records,
-            before_deny: callbacks.before_deny.map(Bound::unbind),
-            on_call: callbacks.on_call.map(Bound::unbind),
-            on_denied: callbacks.on_denied.map(Bound::unbind),
+            callbacks,
             data,
             monitor_calls,
             retire_sites,
@@ -73,36 +94,65 @@ impl AuditCfg {
 
     /// A configuration with no callbacks that watches no calls.
     pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
-        let callbacks = Callbacks {
-            before_deny: None,
-            on_call: None,
-            on_denied: None,
-        };
-        Self::new(allowed, callbacks, py.None(), false, false)
+        Self::new(allowed, Callbacks::default(), py.None(), false, false)
     }
 
-    /// The same configuration with other host data.
-    pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
-        let cloned = |callback: &Option<Py<PyAny>>| {
-            let callback = callback.as_ref();
-            callback.map(|callback| callback.clone_ref(py))
-        };
+    /// The same configuration.
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let call = self.violation_call.as_ref();
         Self {
             policy: Arc::clone(&self.policy),
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
             is_of_policy: self.is_of_policy,
             on_violation: self.on_violation,
-            violation_call: cloned(&self.violation_call),
+            violation_call: call.map(|call| call.clone_ref(py)),
             records: self.records.clone(),
-            before_deny: cloned(&self.before_deny),
-            on_call: cloned(&self.on_call),
-            on_denied: cloned(&self.on_denied),
-            data,
+            callbacks: self.callbacks.clone_ref(py),
+            data: self.data.clone_ref(py),
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
         }
+    }
+
+    /// The same configuration with other host data.
+    pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
+        Self {
+            data,
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// The same configuration with these packages whose import may do what is denied, beside those
+    /// that it has.
+    ///
+    /// # Errors
+    /// `TypeError` for what is no name.
+    pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let mut packages = self.policy.rest().import_allow.clone();
+        read_modules("mods", more.as_any(), &mut packages)?;
+        let policy = Policy::clone(&self.policy).importing(packages);
+        Ok(Self {
+            policy: Arc::new(policy),
+            ..self.clone_ref(py)
+        })
+    }
+
+    /// Whether denials tell where the guard was entered, and callbacks get what fastaudit 0.2 gives.
+    #[inline]
+    pub fn tells_origin(&self) -> bool {
+        self.policy.rules() == RuleSet::Strict
+    }
+
+    /// The host's say before something is denied.
+    pub fn asks_before_deny(&self) -> Option<&Callback> {
+        self.callbacks.before_deny.as_ref()
+    }
+
+    /// The host's say before a native call raises its event.
+    pub fn asks_on_call(&self) -> Option<&Callback> {
+        self.callbacks.on_call.as_ref()
     }
 
     /// Whether it restricts more than fastaudit 0.1 does.
@@ -157,25 +207,19 @@ impl AuditCfg {
     /// The callback that may allow what would be denied.
     #[getter]
     pub fn before_deny<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.before_deny
-            .as_ref()
-            .map(|callback| callback.bind(py).clone())
+        function(py, self.callbacks.before_deny.as_ref())
     }
 
     /// The callback that may suppress the event of a native call.
     #[getter]
     pub fn on_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.on_call
-            .as_ref()
-            .map(|callback| callback.bind(py).clone())
+        function(py, self.callbacks.on_call.as_ref())
     }
 
     /// The callback that is told of each denial.
     #[getter]
     pub fn on_denied<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.on_denied
-            .as_ref()
-            .map(|callback| callback.bind(py).clone())
+        function(py, self.callbacks.on_denied.as_ref())
     }
 
     /// The host data, handed to both callbacks.
@@ -196,37 +240,48 @@ impl AuditCfg {
         self.retire_sites
     }
 
+    /// The packages whose import may do what is denied.
+    #[getter]
+    pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.policy.rest().import_allow)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let repr = |callback: &Option<Py<PyAny>>| match callback {
+        let repr = |callback: Option<&Callback>| match callback {
             Some(callback) => callback.bind(py).repr().map(|text| text.to_string()),
             None => Ok("None".to_owned()),
         };
-        Ok(format!(
-            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}{}{})",
+        let mut text = format!(
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}",
             self.oks.bind(py).repr()?,
-            repr(&self.before_deny)?,
-            repr(&self.on_call)?,
+            repr(self.callbacks.before_deny.as_ref())?,
+            repr(self.callbacks.on_call.as_ref())?,
             self.data.bind(py).repr()?,
             if self.monitor_calls { "True" } else { "False" },
-            // The original, whose messages show this, has no such fields.
-            if self.retire_sites {
-                ", retire_sites=True"
-            } else {
-                ""
-            },
-            match &self.on_denied {
-                Some(_) => format!(", on_denied={}", repr(&self.on_denied)?),
-                None => String::new(),
-            },
-        ))
+        );
+        // The original, whose messages show this, has these fields or not, by its release.
+        if self.policy.rules() == RuleSet::Strict {
+            text.push_str(&format!(
+                ", import_allow={}",
+                self.import_allow(py)?.repr()?
+            ));
+        }
+        if self.retire_sites {
+            text.push_str(", retire_sites=True");
+        }
+        if let Some(on_denied) = &self.callbacks.on_denied {
+            text.push_str(&format!(", on_denied={}", repr(Some(on_denied))?));
+        }
+        text.push(')');
+        Ok(text)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.oks)?;
         visit.call(&self.violation_call)?;
-        visit.call(&self.before_deny)?;
-        visit.call(&self.on_call)?;
-        visit.call(&self.on_denied)?;
+        for callback in self.callbacks.each() {
+            callback.traverse(&visit)?;
+        }
         visit.call(&self.data)
     }
 }
@@ -247,7 +302,30 @@ impl Allowed {
     pub fn below(roots: ApprovedRoots) -> Self {
         Self {
             policy: Policy::new(roots.roots),
-            oks: roots.names,
+            ..Self::named(roots.names)
+        }
+    }
+
+    /// What fastaudit 0.2 allows with these roots; `None` for all paths.
+    pub fn strictly_below(
+        py: Python<'_>,
+        roots: Option<ApprovedRoots>,
+        import_allow: Vec<String>,
+    ) -> Self {
+        let roots = roots.unwrap_or_else(|| ApprovedRoots {
+            roots: Roots::everywhere(),
+            names: PyTuple::empty(py).unbind(),
+        });
+        Self {
+            policy: Policy::strict(roots.roots, import_allow),
+            ..Self::named(roots.names)
+        }
+    }
+
+    fn named(oks: Py<PyTuple>) -> Self {
+        Self {
+            policy: Policy::default(),
+            oks,
             readable: None,
             is_of_policy: false,
             on_violation: OnViolation::Raise,
@@ -303,4 +381,40 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
         roots,
         names: PyTuple::new(py, names)?.unbind(),
     })
+}
+
+/// Adds the names of modules in an iterable of them, or one name, to those that are there, which
+/// stay sorted and single.
+///
+/// # Errors
+/// `TypeError` for what is no name.
+pub fn read_modules(
+    argument: &str,
+    given: &Bound<'_, PyAny>,
+    names: &mut Vec<String>,
+) -> PyResult<()> {
+    let add = |item: &Bound<'_, PyAny>, names: &mut Vec<String>| -> PyResult<()> {
+        let name = item
+            .cast::<PyString>()
+            .map_err(|_| errors::not_modules(argument, item))?;
+        let name = name.to_string_lossy();
+        let name = name.trim();
+        if !name.is_empty() {
+            names.push(name.to_owned());
+        }
+        Ok(())
+    };
+    if given.is_instance_of::<PyString>() {
+        add(given, names)?;
+    } else {
+        let items = given
+            .try_iter()
+            .map_err(|_| errors::not_modules(argument, given))?;
+        for item in items {
+            add(&item?, names)?;
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(())
 }

@@ -18,6 +18,7 @@ use pyo3::sync::PyOnceLock;
 use super::config::AuditCfg;
 use super::ffi as raw;
 use super::monitor;
+use super::origin::Origin;
 use super::violations::Log;
 use crate::policy::fs::{FileSystem, Os, PathBuf};
 
@@ -59,6 +60,8 @@ pub struct Active {
     first_dir: OnceLock<Option<PathBuf>>,
     /// What was denied, once there is something or somebody asks.
     log: OnceLock<Arc<Log>>,
+    /// Where it was entered, where denials elsewhere tell that.
+    origin: Option<Box<Origin>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
     _monitoring: Option<monitor::Hold>,
 }
@@ -84,15 +87,21 @@ impl Active {
         installed().any(|installed| std::ptr::eq(installed.active.get(), self))
     }
 
+    /// Where it was entered, where denials elsewhere tell that.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_deref()
+    }
+
     /// One that is in force nowhere.
     pub fn detached() -> Self {
-        Self::new(None, None, None)
+        Self::new(None, None, None, None)
     }
 
     fn new(
         config: Option<Py<AuditCfg>>,
         outer: Option<Py<Self>>,
         monitoring: Option<monitor::Hold>,
+        origin: Option<Box<Origin>>,
     ) -> Self {
         if let Some(config) = &config {
             LIVE.fetch_add(1, Ordering::Relaxed);
@@ -106,6 +115,7 @@ impl Active {
             outer_changed: AtomicBool::new(false),
             first_dir: OnceLock::new(),
             log: OnceLock::new(),
+            origin,
             _monitoring: monitoring,
         }
     }
@@ -129,6 +139,9 @@ impl Active {
 impl Active {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.config)?;
+        if let Some(origin) = &self.origin {
+            origin.traverse(&visit)?;
+        }
         match self.outer.try_lock() {
             Ok(outer) => visit.call(&*outer),
             Err(_) => Ok(()),
@@ -251,7 +264,7 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
 /// Puts a guard in force in the whole process for good, beside those that are.
 pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
     let monitoring = hold(py, &config)?;
-    let active = Active::new(Some(config), None, monitoring);
+    let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     RESTRICTING.fetch_add(1, Ordering::Relaxed);
     let installed = Installed {
@@ -298,6 +311,17 @@ impl Entered {
         Some(Arc::clone(active.log()))
     }
 
+    /// Keeps what denials tell of where it was entered, if it goes on elsewhere when it is left.
+    ///
+    /// # Errors
+    /// What reading frames raised.
+    pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        match self.active.get().origin() {
+            Some(origin) if !raw::is_only_reference(&self.active) => origin.settle(py),
+            _ => Ok(()),
+        }
+    }
+
     /// Shows the garbage collector what is held.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.active)?;
@@ -322,7 +346,11 @@ pub fn enter(
     outer: Option<Bound<'_, Active>>,
 ) -> PyResult<Entered> {
     let monitoring = hold(py, &config)?;
-    let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring);
+    let origin = match config.get().tells_origin() {
+        true => Some(Box::new(Origin::here(py)?)),
+        false => None,
+    };
+    let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring, origin);
     let active = Bound::new(py, active)?;
     let token = raw::context_var_set(var(py)?, active.as_any())?;
     Ok(Entered {
@@ -369,7 +397,7 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
         _ if active.outer_changed.load(Ordering::Relaxed) => {
             let outer = match active.outer(py) {
                 Some(outer) => outer,
-                None => Py::new(py, Active::new(None, None, None))?,
+                None => Py::new(py, Active::detached())?,
             };
             raw::context_var_set(var, outer.bind(py).as_any())?;
         }

@@ -7,13 +7,16 @@ use pyo3::exceptions::{PyException, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use super::callbacks::Callback;
 use super::config::AuditCfg;
 use super::context::Active;
+use super::declared::Declared;
 use super::denied::{self, Decision, Denial};
-use super::{errors, ffi as raw, frames, host_code, importing, process_start, violation};
-use crate::policy::Why;
+use super::frames::{self, Site};
+use super::{errors, ffi as raw, host_code, importing, process_start, violation};
 use crate::policy::events::{self, Effect};
 use crate::policy::spec::OnViolation;
+use crate::policy::{RuleSet, Why};
 
 /// What a denial says.
 #[derive(Clone, Copy)]
@@ -64,14 +67,14 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
-    let packages = &config.policy().rest().import_allow;
-    if !packages.is_empty() && is_imported(py, packages, event, reason)? {
+    if is_part_of_import(py, config, event, reason)? {
         return Ok(());
     }
     let proceeds = config.on_violation() != OnViolation::Raise;
     if proceeds && is_asking_host() {
         return Ok(());
     }
+    let told = Told::new(active, config, py)?;
     let name = event;
     let event = match event.to_str() {
         Ok(event) => PyString::new(py, event),
@@ -80,28 +83,42 @@ pub fn deny(
     let message = match reason {
         // Behind the module's name are `sys.path` and its hooks.
         Reason::Switch(Why::Import) => message(config, &event, &args.get_slice(0, 1), reason)?,
+        // A third one is the call chain.
+        Reason::Switch(Why::Native) if told.is_strict => {
+            message(config, &event, &args.get_slice(0, 2), reason)?
+        }
         _ => message(config, &event, args, reason)?,
     };
     if raw::is_finalizing(py) {
         // What a denial and a host's callback need may be gone.
         return Err(PyPermissionError::new_err(message.unbind()));
     }
-    if let Some(before_deny) = config.before_deny(py)
-        && !is_asking_host()
-    {
-        let frame = frames::first_foreign(py)?;
-        let answer = {
+    let sites = match told.is_strict {
+        true => Some(frames::sites(py)?),
+        false => None,
+    };
+    if !is_asking_host() {
+        let before_deny = config.asks_before_deny();
+        let mut callbacks = told.hooks.iter().chain(before_deny).peekable();
+        if callbacks.peek().is_some() {
+            let frame = frames::first_foreign(py)?;
+            let (shown_args, shown_message) = match &sites {
+                Some(sites) => told.given(&event, args, &message, sites, reason)?,
+                None => (args.clone(), message.clone()),
+            };
+            let data = config.data(py);
+            let given = (&event, shown_args, frame, &shown_message, data).into_pyobject(py)?;
             let _asking = Asking::begin();
-            let given = (&event, args, frame, &message, config.data(py)).into_pyobject(py)?;
-            let answer = host_code::call(&before_deny, &given, None)?;
-            if is_awaitable(&answer) {
-                return Err(errors::returned_awaitable("before_deny", &answer));
+            for callback in callbacks {
+                let answer = callback.call(&given)?;
+                if is_awaitable(&answer) {
+                    return Err(errors::returned_awaitable("before_deny", &answer));
+                }
+                if host_code::is_true(&answer)? {
+                    process_start::approved(name, args);
+                    return Ok(());
+                }
             }
-            host_code::is_true(&answer)?
-        };
-        if answer {
-            process_start::approved(name, args);
-            return Ok(());
         }
     }
     let decision = Decision {
@@ -115,6 +132,8 @@ pub fn deny(
         },
         roots: Some(config.oks(py)),
         of_policy: config.is_of_policy(),
+        origin: told.origin,
+        sites,
     };
     let denial = Denial::new(event, args, message, decision)?;
     let denial = Bound::new(py, denial)?;
@@ -130,6 +149,90 @@ pub fn deny(
     }
     raw::raise(&exception);
     Err(PyErr::fetch(py))
+}
+
+/// What a denial under the rules of fastaudit 0.2 tells beside its message.
+struct Told {
+    is_strict: bool,
+    /// Those that packages declare, which are asked first.
+    hooks: &'static [Callback],
+    /// Where the guard was entered, if that was elsewhere.
+    origin: Option<String>,
+}
+
+impl Told {
+    fn new(active: &Active, config: &AuditCfg, py: Python<'_>) -> PyResult<Self> {
+        if config.policy().rules() != RuleSet::Strict {
+            return Ok(Self {
+                is_strict: false,
+                hooks: &[],
+                origin: None,
+            });
+        }
+        let hooks = Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks);
+        let origin = active.origin().map(|origin| origin.note(py)).transpose()?;
+        Ok(Self {
+            is_strict: true,
+            hooks,
+            origin: origin.flatten(),
+        })
+    }
+
+    /// What callbacks get for the arguments and the message.
+    fn given<'py>(
+        &self,
+        event: &Bound<'py, PyString>,
+        args: &Bound<'py, PyTuple>,
+        message: &Bound<'py, PyString>,
+        sites: &[Site],
+        reason: Reason,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyString>)> {
+        let py = event.py();
+        let mut chain = frames::names(py, sites)?.join(" -> ");
+        let mut args = args.clone();
+        if event == "fastaudit.call" && args.len() == 2 {
+            chain.push_str(" -> ");
+            chain.push_str(&args.get_item(1)?.str()?.to_string_lossy());
+            let more = PyTuple::new(py, [PyString::new(py, &chain)])?;
+            args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
+        }
+        let mut text = message.to_string_lossy().into_owned();
+        if !matches!(reason, Reason::Path(..)) {
+            text.push_str("\nCall chain: ");
+            text.push_str(&chain);
+        }
+        if let Some(origin) = &self.origin {
+            text.push('\n');
+            text.push_str(origin);
+        }
+        Ok((args, PyString::new(py, &text)))
+    }
+}
+
+/// Whether the event is part of an import that may do what is denied.
+///
+/// # Errors
+/// What reading frames raised.
+fn is_part_of_import(
+    py: Python<'_>,
+    config: &AuditCfg,
+    event: &CStr,
+    reason: Reason,
+) -> PyResult<bool> {
+    let packages = &config.policy().rest().import_allow;
+    if config.policy().rules() == RuleSet::Classic {
+        return Ok(!packages.is_empty() && is_imported(py, packages, event, reason)?);
+    }
+    if event.to_bytes().starts_with(b"audit_perms.") {
+        return Ok(false);
+    }
+    if !packages.is_empty() && importing::is_importing_named(py, packages)? {
+        return Ok(true);
+    }
+    match Declared::known(py) {
+        Some(declared) => is_imported(py, &declared.loading_native, event, reason),
+        None => Ok(false),
+    }
 }
 
 /// Whether the event is part of importing a package whose import may do what is denied. What is

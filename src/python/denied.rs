@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
-use super::{errors, ffi as raw, frames, hint, plain};
+use super::frames::{self, Site};
+use super::{errors, ffi as raw, hint, plain};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::network::Part;
@@ -39,6 +40,11 @@ pub struct Denial {
     roots: Option<Py<PyTuple>>,
     /// Whether the guard is that of a `Policy`.
     pub of_policy: bool,
+    /// Where the guard was entered, if that was in another thread or task.
+    origin: Option<String>,
+    /// The functions that led to it, the innermost first, where they were noted as it was denied. The
+    /// call chain then ends with the native code that would have been called.
+    sites: Option<Vec<Site>>,
     /// What was worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
@@ -100,6 +106,10 @@ pub struct Decision<'py> {
     pub roots: Option<Bound<'py, PyTuple>>,
     /// Whether the guard is that of a `Policy`.
     pub of_policy: bool,
+    /// Where the guard was entered, if that was in another thread or task.
+    pub origin: Option<String>,
+    /// The functions that led to it, the innermost first, where they are to be noted.
+    pub sites: Option<Vec<Site>>,
 }
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -156,6 +166,8 @@ impl Denial {
             why: decision.why,
             roots: decision.roots.map(Bound::unbind),
             of_policy: decision.of_policy,
+            origin: decision.origin,
+            sites: decision.sites,
             read: OnceLock::new(),
         })
     }
@@ -195,6 +207,18 @@ impl Denial {
     /// The call chain, from the traceback of the exception that is read. Frames that were left tell
     /// no longer who called them, so the longest that was seen counts.
     fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+        let py = traceback.py();
+        let Some(sites) = &self.sites else {
+            return self.chain_of_frames(traceback);
+        };
+        let mut chain = frames::names(py, sites)?;
+        if let Some(callee) = self.callee(py)? {
+            chain.push(callee.bind(py).to_string_lossy().into_owned());
+        }
+        Ok(chain)
+    }
+
+    fn chain_of_frames(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let before = self.known_chain();
         let Ok(traceback) = traceback.cast::<PyTraceback>() else {
             return Ok(before);
@@ -209,6 +233,9 @@ impl Denial {
 
     /// Notes the call chain while the denied operation is still going on.
     pub fn note_chain(&self, py: Python<'_>) -> PyResult<()> {
+        if self.sites.is_some() {
+            return Ok(());
+        }
         self.keep_chain(&frames::chain(py, None)?);
         Ok(())
     }
@@ -329,6 +356,12 @@ impl Denial {
         }
     }
 
+    /// Where the guard was entered, if that was in another thread or task.
+    #[getter]
+    fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
+    }
+
     /// The functions that led to the operation, the outermost first.
     fn call_chain<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(traceback.py(), self.chain_of(traceback)?)
@@ -355,6 +388,7 @@ impl Denial {
         dict.set_item("callee", self.callee(py)?)?;
         dict.set_item("roots", self.roots(py).bind(py).to_list())?;
         dict.set_item("call_chain", self.chain_of(traceback)?)?;
+        dict.set_item("origin", self.origin())?;
         dict.set_item("hint", self.hint(py))?;
         Ok(dict)
     }
@@ -390,6 +424,8 @@ impl Denial {
             why,
             roots: Some(PyTuple::new(py, roots)?),
             of_policy: false,
+            origin: field("origin")?.extract()?,
+            sites: None,
         };
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
@@ -405,6 +441,10 @@ impl Denial {
         if !chain.is_empty() {
             text.push_str("\nCall chain: ");
             text.push_str(&shown(&chain));
+        }
+        if let Some(origin) = &self.origin {
+            text.push('\n');
+            text.push_str(origin);
         }
         if let Some(hint) = self.hint(py) {
             text.push_str("\nTo allow it: ");

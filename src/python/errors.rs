@@ -120,6 +120,22 @@ pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
     PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
 }
 
+/// Names of modules are wanted.
+pub fn not_modules(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be names of modules (str), not {}",
+        type_name(given)
+    ))
+}
+
+/// `add_imports` on a guard that knows no such packages.
+pub fn no_imports_to_add() -> PyErr {
+    PyRuntimeError::new_err(
+        "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
+         has the field import_allow",
+    )
+}
+
 /// An argument is no `bool`.
 pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(

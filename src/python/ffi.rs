@@ -1,7 +1,7 @@
 //! Every raw C-API call that PyO3 does not wrap, each behind a small safe function.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr;
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
@@ -18,6 +18,7 @@ unsafe extern "C" {
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
     #[cfg(not(Py_3_13))]
     fn _Py_IsFinalizing() -> c_int;
+    fn PyThread_get_thread_ident() -> c_ulong;
 }
 
 unsafe extern "C-unwind" {
@@ -115,6 +116,16 @@ pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
             ffi::PyThreadState_GetInterpreter(state)
         }
     }
+}
+
+/// The identifier of this thread, as `threading.get_ident` gives it.
+#[allow(
+    clippy::useless_conversion,
+    reason = "it has 32 bits on some platforms"
+)]
+pub fn thread_ident() -> u64 {
+    // SAFETY: takes nothing, and asks the system alone.
+    u64::from(unsafe { PyThread_get_thread_ident() })
 }
 
 /// A context that is entered for as long as this lives.

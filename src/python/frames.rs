@@ -1,13 +1,9 @@
 //! Python frames: the one that a host callback gets, and how a caller is named.
 
 use pyo3::prelude::*;
-#[cfg(Py_3_12)]
-use pyo3::types::PyModule;
-use pyo3::types::{PyDict, PyString, PyTraceback};
+use pyo3::types::{PyDict, PyModule, PyString, PyTraceback};
 
-#[cfg(Py_3_12)]
-use super::ffi as raw;
-use super::raw_frames;
+use super::{ffi as raw, raw_frames};
 
 /// The package's name, the first component of the module names of our own Python code.
 const PACKAGE: &str = "fastaudit_rs";
@@ -53,37 +49,87 @@ pub fn chain(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyRes
     Ok(names)
 }
 
-/// Names the function of a frame; `None` for our own.
-fn name(frame: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let py = frame.py();
-    let globals = frame.getattr(pyo3::intern!(py, "f_globals"))?;
+/// The functions that led to this frame, the outermost first, and its own.
+pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let mut names = Vec::new();
+    let mut frame = Some(frame.clone());
+    while let Some(current) = frame {
+        names.extend(name(&current)?);
+        frame = outer(&current)?;
+    }
+    names.reverse();
+    Ok(names)
+}
+
+/// A function that led to an operation: what names it.
+pub struct Site {
+    code: Py<PyAny>,
+    module: Option<Py<PyString>>,
+}
+
+/// The functions that led to the code that runs, the innermost first, to be named when somebody
+/// asks. It keeps no frame alive.
+pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
+    let mut sites = Vec::new();
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        sites.extend(site(&current)?);
+        frame = outer(&current)?;
+    }
+    Ok(sites)
+}
+
+/// The names of such functions, the outermost first.
+pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
+    sites.iter().rev().map(|site| site.name(py)).collect()
+}
+
+/// The function of a frame; `None` for our own.
+fn site(frame: &Bound<'_, PyAny>) -> PyResult<Option<Site>> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
-    if globals.is_some_and(is_ours) {
+    let module = globals.and_then(module_name);
+    if module.as_ref().is_some_and(names_ours) {
         return Ok(None);
     }
-    let module = globals.and_then(module_name);
-    let module = module.as_ref().map_or_else(
-        || "None".into(),
-        |module| module.to_string_lossy().into_owned(),
-    );
-    let code = raw_frames::code(frame.cast()?);
-    // `co_qualname` came with 3.11.
-    let own = pyo3::intern!(py, "co_qualname");
-    let own = match code.getattr_opt(own)? {
-        Some(own) => own,
-        None => code.getattr(pyo3::intern!(py, "co_name"))?,
-    };
-    Ok(Some(format!(
-        "{module}.{}",
-        own.cast::<PyString>()?.to_string_lossy()
-    )))
+    Ok(Some(Site {
+        code: raw_frames::code(frame.cast()?).unbind(),
+        module: module.map(Bound::unbind),
+    }))
+}
+
+impl Site {
+    fn name(&self, py: Python<'_>) -> PyResult<String> {
+        let module = self.module.as_ref().map_or_else(
+            || "None".into(),
+            |module| module.bind(py).to_string_lossy().into_owned(),
+        );
+        let code = self.code.bind(py);
+        // `co_qualname` came with 3.11.
+        let own = match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
+            Some(own) => own,
+            None => code.getattr(pyo3::intern!(py, "co_name"))?,
+        };
+        let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
+        Ok(format!("{module}.{own}"))
+    }
+}
+
+/// Names the function of a frame; `None` for our own.
+fn name(frame: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match site(frame)? {
+        Some(site) => site.name(frame.py()).map(Some),
+        None => Ok(None),
+    }
 }
 
 fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
-    module_name(globals).is_some_and(|name| {
-        name.to_str()
-            .is_ok_and(|name| name.split('.').next() == Some(PACKAGE))
-    })
+    module_name(globals).as_ref().is_some_and(names_ours)
+}
+
+fn names_ours(module: &Bound<'_, PyString>) -> bool {
+    let module = module.to_str();
+    module.is_ok_and(|module| module.split('.').next() == Some(PACKAGE))
 }
 
 /// The `__name__` of a module, from its globals.
@@ -109,15 +155,20 @@ pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// Whether the innermost Python code is that of the module that it names itself after.
 #[cfg(Py_3_12)]
 pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
-    let Some(globals) = raw_frames::current_globals(py) else {
+    match raw_frames::current_globals(py) {
+        Some(globals) => are_of_their_module(&globals),
+        None => Ok(false),
+    }
+}
+
+/// Whether these globals are those of the module that they name themselves after.
+pub fn are_of_their_module(globals: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let Some(name) = module_name(globals) else {
         return Ok(false);
     };
-    let Some(name) = module_name(&globals) else {
-        return Ok(false);
-    };
-    let Some(module) = raw::imported_module(py, &name)? else {
+    let Some(module) = raw::imported_module(globals.py(), &name)? else {
         return Ok(false);
     };
     let module = module.cast::<PyModule>();
-    Ok(module.is_ok_and(|module| module.dict().is(&globals)))
+    Ok(module.is_ok_and(|module| module.dict().is(globals)))
 }

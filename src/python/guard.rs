@@ -6,12 +6,13 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
 use super::violations::Log;
 use super::{errors, ffi as raw, process_start};
+use crate::policy::RuleSet;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,6 +54,30 @@ impl AuditPerms {
         let old = std::mem::replace(&mut *lock(&self.config), config);
         drop(old);
         Ok(d)
+    }
+
+    /// Adds packages whose import may do what is denied, for guards entered from now on; returns all
+    /// of them.
+    ///
+    /// Raises the audit event ``audit_perms.add_imports``, which is denied inside a guard. Guards of
+    /// the rules of fastaudit 0.2 alone have it.
+    #[pyo3(signature = (*mods))]
+    fn add_imports<'py>(
+        &self,
+        py: Python<'py>,
+        mods: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        raw::audit(py, c"audit_perms.add_imports", &[mods.as_any()])?;
+        let config = self.config(py);
+        if config.get().policy().rules() != RuleSet::Strict {
+            return Err(errors::no_imports_to_add());
+        }
+        let config = config.get().with_imports(py, mods)?;
+        let packages = PyTuple::new(py, &config.policy().rest().import_allow)?;
+        let config = Py::new(py, config)?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(packages)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -143,6 +168,7 @@ impl Guard {
             *lock(&self.state) = State::Entered(entered);
             return Err(errors::left_elsewhere(py, error));
         }
+        entered.settle(py)?;
         let log = entered.log_after();
         if log.is_some() {
             *lock(&self.state) = State::Left(log);

@@ -246,8 +246,13 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         let recorded = || recorder::event(event, args, active, config.get(), records);
         return raw::with_attachment_counted(|| recorded().map_err(|error| error.restore(py)));
     }
-    let rule = rules::lookup(event.to_bytes());
-    if rule.is_none() && !config.get().policy().rest().denies_unknown {
+    let policy = config.get().policy();
+    let rule = policy.rules().rule(event.to_bytes());
+    if rule.is_none() && !policy.rest().denies_unknown {
+        return Ok(());
+    }
+    let reads = |rule| !policy.checks_reads() && is_open_for_reading(args, rule);
+    if rule.is_some_and(reads) {
         return Ok(());
     }
     let event = Event {

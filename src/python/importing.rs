@@ -241,3 +241,68 @@ pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
     }
     Ok(false)
 }
+
+/// Whether a function of the standard library called this, with code of installed modules alone in
+/// between.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if !is_installed(&code)? {
+            return Ok(false);
+        }
+        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        if name.eq(function)? && module_of(&current)?.is_some_and(|name| name == module) {
+            return Ok(true);
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// The module that a frame's globals name.
+fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    Ok(globals.cast().ok().and_then(frames::module_name))
+}
+
+/// Whether what goes on is part of importing one of these modules, which the host named: wherever
+/// they are installed. Code that was not imported itself, as that of a notebook or of `exec`, has no
+/// part in it.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(false);
+    };
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            if modules.iter().any(|module| is_within_module(&name, module)) {
+                return Ok(true);
+            }
+        }
+        if !is_installed(&code)? && !is_of_imported_module(&current)? {
+            return Ok(false);
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Whether the frame's code is that of a module that was imported, not of the main program.
+fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let Ok(globals) = globals.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let is_main = frames::module_name(globals).is_none_or(|name| name == "__main__");
+    Ok(!is_main && frames::are_of_their_module(globals)?)
+}

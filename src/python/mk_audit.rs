@@ -9,6 +9,7 @@ use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
 use super::{callbacks, errors, hook, importing, lookups, monitor, quota, threads, violation};
+use crate::policy::RuleSet;
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
 pub enum OrDefault<'py> {
@@ -88,6 +89,7 @@ pub fn mk_audit<'py>(
         monitor_calls,
         retire_sites,
         on_denied,
+        rules: RuleSet::Classic,
     };
     options.make(oks, || read_oks(oks).map(Allowed::below))
 }
@@ -101,6 +103,8 @@ pub struct GuardOptions<'py> {
     pub monitor_calls: OrDefault<'py>,
     pub retire_sites: OrDefault<'py>,
     pub on_denied: Option<Bound<'py, PyAny>>,
+    /// The rules of the guard, which say what callbacks get.
+    pub rules: RuleSet,
 }
 
 impl<'py> GuardOptions<'py> {
@@ -122,26 +126,28 @@ impl<'py> GuardOptions<'py> {
     ) -> PyResult<Py<AuditCfg>> {
         let py = given.py();
         raw::audit(py, c"audit_perms.set_config", &[given])?;
+        let rules = self.rules;
         let tool_id = read_tool_id(&self.tool_id)?;
         let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;
         let retire_sites = read_bool(&self.retire_sites, "retire_sites", false)?;
         if retire_sites && !monitor_calls {
             return Err(errors::retire_sites_without_monitor());
         }
-        if let Some(before_deny) = &self.before_deny {
-            callbacks::check(before_deny, &callbacks::BEFORE_DENY)?;
-        }
-        if let Some(on_call) = &self.on_call {
-            callbacks::check(on_call, &callbacks::ON_CALL)?;
-            if !monitor_calls {
-                return Err(errors::on_call_without_monitor());
-            }
-        }
-        if let Some(on_denied) = &self.on_denied {
-            callbacks::check(on_denied, &callbacks::ON_DENIED)?;
+        let read = |callback: &Option<Bound<'py, PyAny>>, contract| {
+            let callback = callback.as_ref();
+            let callback = callback.map(|callback| callbacks::read(callback, contract, rules));
+            callback.transpose()
+        };
+        let callbacks = Callbacks {
+            before_deny: read(&self.before_deny, &callbacks::BEFORE_DENY)?,
+            on_call: read(&self.on_call, &callbacks::ON_CALL)?,
+            on_denied: read(&self.on_denied, &callbacks::ON_DENIED)?,
+        };
+        if callbacks.on_call.is_some() && !monitor_calls {
+            return Err(errors::on_call_without_monitor());
         }
         let allowed = read_allowed()?;
-        let is_asked = self.on_call.is_some() || allowed.records.is_some();
+        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // Where all native code may be called there is nothing to watch.
         let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
         if monitor_calls {
@@ -152,11 +158,6 @@ impl<'py> GuardOptions<'py> {
         if monitor_calls {
             monitor::install(py, tool_id)?;
         }
-        let callbacks = Callbacks {
-            before_deny: self.before_deny,
-            on_call: self.on_call,
-            on_denied: self.on_denied,
-        };
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
         let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
         Py::new(py, config)
@@ -173,10 +174,12 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let rest = policy.rest();
     // Before 3.12 no event tells that a thread starts.
     let tells_no_threads = cfg!(not(Py_3_12)) && allowed.is_of_policy;
-    if rest.threads || !rest.import_allow.is_empty() || tells_no_threads || records {
+    let carries = rest.threads || (allowed.is_of_policy && !rest.import_allow.is_empty());
+    if carries || tells_no_threads || records {
         threads::install(py)?;
     }
-    if policy.restricts_imports() || !rest.import_allow.is_empty() || records {
+    let is_strict = policy.rules() == RuleSet::Strict;
+    if policy.restricts_imports() || !rest.import_allow.is_empty() || records || is_strict {
         importing::prepare(py)?;
     }
     if rest.max_bytes.is_some() {

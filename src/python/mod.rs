@@ -4,10 +4,12 @@ mod allowed;
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
+mod calls;
 mod code;
 mod command;
 mod config;
 mod context;
+mod declared;
 mod decode;
 mod denial;
 mod denied;
@@ -40,6 +42,7 @@ mod monitor;
 mod network;
 mod network_rules;
 mod open_at;
+mod origin;
 mod plain;
 mod policy;
 mod process_start;
@@ -50,7 +53,9 @@ mod raw_frames;
 mod recorder;
 mod recording;
 mod records;
+mod signature;
 mod threads;
+mod v02;
 mod violation;
 mod violations;
 
@@ -60,7 +65,11 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use super::calls::{_use_tracker, ActiveCall, CallTracker};
+    #[pymodule_export]
     use super::config::AuditCfg;
+    #[pymodule_export]
+    use super::declared::lxml_monitor;
     #[pymodule_export]
     use super::denied::Denial;
     #[pymodule_export]
@@ -79,6 +88,9 @@ mod _native {
     use super::recording::{Observer, Recording};
     #[pymodule_export]
     use super::records::Effect;
+
+    #[pymodule_export]
+    use super::v02::{audit_state, mk_audit_02};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

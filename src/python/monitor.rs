@@ -4,10 +4,10 @@
 //! because its first callee was harmless, unless the host asks for that: the next one need not be.
 
 #[cfg(Py_3_12)]
-pub use on::{Hold, check_available, install, native_code_loads};
+pub use on::{Hold, check_available, holds, install, native_code_loads, tool_id};
 
 #[cfg(not(Py_3_12))]
-pub use off::{Hold, check_available, install, native_code_loads};
+pub use off::{Hold, check_available, holds, install, native_code_loads, tool_id};
 
 #[cfg(not(Py_3_12))]
 mod off {
@@ -27,6 +27,14 @@ mod off {
 
     pub fn native_code_loads(_event: &[u8], _args: &Bound<'_, PyTuple>) -> PyResult<()> {
         Ok(())
+    }
+
+    pub fn tool_id() -> Option<i32> {
+        None
+    }
+
+    pub fn holds() -> usize {
+        0
     }
 
     pub fn check_available(_py: Python<'_>, _tool_id: i32) -> PyResult<()> {
@@ -52,10 +60,13 @@ mod on {
     use pyo3::sync::PyOnceLock;
     use pyo3::types::{PyBool, PyString, PyTuple};
 
+    use crate::policy::RuleSet;
+    use crate::python::callbacks::Callback;
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Active, Current};
-    use crate::python::{denial, errors, ffi as raw, fragile, frames, host_code, loaded, quiet};
+    use crate::python::declared::Declared;
+    use crate::python::{denial, errors, ffi as raw, fragile, frames, loaded, quiet};
 
     /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
@@ -191,6 +202,16 @@ mod on {
             monitoring.begin(py, tool_id)?;
         }
         Ok(())
+    }
+
+    /// The tool id that the monitor runs under, once it does.
+    pub fn tool_id() -> Option<i32> {
+        Some(TOOL_ID.load(Ordering::Relaxed)).filter(|id| *id != NOT_INSTALLED)
+    }
+
+    /// How many guards want calls watched.
+    pub fn holds() -> usize {
+        HOLDS.load(Ordering::Relaxed)
     }
 
     /// Takes note of an audit event that says that native code is going to be loaded, and begins
@@ -388,13 +409,14 @@ mod on {
         let caller = frames::caller(code)?;
         let call = Call {
             caller: &caller,
-            name: &name,
+            module: &name.module,
+            name: &name.full,
             function: &function,
             site: (code, offset),
         };
         match call.ask(config) {
             Ok(answer) => {
-                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &name)?;
+                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &name.full)?;
                 Ok(answer)
             }
             Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
@@ -409,6 +431,8 @@ mod on {
     /// A call of native code of someone else.
     struct Call<'a, 'py> {
         caller: &'a Bound<'py, PyString>,
+        /// The module that it comes from.
+        module: &'a Bound<'py, PyString>,
         name: &'a Bound<'py, PyString>,
         function: &'a Bound<'py, PyAny>,
         /// The code object and the offset.
@@ -422,36 +446,57 @@ mod on {
         /// The denial, and what `on_call` raised.
         fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Answer> {
             let py = self.caller.py();
-            let (code, offset) = self.site;
-            if let Some(config) = config
-                && let Some(on_call) = config.on_call(py)
-            {
-                let data = config.data(py);
-                let call = (self.caller, self.name, self.function, code, offset, data);
-                let answer = host_code::call(&on_call, &call.into_pyobject(py)?, None)?;
-                if denial::is_awaitable(&answer) {
-                    return Err(errors::returned_awaitable("on_call", &answer));
-                }
-                if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
-                    // A site that is off is off for every guard, so only where no other could
-                    // miss it.
-                    let alone = HOLDS.load(Ordering::Relaxed) == 1;
-                    SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
-                    return Ok(if alone {
-                        Answer::SwitchOff
-                    } else {
-                        Answer::Watch
-                    });
-                }
-                if answer
-                    .cast::<PyBool>()
-                    .is_ok_and(|answer| !answer.is_true())
+            if let Some(config) = config {
+                if config.policy().rules() == RuleSet::Strict
+                    && let Some(declared) = Declared::known(py)
                 {
-                    return Ok(Answer::Watch);
+                    if declared
+                        .is_safe(&self.module.to_string_lossy(), &self.name.to_string_lossy())
+                    {
+                        return Ok(Answer::Watch);
+                    }
+                    for hook in &declared.monitor_hooks {
+                        if let Some(answer) = self.answer_of(hook, config)? {
+                            return Ok(answer);
+                        }
+                    }
+                }
+                if let Some(on_call) = config.asks_on_call()
+                    && let Some(answer) = self.answer_of(on_call, config)?
+                {
+                    return Ok(answer);
                 }
             }
             raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
             Ok(Answer::Watch)
+        }
+
+        /// What the host says of the call; `None` when the event is to be raised.
+        ///
+        /// # Errors
+        /// What its callback raised.
+        fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Answer>> {
+            let py = self.caller.py();
+            let (code, offset) = self.site;
+            let data = config.data(py);
+            let call = (self.caller, self.name, self.function, code, offset, data);
+            let answer = on_call.call(&call.into_pyobject(py)?)?;
+            if denial::is_awaitable(&answer) {
+                return Err(errors::returned_awaitable("on_call", &answer));
+            }
+            if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
+                // A site that is off is off for every guard, so only where no other could miss it.
+                let alone = HOLDS.load(Ordering::Relaxed) == 1;
+                SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
+                return Ok(Some(if alone {
+                    Answer::SwitchOff
+                } else {
+                    Answer::Watch
+                }));
+            }
+            let answer = answer.cast::<PyBool>();
+            let suppresses = answer.is_ok_and(|answer| !answer.is_true());
+            Ok(suppresses.then_some(Answer::Watch))
         }
     }
 

@@ -19,7 +19,7 @@ use super::recording::{self, Observer};
 use super::{callbacks, config, denied, ffi as raw, fields, install};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
-use crate::policy::{presets, rules};
+use crate::policy::{RuleSet, presets, rules};
 
 /// What code may do. Immutable.
 #[pyclass(frozen, module = "fastaudit_rs")]
@@ -234,6 +234,7 @@ impl Policy {
             monitor_calls,
             retire_sites,
             on_denied,
+            rules: RuleSet::Classic,
         };
         options.make(slf.as_any(), || slf.get().allowed(slf.py()))
     }
@@ -265,6 +266,7 @@ impl Policy {
             monitor_calls,
             retire_sites: OrDefault::Default,
             on_denied,
+            rules: RuleSet::Classic,
         };
         let perms = options.make(slf.as_any(), || {
             let log = log.as_ref().map(recording::open_log).transpose()?;
@@ -302,6 +304,7 @@ impl Policy {
             monitor_calls,
             retire_sites: OrDefault::Default,
             on_denied,
+            rules: RuleSet::Classic,
         };
         let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
         context::install_for_good(py, config, slf.clone().into_any().unbind())
@@ -481,7 +484,7 @@ impl Policy {
         if !given.is_callable() {
             return fields::set(&mut self.spec, field, given);
         }
-        callbacks::check(given, &callbacks::ON_VIOLATION)?;
+        callbacks::read(given, &callbacks::ON_VIOLATION, RuleSet::Classic)?;
         self.spec.on_violation = OnViolation::Call;
         self.on_violation = Some(given.clone().unbind());
         Ok(())

@@ -1,4 +1,4 @@
-//! Frames and tracebacks, read without the audit events that reading their attributes raises.
+//! Frames, tracebacks and functions, read without the audit events that reading their attributes raises.
 #![allow(unsafe_code)]
 
 use pyo3::ffi;
@@ -36,5 +36,23 @@ pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyAny
     unsafe {
         let entry_ptr = entry.as_ptr().cast::<ffi::PyTracebackObject>();
         Bound::from_borrowed_ptr(entry.py(), (*entry_ptr).tb_frame.cast())
+    }
+}
+
+/// The code of a function made by Python code. Reading `__code__` would raise an audit event.
+pub fn function_code<'py>(function: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+    // SAFETY: callers looked that it is such a function; the result is borrowed from it.
+    unsafe { Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetCode(function.as_ptr())) }
+}
+
+/// How many defaults a function made by Python code has for what is given by position.
+pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
+    // SAFETY: callers looked that it is such a function; the result is borrowed from it, or null.
+    unsafe {
+        let defaults = ffi::PyFunction_GetDefaults(function.as_ptr());
+        if defaults.is_null() || ffi::PyTuple_Check(defaults) == 0 {
+            return 0;
+        }
+        usize::try_from(ffi::PyTuple_GET_SIZE(defaults)).unwrap_or(0)
     }
 }

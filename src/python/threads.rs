@@ -11,12 +11,14 @@ use pyo3::PyTraverseError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 #[cfg(not(Py_3_12))]
 use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::ffi as raw;
 use super::host_code;
+use super::importing;
 use super::intercept::{self, Original};
 use super::methods::Builtin;
 
@@ -102,6 +104,33 @@ unsafe extern "C-unwind" fn run(
 /// Whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| std::ptr::eq(function.method(), RUN.0.get()))
+}
+
+/// How the names of the threads begin that an event loop's own executor starts.
+const OF_EVENT_LOOP: &str = "asyncio_";
+
+/// Where an event loop is that starts threads.
+const EVENT_LOOPS: &str = "asyncio.base_events";
+
+/// Whether the function is that of a thread that an event loop starts for its own executor, which
+/// its look-ups of hosts and `asyncio.to_thread` need, or to end that.
+///
+/// # Errors
+/// What reading the thread's name or a frame raised.
+pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = function.getattr_opt(pyo3::intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    let Some(name) = thread.getattr_opt(pyo3::intern!(py, "_name"))? else {
+        return Ok(false);
+    };
+    let name = name.cast::<PyString>();
+    let is_worker = name.is_ok_and(|name| name.to_string_lossy().starts_with(OF_EVENT_LOOP));
+    Ok(
+        (is_worker && importing::is_called_by(py, EVENT_LOOPS, "run_in_executor")?)
+            || importing::is_called_by(py, EVENT_LOOPS, "shutdown_default_executor")?,
+    )
 }
 
 /// Has the functions that start threads carry guards into them.

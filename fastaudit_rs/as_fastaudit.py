@@ -1,0 +1,113 @@
+"""Has code that imports ``fastaudit`` get this package, as ``pymysql.install_as_MySQLdb()`` does.
+
+For code that cannot be changed: ``python -m fastaudit_rs.as_fastaudit -m safepyrun script.py``.
+"""
+
+import importlib
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Final, NoReturn
+
+__all__ = ["install_as_fastaudit"]
+
+# For each version the package, and the submodules that `fastaudit` has there.
+_PACKAGES: "Final" = {
+    "0.1": ("fastaudit_rs", ("core",)),
+    "0.2": ("fastaudit_rs.v02", ("core", "hooks")),
+}
+
+_USAGE = """\
+usage: python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -m MODULE [ARGUMENT ...]
+       python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -c CODE [ARGUMENT ...]
+       python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] FILE [ARGUMENT ...]
+
+Runs a program that imports fastaudit, and gives it fastaudit_rs in its place."""
+
+
+def install_as_fastaudit(version: str = "0.2") -> None:
+    """Have ``import fastaudit`` give this package from now on, in this process.
+
+    Call it before anything imports ``fastaudit``. Calling it again does nothing.
+
+    Args:
+        version: Whose names and rules: ``"0.2"``, those of `fastaudit_rs.v02`, or ``"0.1"``, those
+            of `fastaudit_rs` itself.
+
+    Raises:
+        TypeError: ``version`` is no ``str``.
+        ValueError: ``version`` is neither.
+        RuntimeError: ``fastaudit`` itself was imported before, or this package was installed for
+            another version.
+    """
+    if not isinstance(version, str):
+        raise TypeError(f"version must be '0.1' or '0.2', not {type(version).__name__}")
+    if version not in _PACKAGES:
+        raise ValueError(f"version must be '0.1' or '0.2', not {version!r}")
+    package, submodules = _PACKAGES[version]
+    modules = {"fastaudit": importlib.import_module(package)}
+    for name in submodules:
+        modules[f"fastaudit.{name}"] = importlib.import_module(f"{package}.{name}")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fastaudit"]:
+        _check_absent(name, modules.get(name), version)
+    sys.modules.update(modules)
+
+
+def _check_absent(name: str, ours: "ModuleType | None", version: str) -> None:
+    """Check that what is imported by a name is ours."""
+    found = sys.modules[name]
+    if found is ours:
+        return
+    if (getattr(found, "__name__", None) or "").partition(".")[0] == "fastaudit_rs":
+        raise RuntimeError(
+            f"fastaudit_rs was installed as another version of fastaudit before, not as {version}"
+        )
+    raise RuntimeError(
+        f"{name} was imported before ({getattr(found, '__file__', None)}), and what imported it "
+        "goes on using it: call install_as_fastaudit() first"
+    )
+
+
+def _fail(message: str) -> "NoReturn":
+    print(f"{_USAGE}\n\nerror: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _main(arguments: list[str]) -> None:
+    """Run the program that the command line names."""
+    version = "0.2"
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(_USAGE)
+        return
+    if arguments[:1] == ["--version"]:
+        if len(arguments) < 2 or arguments[1] not in _PACKAGES:
+            _fail("--version takes 0.1 or 0.2")
+        version, arguments = arguments[1], arguments[2:]
+    if not arguments or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
+        _fail("a module, code or a file is missing")
+    if arguments[0].startswith("-") and arguments[0] not in ("-m", "-c"):
+        _fail(f"unknown option {arguments[0]}")
+    install_as_fastaudit(version)
+    import runpy
+
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path[0] = ""
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        sys.path[0] = ""
+        main = sys.modules["__main__"]
+        vars(main).clear()
+        vars(main).update(__name__="__main__", __builtins__=__builtins__)
+        exec(compile(arguments[1], "<string>", "exec"), vars(main))
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    # What was imported by its name, not this copy of it.
+    importlib.import_module("fastaudit_rs.as_fastaudit")._main(sys.argv[1:])

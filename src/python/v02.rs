@@ -1,0 +1,111 @@
+//! What `fastaudit_rs.v02` offers: `mk_audit` with the rules of fastaudit 0.2, and their state.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use super::allowed;
+use super::config::{Allowed, ApprovedRoots, read_modules, read_oks};
+use super::context::{self, Current};
+use super::declared::Declared;
+use super::guard::AuditPerms;
+use super::mk_audit::{GuardOptions, OrDefault};
+use super::monitor;
+use crate::policy::RuleSet;
+
+/// Make a guard factory with the rules of fastaudit 0.2.
+///
+/// What is not allowed by name is denied: the network, threads, processes, audit events that nobody
+/// knows. ``fastaudit_rs.v02`` documents it.
+#[pyfunction]
+#[pyo3(
+    name = "_mk_audit_02",
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, allow_imports=())"
+)]
+pub fn mk_audit_02<'py>(
+    oks: &Bound<'py, PyAny>,
+    before_deny: Option<Bound<'py, PyAny>>,
+    on_call: Option<Bound<'py, PyAny>>,
+    data: Option<Bound<'py, PyAny>>,
+    tool_id: OrDefault<'py>,
+    monitor_calls: OrDefault<'py>,
+    allow_imports: Option<Bound<'py, PyAny>>,
+) -> PyResult<AuditPerms> {
+    let py = oks.py();
+    let options = GuardOptions {
+        before_deny,
+        on_call,
+        data,
+        tool_id,
+        monitor_calls,
+        retire_sites: OrDefault::Default,
+        on_denied: None,
+        rules: RuleSet::Strict,
+    };
+    options.make(oks, || {
+        let mut packages = Vec::new();
+        if let Some(more) = &allow_imports {
+            read_modules("allow_imports", more, &mut packages)?;
+        }
+        let roots = read_roots(oks)?;
+        let declared = Declared::get(py)?;
+        packages.extend(declared.import_allow.iter().cloned());
+        packages.sort_unstable();
+        packages.dedup();
+        Ok(Allowed::strictly_below(py, roots, packages))
+    })
+}
+
+/// The roots, with `~` expanded; `None` for all paths.
+fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
+    if oks.is_none() {
+        return Ok(None);
+    }
+    let is_one = oks.is_instance_of::<PyString>()
+        || oks.is_instance_of::<PyBytes>()
+        || oks.hasattr(pyo3::intern!(oks.py(), "__fspath__"))?;
+    let Some(items) = oks.try_iter().ok().filter(|_| !is_one) else {
+        // It says what is wrong.
+        return read_oks(oks).map(Some);
+    };
+    let expanded = items.map(|item| {
+        let item = item?;
+        match item.cast::<PyString>().map(|text| text.to_str()) {
+            Ok(Ok(text)) if text.starts_with('~') => {
+                allowed::expand(item.py(), text).map(Bound::into_any)
+            }
+            _ => Ok(item),
+        }
+    });
+    let expanded = PyList::new(oks.py(), expanded.collect::<PyResult<Vec<_>>>()?)?;
+    read_oks(expanded.as_any()).map(Some)
+}
+
+/// What is in force: a `dict` with the keys `safe_native`, `import_allow`, `monitoring`, `tool_id`,
+/// `active`, `monitor_on` and `monitor_calls`.
+#[pyfunction(name = "_audit_state")]
+pub fn audit_state(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let declared = Declared::get(py)?;
+    let config = match context::own(py) {
+        Ok(Current::Guarded(active)) => {
+            let active = active.get();
+            active.config().map(|config| config.clone_ref(py))
+        }
+        // Before the first guard there is no context variable.
+        Ok(Current::Unguarded | Current::Tampered) | Err(_) => None,
+    };
+    let state = PyDict::new(py);
+    state.set_item("safe_native", PyTuple::new(py, &declared.safe_native)?)?;
+    state.set_item("monitoring", cfg!(Py_3_12))?;
+    state.set_item("tool_id", monitor::tool_id())?;
+    state.set_item("active", config.is_some())?;
+    state.set_item("monitor_on", monitor::holds())?;
+    let calls = config.as_ref().map(|config| config.get().monitor_calls());
+    state.set_item("monitor_calls", calls)?;
+    let packages = match &config {
+        Some(config) => config.get().import_allow(py)?,
+        None => PyTuple::new(py, &declared.import_allow)?,
+    };
+    state.set_item("import_allow", packages)?;
+    Ok(state)
+}
