@@ -4,6 +4,7 @@ For code that cannot be changed: ``python -m fastaudit_rs.as_fastaudit -m safepy
 """
 
 import importlib
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -104,8 +105,11 @@ def _main(arguments: list[str]) -> None:
         vars(main).update(__name__="__main__", __builtins__=__builtins__)
         exec(compile(arguments[1], "<string>", "exec"), vars(main))
     else:
+        # As `python FILE` does.
+        file = os.path.abspath(arguments[0])
         sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+        sys.path[0] = os.path.dirname(file)
+        runpy.run_path(file, run_name="__main__")
 
 
 if __name__ == "__main__":

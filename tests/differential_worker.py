@@ -129,10 +129,10 @@ def answer(mk_audit, request):
                 os.chdir(request["move"])
             sys.audit(request["event"], *arguments)
     except Exception as error:
-        # Ours is a subclass, whose text goes on after the message.
+        # Ours is a subclass, whose text goes on after the message; in 0.2.10 that does.
         is_denial = isinstance(error, PermissionError) and len(error.args) == 1
         name = "PermissionError" if is_denial else type(error).__name__
-        message = error.args[0] if is_denial else str(error)
+        message = error.args[0].split("\nCall chain: ")[0] if is_denial else str(error)
         # Where a function lies in memory says nothing.
         return [name, re.sub(r" at 0x[0-9a-f]+", "", message)]
     return None

@@ -206,7 +206,17 @@ def test_a_dict_is_json(perms, places):
 
 def test_from_dict_says_what_is_wrong(perms, places):
     fields = denial(perms, overreach, places).to_dict()
-    for key in ("message", "event", "args", "roots", "path", "rule", "call_chain", "origin", "hint"):
+    for key in (
+        "message",
+        "event",
+        "args",
+        "roots",
+        "path",
+        "rule",
+        "call_chain",
+        "origin",
+        "hint",
+    ):
         with pytest.raises(KeyError, match=f'fields must have the key "{key}"'):
             AuditDenied.from_dict({name: fields[name] for name in fields if name != key})
     for key in ("message", "event"):

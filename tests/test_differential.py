@@ -4,6 +4,7 @@ Where they do not, the case is exactly one of the differences in `differential_c
 those that the section "Verdicts" of `docs/compatibility.md` lists, each with examples here.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from differential_cases import (
     explanations,
     text,
 )
+from differential_cases_02 import VARIABLES
 from differential_worker import DESCRIPTORS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -93,11 +95,11 @@ def tree(tmp_path_factory):
 class Worker:
     """A process that answers for one of the two packages."""
 
-    def __init__(self, package, tree):
+    def __init__(self, package, tree, python=sys.executable):
         program = str(Path(__file__).with_name("differential_worker.py"))
         self.package = package
         self.process = subprocess.Popen(
-            [sys.executable, program, package, tree],
+            [python, program, package, tree],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -128,17 +130,23 @@ class Worker:
 @pytest.fixture(scope="module")
 def ask(tree):
     """`ask(request)`: the verdicts of the original and of ours."""
-    workers = [Worker(package, tree) for package in ("fastaudit", "fastaudit_rs")]
+    with asking(Worker("fastaudit", tree), Worker("fastaudit_rs", tree)) as ask_both:
+        yield ask_both
 
+
+@contextlib.contextmanager
+def asking(*workers):
     def ask_both(request):
         line = json.dumps(request)
         for worker in workers:
             worker.send(line)
         return [worker.receive() for worker in workers]
 
-    yield ask_both
-    for worker in workers:
-        worker.close()
+    try:
+        yield ask_both
+    finally:
+        for worker in workers:
+            worker.close()
 
 
 def of(kind, *values):
@@ -228,16 +236,17 @@ def kinds(tree, plain):
         ),
         "flags": of("number", 0, 0, -1, True, *OPEN_FLAGS),
         "database": databases(tree),
+        "variable": mostly(of("text", *VARIABLES), OTHERS, every=10),
     }
 
 
 @st.composite
-def arguments(draw, tree, event, oddity):
+def arguments(draw, tree, event, oddity, shapes):
     """Arguments of the shapes that CPython raises the event with, with an oddity or without."""
     if oddity == "code" and event == "object.__setattr__":
         new = draw(of("code", "marked", "other"))
         return [{"function": None}, {"text": "__code__"}, new]
-    shape = SHAPES.get(event) or ["other"] * draw(st.integers(0, 4))
+    shape = shapes.get(event) or ["other"] * draw(st.integers(0, 4))
     of_kind = kinds(tree, plain=oddity is not None)
     args = [draw(of_kind[kind]) for kind in shape]
     if oddity == "lacking":
@@ -258,9 +267,10 @@ def arguments(draw, tree, event, oddity):
 
 
 @st.composite
-def requests(draw, tree):
+def requests(draw, tree, events=tuple(EVENTS), shapes=SHAPES):
     """A request, as `differential_worker.py` reads it."""
-    event = draw(st.sampled_from(EVENTS + sorted(SHAPES) * 10 + ["open", "os.chdir"] * 10))
+    often = sorted(shapes) * 10 + ["open", "os.chdir"] * 10
+    event = draw(st.sampled_from([*events, *often]))
     roots = st.sampled_from(
         [{"text": f"{tree}/ok"}] * 6
         + [{"text": "."}] * 4
@@ -286,11 +296,16 @@ def requests(draw, tree):
         "move": draw(st.sampled_from(moves)),
         "gone": gone,
         "event": event,
-        "args": draw(arguments(tree, event, oddity)),
+        "args": draw(arguments(tree, event, oddity, shapes)),
     }
 
 
 def test_verdicts_and_messages_agree(ask, tree):
+    compare_all(ask, tree, requests(tree), EVENTS, explanations)
+
+
+def compare_all(ask, tree, strategy, events, explanations):
+    """Asks both of each event, and of what chance brings: what differs has one explanation."""
     asked, allowed, agreed, explained = set(), 0, 0, Counter()
 
     def compare(request):
@@ -310,7 +325,7 @@ def test_verdicts_and_messages_agree(ask, tree):
         )
 
     # Each event for certain, then what chance brings.
-    for event in EVENTS:
+    for event in events:
         for places in [("ok", "ok"), ("out", "ok"), ("ok", "out"), ("out", "out")]:
             compare(example(tree, event, *(f"{tree}/{place}/new" for place in places), 0))
     settings(
@@ -320,7 +335,7 @@ def test_verdicts_and_messages_agree(ask, tree):
         database=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
-    )(given(request=requests(tree))(compare))()
+    )(given(request=strategy)(compare))()
     print(
         f"{len(asked)} different requests; {agreed} times agreed, {allowed} of them allowed;"
         f" differences: {dict(explained.most_common())}"

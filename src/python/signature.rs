@@ -24,6 +24,21 @@ struct Standing {
 
 static STANDING: PyOnceLock<Standing> = PyOnceLock::new();
 
+impl Standing {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        STANDING.get_or_try_init(py, || {
+            let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+                let class = py.import(module)?.getattr(name)?;
+                Ok(class.cast_into::<PyType>()?.unbind())
+            };
+            Ok(Self {
+                partial: class("functools", "partial")?,
+                method: class("types", "MethodType")?,
+            })
+        })
+    }
+}
+
 /// Whether a callback takes so many arguments by position, and one more, `calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takes {
@@ -42,16 +57,7 @@ pub struct Takes {
 /// What reading its parts raised.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
-    let standing = STANDING.get_or_try_init(py, || {
-        let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
-            let class = py.import(module)?.getattr(name)?;
-            Ok(class.cast_into::<PyType>()?.unbind())
-        };
-        PyResult::Ok(Standing {
-            partial: class("functools", "partial")?,
-            method: class("types", "MethodType")?,
-        })
-    })?;
+    let standing = Standing::get(py)?;
     let mut callback = callback.clone();
     let mut keywords = None;
     let mut bound = 0;
@@ -139,10 +145,12 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
     let py = callback.py();
     let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {
         Ok(signature) => signature,
-        // Some native functions tell no signature. They get the benefit of the doubt.
+        // Some native functions tell no signature. They get the benefit of the doubt; a `partial`
+        // tells none when its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
+            let fits = !callback.get_type().is(&Standing::get(py)?.partial);
             return Ok(Takes {
-                given: true,
+                given: fits,
                 more: false,
                 is_named_calls: false,
             });

@@ -1,0 +1,170 @@
+"""The same as `differential_cases.py` under the rules of fastaudit 0.2.
+
+`DIFFERENCES` are those that the section "Verdicts of the 0.2 rules" of `docs/compatibility.md` lists.
+"""
+
+import os
+
+from differential_cases import (
+    DIFFERENCES as DIFFERENCES_01,
+)
+from differential_cases import (
+    EVENTS as EVENTS_01,
+)
+from differential_cases import (
+    JUDGED,
+    SHAPES,
+    Case,
+    as_expected,
+    has_relative_text,
+    is_only,
+    text,
+)
+
+# What CPython raises in place of what 0.2.10 names, and what does nothing that would matter.
+HARMLESS = """
+sys.set_asyncgen_hook_finalizer sys.set_asyncgen_hook_firstiter ctypes.create_string_buffer
+ctypes.create_unicode_buffer ctypes.get_errno ctypes.set_errno
+""".split()
+
+ENVIRONMENT = ["os.putenv", "os.unsetenv"]
+
+# Of these the first argument is looked at.
+NEED_ONE = [*ENVIRONMENT, "_thread.start_joinable_thread", "_thread.start_new_thread"]
+
+OTHERS = """
+audit_perms.add_imports audit_perms.anything builtins.input cpython.run_interactivehook
+ensurepip.bootstrap exec fcntl.lockf fcntl. ftplib.connect gc.get_objects gc glob.glob
+http.client.connect http.client.send imaplib.open marshal.loads nntplib.connect os._clearenv
+os.forkpty os.utime pathlib.Path.walk poplib.putline resource.setrlimit setopencodehook
+smtplib.send socket.__new__ socket.connect socket.getaddrinfo socket.sendto
+sqlite3.enable_load_extension sys._current_frames sys.set_asyncgen_hooks_firstiter sys.settrace
+syslog.syslog telnetlib.Telnet.open time.sleep urllib.Request webbrowser.open winreg.OpenKey
+winreg.OpenKey/result
+""".split()
+
+EVENTS = sorted({*EVENTS_01, *HARMLESS, *ENVIRONMENT, *OTHERS})
+
+SENSITIVE = """
+PATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_INSERT_LIBRARIES VIRTUAL_ENV CONDA_PREFIX HOME USER
+LOGNAME SHELL TMPDIR TEMP TMP
+""".split()
+
+VARIABLES = [*SENSITIVE, "PYTHONPATH", "PIP_X", "UV_Y", "uv_z", "Path", "PATHS", "LD_PRELOAD", "MY"]
+
+SHAPES_02 = {
+    **SHAPES,
+    "os.putenv": ["variable", "text"],
+    "os.unsetenv": ["variable"],
+    "fastaudit.call": ["text", "text", "text"],
+}
+
+
+class Case02(Case):
+    """A request and both verdicts, with what the differences ask of them."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        if self.event in NEED_ONE and not self.args:
+            # Whatever else is odd about it.
+            self.oddities = {"lacking"}
+        if self.original != ["ValueError", "no repr"]:
+            # 0.2.10 shows arguments only where it denies.
+            self.oddities.discard("unshowable")
+
+    @property
+    def too_short(self):
+        return (self.event in NEED_ONE and not self.args) or super().too_short
+
+    @property
+    def blocked(self):
+        if self.event == "fastaudit.call":
+            self.args = self.args[:2]
+        return super().blocked
+
+    def entry(self, index):
+        """The entry that a path names; `None` for what is no path, and where it has no name."""
+        directory, name = os.path.split(text(self.arg(index)) or "")
+        resolved = self.resolve(directory or ".", self.start(index))
+        if resolved is None or name in ("", ".", ".."):
+            return None
+        return os.path.join(resolved, name)
+
+    def entry_is_approved(self, index):
+        if super().entry_is_approved(index) or self.entry(index) in self.roots:
+            return True
+        return self.event == "open" and self.lands_inside(index)
+
+    def lands_inside(self, index):
+        return self.contains(self.resolve(text(self.arg(index)), self.start(index)))
+
+    @property
+    def expected(self):
+        if self.event in HARMLESS:
+            return None
+        if self.event in ENVIRONMENT:
+            name = (text(self.arg(0)) or "").upper()
+            prefixes = ("PYTHON", "PIP_", "UV_")
+            is_free = text(self.arg(0)) is not None and name not in SENSITIVE
+            return None if is_free and not name.startswith(prefixes) else self.blocked
+        if self.event not in JUDGED and self.event not in ("os.chdir", "object.__setattr__"):
+            # Which of the others pass is what the original says.
+            return self.blocked if self.original is None or self.too_short else self.shown
+        return super().expected
+
+    @property
+    def shown(self):
+        """The verdict of the original, with what it could not show."""
+        if self.original[0] == "PermissionError":
+            return self.original
+        return self.blocked
+
+
+def unless_harmless(applies):
+    return lambda case: case.event not in HARMLESS and applies(case)
+
+
+DIFFERENCES = {
+    **{
+        name: unless_harmless(applies)
+        for name, applies in DIFFERENCES_01.items()
+        if name not in ("root-as-directory", "attributes")
+    },
+    "attributes": lambda case: (
+        is_only(case)
+        and case.loosens
+        and case.event == "object.__setattr__"
+        and case.arg(1)[1] == "__type_params__"
+    ),
+    "harmless-event": lambda case: (
+        case.event in HARMLESS and case.ours is None and case.original is not None
+    ),
+    "own-path": lambda case: (
+        case.ours is not None
+        and case.is_plain
+        and not case.under_top
+        and case.arg(0)[0] != "liar"
+        and case.arg(1)[0] != "liar"
+        and case.event in JUDGED
+        and case.event not in ("open", "sqlite3.connect")
+        and any(case.lands_inside(index) for index in case.judged)
+        and as_expected(case)
+    ),
+    "asked-twice": lambda case: (
+        case.is_plain
+        and "liar" in {kind for kind, _ in case.args}
+        and case.event in JUDGED
+        and case.event != "sqlite3.connect"
+        and case.ours is not None
+        and as_expected(case)
+        and not DIFFERENCES_01["unpack-archive"](case)
+    ),
+}
+
+
+def explanations(request, original, ours, tree):
+    case = Case02(request, original, ours, tree)
+    return [name for name, applies in DIFFERENCES.items() if applies(case)]
+
+
+__all__ = ["DIFFERENCES", "EVENTS", "SHAPES_02", "VARIABLES", "explanations", "has_relative_text"]

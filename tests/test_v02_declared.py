@@ -1,0 +1,149 @@
+"""What installed packages declare for `fastaudit` in their entry points, each in a process of its own."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+if sys.version_info < (3, 12):
+    pytest.skip("most of it is about watching calls", allow_module_level=True)
+
+ENTRY_POINTS = """
+[fastaudit_safe_native]
+declared = safe_and_missing._rust
+numpy = numpy
+
+[fastaudit_import_allow]
+declared = declared_import
+
+[fastaudit_monitor_hook]
+declared = declared_hooks:monitor
+lxml = fastaudit.hooks:lxml_monitor
+none = declared_hooks:no_such_function
+odd = declared_hooks:takes_one
+
+[fastaudit_audit_hook]
+declared = declared_hooks:before_deny
+missing = no_such_module:before_deny
+"""
+
+HOOKS = """
+import sys
+
+asked = []
+
+def monitor(caller, callee, fn, code, off, data, calls):
+    asked.append((callee, data, calls))
+    if callee == "orjson.loads":
+        return False
+    if callee == "orjson.JSONDecodeError":
+        return sys.monitoring.DISABLE
+
+def takes_one(caller):
+    pass
+
+def before_deny(event, args, frame, msg, data, calls):
+    return event == "declared.event" and data == "data"
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(code)`: runs it where such a package is installed; what it printed."""
+    metadata = tmp_path / "declared-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: declared\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    (tmp_path / "declared_hooks.py").write_text(HOOKS)
+    (tmp_path / "declared_import.py").write_text("def f(): pass\nf.__kwdefaults__ = {}\n")
+
+    def run(code, *options):
+        prelude = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import numpy, orjson, warnings
+from fastaudit_rs import AuditDenied
+from fastaudit_rs.v02 import audit_state, mk_audit
+"""
+        command = [sys.executable, *options, "-c", prelude + textwrap.dedent(code)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines(), done.stderr
+
+    return run
+
+
+def test_names_are_read_and_nothing_is_imported(run):
+    printed, _ = run(
+        """
+        state = audit_state()
+        print("safe_and_missing._rust" in state["safe_native"], state["safe_native"].count("numpy"))
+        print(state["import_allow"])
+        print("safe_and_missing" in sys.modules, "declared_import" in sys.modules)
+        print([name for name in sys.modules if name.split(".")[0] == "fastaudit"])
+        """
+    )
+    assert printed == ["True 1", "('declared_import',)", "False False", "[]"]
+
+
+def test_an_import_that_is_declared(run):
+    printed, _ = run(
+        """
+        with mk_audit([])():
+            import declared_import
+        print("imported")
+        """
+    )
+    assert printed == ["imported"]
+
+
+def test_hooks_are_asked_first(run):
+    printed, _ = run(
+        """
+        import declared_hooks
+        on_call = lambda caller, callee, *_: print("on_call", callee)
+        before_deny = lambda event, *_: print("before_deny", event)
+        with mk_audit([], before_deny, on_call, data="data")():
+            print(orjson.loads("[1]"))
+            sys.audit("declared.event")
+            try:
+                orjson.Fragment(b"1")
+            except AuditDenied as error:
+                print("denied", error.callee)
+            try:
+                sys.audit("other.event")
+            except AuditDenied as error:
+                print("denied", error.event)
+            numpy.arange(3).sum()
+        print(declared_hooks.asked)
+        """
+    )
+    # orjson is one that 0.2.10 itself declares safe, as numpy is.
+    assert printed[0] == "[1]"
+    assert printed[1:] == ["before_deny other.event", "denied other.event", "[]"]
+
+
+def test_hooks_that_are_of_no_use_are_told_of(run):
+    _, warned = run("mk_audit([])")
+    for name, why in (
+        ("declared_hooks:no_such_function", "AttributeError"),
+        ("declared_hooks:takes_one", "TypeError: on_call must take the arguments"),
+        ("no_such_module:before_deny", "ModuleNotFoundError"),
+    ):
+        assert f"RuntimeWarning: fastaudit_rs ignores '{name}'" in warned
+        assert f": {why}" in warned
+    assert "lxml_monitor" not in warned
+
+
+def test_native_code_that_nobody_declares(run):
+    """`monitor` and `on_call` are asked of it, and the event is denied."""
+    printed, _ = run(
+        """
+        import declared_hooks
+        sys.path.insert(0, "")
+        from fastaudit_rs.v02 import _declared
+        import ctypes
+        """
+    )
+    assert printed == []
