@@ -3,7 +3,9 @@
 For code that cannot be changed: ``python -m fastaudit_rs.as_fastaudit -m safepyrun script.py``.
 """
 
+import builtins
 import importlib
+import io
 import os
 import sys
 
@@ -91,25 +93,28 @@ def _main(arguments: list[str]) -> None:
     if arguments[0].startswith("-") and arguments[0] not in ("-m", "-c"):
         _fail(f"unknown option {arguments[0]}")
     install_as_fastaudit(version)
-    import runpy
-
     if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        sys.path[0] = ""
+        sys.argv, sys.path[0] = arguments[1:], ""
+        import runpy
+
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif arguments[0] == "-c":
-        sys.argv = ["-c", *arguments[2:]]
-        sys.path[0] = ""
-        main = sys.modules["__main__"]
-        vars(main).clear()
-        vars(main).update(__name__="__main__", __builtins__=__builtins__)
-        exec(compile(arguments[1], "<string>", "exec"), vars(main))
+        sys.argv, sys.path[0] = ["-c", *arguments[2:]], ""
+        _run(arguments[1], "<string>", {})
     else:
-        # As `python FILE` does.
         file = os.path.abspath(arguments[0])
-        sys.argv = arguments
-        sys.path[0] = os.path.dirname(file)
-        runpy.run_path(file, run_name="__main__")
+        sys.argv, sys.path[0] = arguments, os.path.dirname(file)
+        with io.open_code(file) as opened:
+            source = opened.read()
+        _run(source, file, {"__file__": file})
+
+
+def _run(source: str | bytes, file: str, names: dict[str, str]) -> None:
+    """Run source text as the main program."""
+    main = vars(sys.modules["__main__"])
+    main.clear()
+    main.update(names, __name__="__main__", __builtins__=builtins)
+    exec(compile(source, file, "exec", dont_inherit=True), main)
 
 
 if __name__ == "__main__":

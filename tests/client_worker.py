@@ -1,7 +1,7 @@
 """Runs code through safepyrun, the real client of fastaudit, and tells what became of it.
 
-Run as `python client_worker.py BASE`, or `python -m fastaudit_rs.as_fastaudit client_worker.py BASE`
-to have it run on this package. Prints `{name: outcome}` as JSON: `["value", repr]`, or the classes
+Run as `python client_worker.py BASE`, or so by `python -m fastaudit_rs.as_fastaudit` to have it run
+on this package. Prints `{name: outcome}` as JSON: `["value", repr]`, or the classes
 of the exception and the first line of its text.
 """
 

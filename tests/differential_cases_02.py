@@ -1,6 +1,6 @@
 """The same as `differential_cases.py` under the rules of fastaudit 0.2.
 
-`DIFFERENCES` are those that the section "Verdicts of the 0.2 rules" of `docs/compatibility.md` lists.
+`DIFFERENCES` are those in the section "Verdicts of the 0.2 rules" of `docs/compatibility.md`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""safepyrun, the real client of fastaudit, does on this package what it does on fastaudit 0.2.10."""
+"""safepyrun, the real client of fastaudit, does on this package what it does on 0.2.10."""
 
 import json
 import subprocess

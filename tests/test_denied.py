@@ -192,12 +192,15 @@ def test_it_keeps_no_argument_alive(perms):
         assert denied.event_args == guard.violations[0].event_args
 
 
+FIELDS = """
+message event args effect path rule host command callee roots call_chain origin hint
+""".split()
+
+
 def test_a_dict_is_json(perms, places):
     denied = denial(perms, subprocess.Popen, [b"ls", Path("x")], -1, None, None)
     fields = denied.to_dict()
-    assert list(fields) == (
-        "message event args effect path rule host command callee roots call_chain origin hint".split()
-    )
+    assert list(fields) == FIELDS
     assert fields["args"][1] == ["ls", "x"]
     again = AuditDenied.from_dict(json.loads(json.dumps(fields)))
     assert again.to_dict() == fields
@@ -206,19 +209,12 @@ def test_a_dict_is_json(perms, places):
 
 def test_from_dict_says_what_is_wrong(perms, places):
     fields = denial(perms, overreach, places).to_dict()
-    for key in (
-        "message",
-        "event",
-        "args",
-        "roots",
-        "path",
-        "rule",
-        "call_chain",
-        "origin",
-        "hint",
-    ):
+    for key in set(FIELDS) - {"effect", "host", "command", "callee"}:
         with pytest.raises(KeyError, match=f'fields must have the key "{key}"'):
             AuditDenied.from_dict({name: fields[name] for name in fields if name != key})
+    for key in ("rule", "origin", "hint"):
+        with pytest.raises(TypeError, match=rf'fields\["{key}"\] must be a str or None, not int'):
+            AuditDenied.from_dict({**fields, key: 1})
     for key in ("message", "event"):
         with pytest.raises(TypeError, match=rf'fields\["{key}"\] must be a str, not int'):
             AuditDenied.from_dict({**fields, key: 1})

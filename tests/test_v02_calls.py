@@ -36,8 +36,8 @@ def ask(tmp_path):
 
 NATIVE = "markupsafe._speedups._escape_inner"
 
-# Ours sees native code also as it is handed to what will call it, and a wrapper of Python only calls
-# what it calls.
+# Ours sees native code also as it is handed to what will call it, and a wrapper of Python code is
+# no native call itself.
 SEEN = {
     "partial": [NATIVE] * 2,
     "nested partial": [NATIVE] * 3,

@@ -411,10 +411,23 @@ impl Denial {
                 ))
             })
         };
+        let optional = |name: &str| -> PyResult<Option<String>> {
+            let value = field(name)?;
+            if value.is_none() {
+                return Ok(None);
+            }
+            let value = value.cast_into::<PyString>().map_err(|error| {
+                PyTypeError::new_err(format!(
+                    "fields[{name:?}] must be a str or None, not {}",
+                    errors::type_name(&error.into_inner())
+                ))
+            })?;
+            Ok(Some(value.to_string_lossy().into_owned()))
+        };
         let args = plain::unjson(&field("args")?)?;
         let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
-        let rule: Option<String> = field("rule")?.extract()?;
+        let rule = optional("rule")?;
         let why = rule.as_deref().and_then(why_of);
         let index = args
             .iter()
@@ -424,12 +437,12 @@ impl Denial {
             why,
             roots: Some(PyTuple::new(py, roots)?),
             of_policy: false,
-            origin: field("origin")?.extract()?,
+            origin: optional("origin")?,
             sites: None,
         };
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
-        let _ = denial.read().hint.set(field("hint")?.extract()?);
+        let _ = denial.read().hint.set(optional("hint")?);
         exception(&Bound::new(py, denial)?).map(Bound::unbind)
     }
 
