@@ -7,6 +7,8 @@ and one compiler, and is written anew by `--update` when a change is meant.
 """
 
 import argparse
+import functools
+import importlib
 import json
 import os
 import re
@@ -91,14 +93,24 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "call of a bound method": ("monitored", call(Class().method)),
         "call of a builtin": ("monitored", call([].copy)),
         "call of a class": ("monitored", call(Class)),
+        "ignored event, 0.2 rules": ("guard 0.2", event),
+        "open for reading, 0.2 rules": ("guard 0.2", open_by_mode),
+        "denied os.remove, 0.2 rules": ("guard 0.2", denied("os.remove", outside, -1)),
+        "make, enter and leave, 0.2 rules": ("making 0.2", event),
     }
+
+
+def before_deny(
+    event: str, args: object, frame: object, msg: str, data: object, calls: object
+) -> None:
+    """A callback as hosts have one."""
 
 
 def run(name: str, count: int, base: str) -> None:
     """Run one case, as the process that is measured."""
-    from fastaudit_rs import mk_audit
-
     mode, case = cases(base)[name]
+    rules = "fastaudit_rs.v02" if mode.endswith("0.2") else "fastaudit_rs"
+    mk_audit = importlib.import_module(rules).mk_audit
     monitored = mode.endswith("monitored")
     if monitored:
         # Native code from outside the standard library: without any there is nothing to watch.
@@ -110,6 +122,11 @@ def run(name: str, count: int, base: str) -> None:
     if mode.startswith("entering"):
         for _ in range(count):
             with audit_perms():
+                pass
+    elif mode.startswith("making"):
+        roots, ask = [os.path.join(base, "ok"), "."], functools.partial(before_deny)
+        for _ in range(count):
+            with mk_audit(roots, ask, data={}, monitor_calls=False)():
                 pass
     elif mode == "nothing":
         case(count)

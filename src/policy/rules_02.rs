@@ -4,7 +4,7 @@
 //! those that are named here.
 
 use super::index::Index;
-use super::rules::{self, Rule};
+use super::rules::{self, RULES, Rule};
 
 /// A contract whose rules a guard keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +70,7 @@ pub const PASSING_PREFIXES: &[&str] = &[
     "fcntl.", "ftplib.", "gc.", "imaplib.", "marshal.", "poplib.", "smtplib.",
 ];
 
+/// The names of `PASSING`, and after them those of the rules of fastaudit 0.1.
 static INDEX: Index = {
     let mut index = Index::new();
     let mut position = 0;
@@ -77,24 +78,39 @@ static INDEX: Index = {
         index = index.with(PASSING[position], position);
         position += 1;
     }
+    let mut position = 0;
+    while position < RULES.len() {
+        let (name, rule) = RULES[position];
+        if !rule.is_of_policies() {
+            index = index.with(name, PASSING.len() + position);
+        }
+        position += 1;
+    }
     index
 };
 
 /// The rule for an event; `None` when it passes.
 #[must_use]
+#[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
-    let passes = INDEX.find(event, |position| PASSING.get(position).copied());
-    if passes.is_some() {
-        return None;
+    let ruled = |position: usize| RULES.get(position.checked_sub(PASSING.len())?);
+    let found = INDEX.find(event, |position| match PASSING.get(position) {
+        Some(name) => Some(name),
+        None => ruled(position).map(|(name, _)| *name),
+    });
+    match found {
+        Some(position) => match ruled(position)?.1 {
+            Rule::WriteBytes => Some(Rule::Deny),
+            rule => Some(rule),
+        },
+        None => lookup_unnamed(event),
     }
-    match rules::lookup_if(event, false) {
-        Some(Rule::WriteBytes) => Some(Rule::Deny),
-        Some(rule) => Some(rule),
-        None => {
-            let passes = |prefix: &&str| event.starts_with(prefix.as_bytes());
-            (!PASSING_PREFIXES.iter().any(passes)).then_some(Rule::Deny)
-        }
-    }
+}
+
+#[inline(never)]
+fn lookup_unnamed(event: &[u8]) -> Option<Rule> {
+    let passes = |prefix: &&str| event.starts_with(prefix.as_bytes());
+    (!PASSING_PREFIXES.iter().any(passes)).then_some(Rule::Deny)
 }
 
 #[cfg(test)]

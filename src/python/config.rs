@@ -34,6 +34,7 @@ pub struct AuditCfg {
     retire_sites: bool,
     /// Whether it restricts more than fastaudit 0.1 does: asked with each entry.
     restricts_more: bool,
+    is_strict: bool,
 }
 
 /// The callbacks of a host, checked.
@@ -78,6 +79,7 @@ impl AuditCfg {
     ) -> Self {
         Self {
             restricts_more: allowed.policy.restricts_more() || allowed.records.is_some(),
+            is_strict: allowed.policy.rules() == RuleSet::Strict,
             policy: Arc::new(allowed.policy),
             oks: allowed.oks,
             readable: allowed.readable,
@@ -113,6 +115,7 @@ impl AuditCfg {
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
+            is_strict: self.is_strict,
         }
     }
 
@@ -139,10 +142,11 @@ impl AuditCfg {
         })
     }
 
-    /// Whether denials tell where the guard was entered, and callbacks get what fastaudit 0.2 gives.
+    /// Whether its rules are those of fastaudit 0.2: denials tell where the guard was entered, and
+    /// callbacks get what that gives them.
     #[inline]
-    pub fn tells_origin(&self) -> bool {
-        self.policy.rules() == RuleSet::Strict
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The host's say before something is denied.

@@ -72,6 +72,13 @@ impl Active {
         self.config.as_ref()
     }
 
+    /// Whether its rules are those of fastaudit 0.2.
+    #[inline]
+    pub fn is_strict(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.get().is_strict())
+    }
+
     /// The directory that was current when the guarded code first asked to change it.
     pub fn first_dir(&self) -> Option<&[u8]> {
         self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
@@ -346,7 +353,7 @@ pub fn enter(
     outer: Option<Bound<'_, Active>>,
 ) -> PyResult<Entered> {
     let monitoring = hold(py, &config)?;
-    let origin = match config.get().tells_origin() {
+    let origin = match config.get().is_strict() {
         true => Some(Box::new(Origin::here(py)?)),
         false => None,
     };

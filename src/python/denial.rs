@@ -2,21 +2,23 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::fmt::{self, Write};
 
-use pyo3::exceptions::{PyException, PyPermissionError};
+use pyo3::exceptions::{PyException, PyPermissionError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use super::callbacks::Callback;
 use super::config::AuditCfg;
 use super::context::Active;
 use super::declared::Declared;
-use super::denied::{self, Decision, Denial};
-use super::frames::{self, Site};
-use super::{errors, ffi as raw, host_code, importing, process_start, violation};
+use super::denied::{self, Decision, Denial, Told};
+use super::{errors, ffi as raw, frames, host_code, importing, process_start, violation};
+use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::spec::OnViolation;
-use crate::policy::{RuleSet, Why};
+
+/// Most messages are no longer than this, in bytes.
+const USUAL_MESSAGE: usize = 160;
 
 /// What a denial says.
 #[derive(Clone, Copy)]
@@ -67,14 +69,22 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
-    if is_part_of_import(py, config, event, reason)? {
+    let packages = &config.policy().rest().import_allow;
+    if config.is_strict() {
+        if is_part_of_import(py, packages, event, reason)? {
+            return Ok(());
+        }
+    } else if !packages.is_empty() && is_imported(py, packages, event, reason)? {
         return Ok(());
     }
     let proceeds = config.on_violation() != OnViolation::Raise;
     if proceeds && is_asking_host() {
         return Ok(());
     }
-    let told = Told::new(active, config, py)?;
+    let told = match config.is_strict() {
+        true => Some(Told::new(active, py)?),
+        false => None,
+    };
     let name = event;
     let event = match event.to_str() {
         Ok(event) => PyString::new(py, event),
@@ -84,7 +94,7 @@ pub fn deny(
         // Behind the module's name are `sys.path` and its hooks.
         Reason::Switch(Why::Import) => message(config, &event, &args.get_slice(0, 1), reason)?,
         // A third one is the call chain.
-        Reason::Switch(Why::Native) if told.is_strict => {
+        Reason::Switch(Why::Native) if told.is_some() => {
             message(config, &event, &args.get_slice(0, 2), reason)?
         }
         _ => message(config, &event, args, reason)?,
@@ -93,33 +103,12 @@ pub fn deny(
         // What a denial and a host's callback need may be gone.
         return Err(PyPermissionError::new_err(message.unbind()));
     }
-    let sites = match told.is_strict {
-        true => Some(frames::sites(py)?),
-        false => None,
-    };
-    if !is_asking_host() {
-        let before_deny = config.asks_before_deny();
-        let mut callbacks = told.hooks.iter().chain(before_deny).peekable();
-        if callbacks.peek().is_some() {
-            let frame = frames::first_foreign(py)?;
-            let (shown_args, shown_message) = match &sites {
-                Some(sites) => told.given(&event, args, &message, sites, reason)?,
-                None => (args.clone(), message.clone()),
-            };
-            let data = config.data(py);
-            let given = (&event, shown_args, frame, &shown_message, data).into_pyobject(py)?;
-            let _asking = Asking::begin();
-            for callback in callbacks {
-                let answer = callback.call(&given)?;
-                if is_awaitable(&answer) {
-                    return Err(errors::returned_awaitable("before_deny", &answer));
-                }
-                if host_code::is_true(&answer)? {
-                    process_start::approved(name, args);
-                    return Ok(());
-                }
-            }
-        }
+    if (told.is_some() || config.asks_before_deny().is_some())
+        && !is_asking_host()
+        && is_approved(config, &event, args, &message, told.as_deref(), reason)?
+    {
+        process_start::approved(name, args);
+        return Ok(());
     }
     let decision = Decision {
         path: match reason {
@@ -132,8 +121,7 @@ pub fn deny(
         },
         roots: Some(config.oks(py)),
         of_policy: config.is_of_policy(),
-        origin: told.origin,
-        sites,
+        told,
     };
     let denial = Denial::new(event, args, message, decision)?;
     let denial = Bound::new(py, denial)?;
@@ -151,31 +139,54 @@ pub fn deny(
     Err(PyErr::fetch(py))
 }
 
-/// What a denial under the rules of fastaudit 0.2 tells beside its message.
-struct Told {
-    is_strict: bool,
-    /// Those that packages declare, which are asked first.
-    hooks: &'static [Callback],
-    /// Where the guard was entered, if that was elsewhere.
-    origin: Option<String>,
+/// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
+///
+/// # Errors
+/// What a callback raised.
+#[inline(never)]
+fn is_approved(
+    config: &AuditCfg,
+    event: &Bound<'_, PyString>,
+    args: &Bound<'_, PyTuple>,
+    message: &Bound<'_, PyString>,
+    told: Option<&Told>,
+    reason: Reason,
+) -> PyResult<bool> {
+    let py = event.py();
+    let hooks = match told {
+        Some(_) => Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks),
+        None => &[],
+    };
+    let mut callbacks = hooks.iter().chain(config.asks_before_deny()).peekable();
+    if callbacks.peek().is_none() {
+        return Ok(false);
+    }
+    let frame = frames::first_foreign(py)?;
+    let (args, message) = match told {
+        Some(told) => told.given(event, args, message, reason)?,
+        None => (args.clone(), message.clone()),
+    };
+    let given = (event, args, frame, message, config.data(py)).into_pyobject(py)?;
+    let _asking = Asking::begin();
+    for callback in callbacks {
+        let answer = callback.call(&given)?;
+        if is_awaitable(&answer) {
+            return Err(errors::returned_awaitable("before_deny", &answer));
+        }
+        if host_code::is_true(&answer)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Told {
-    fn new(active: &Active, config: &AuditCfg, py: Python<'_>) -> PyResult<Self> {
-        if config.policy().rules() != RuleSet::Strict {
-            return Ok(Self {
-                is_strict: false,
-                hooks: &[],
-                origin: None,
-            });
-        }
-        let hooks = Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks);
+    fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
         let origin = active.origin().map(|origin| origin.note(py)).transpose()?;
-        Ok(Self {
-            is_strict: true,
-            hooks,
+        Ok(Box::new(Self {
             origin: origin.flatten(),
-        })
+            sites: Some(frames::sites(py)?),
+        }))
     }
 
     /// What callbacks get for the arguments and the message.
@@ -184,11 +195,10 @@ impl Told {
         event: &Bound<'py, PyString>,
         args: &Bound<'py, PyTuple>,
         message: &Bound<'py, PyString>,
-        sites: &[Site],
         reason: Reason,
     ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyString>)> {
         let py = event.py();
-        let mut chain = frames::names(py, sites)?.join(" -> ");
+        let mut chain = frames::names(py, self.sites.as_deref().unwrap_or_default())?.join(" -> ");
         let mut args = args.clone();
         if event == "fastaudit.call" && args.len() == 2 {
             chain.push_str(" -> ");
@@ -209,20 +219,17 @@ impl Told {
     }
 }
 
-/// Whether the event is part of an import that may do what is denied.
+/// Whether the event is part of an import that may do what is denied under the rules of fastaudit
+/// 0.2.
 ///
 /// # Errors
 /// What reading frames raised.
 fn is_part_of_import(
     py: Python<'_>,
-    config: &AuditCfg,
+    packages: &[String],
     event: &CStr,
     reason: Reason,
 ) -> PyResult<bool> {
-    let packages = &config.policy().rest().import_allow;
-    if config.policy().rules() == RuleSet::Classic {
-        return Ok(!packages.is_empty() && is_imported(py, packages, event, reason)?);
-    }
     if event.to_bytes().starts_with(b"audit_perms.") {
         return Ok(false);
     }
@@ -326,7 +333,7 @@ fn message<'py>(
     match reason {
         Reason::Event | Reason::Switch(_) => {
             let args = shown_all(args)?;
-            PyString::from_fmt(
+            formatted(
                 py,
                 format_args!("Audit: {event} blocked in sandbox with args: {args}"),
             )
@@ -344,22 +351,29 @@ fn message<'py>(
                 | Why::Unknown
                 | Why::TooMuch => {
                     let oks = config.oks(py).repr()?;
-                    PyString::from_fmt(py, format_args!("{event} {path} not in {oks}"))
+                    formatted(py, format_args!("{event} {path} not in {oks}"))
                 }
                 Why::Unreadable => {
                     let roots = config.readable(py).repr()?;
-                    PyString::from_fmt(
+                    formatted(
                         py,
                         format_args!("{event} {path} not readable: not in {roots}"),
                     )
                 }
-                Why::Blocked => PyString::from_fmt(py, format_args!("{event} {path} is blocked")),
-                Why::Protected => {
-                    PyString::from_fmt(py, format_args!("{event} {path} is protected"))
-                }
+                Why::Blocked => formatted(py, format_args!("{event} {path} is blocked")),
+                Why::Protected => formatted(py, format_args!("{event} {path} is protected")),
             }
         }
     }
+}
+
+/// A text, in one piece of memory if it is no longer than most.
+fn formatted<'py>(py: Python<'py>, text: fmt::Arguments<'_>) -> PyResult<Bound<'py, PyString>> {
+    let mut whole = String::with_capacity(USUAL_MESSAGE);
+    if whole.write_fmt(text).is_err() {
+        return Err(PyRuntimeError::new_err("the message could not be written"));
+    }
+    Ok(PyString::new(py, &whole))
 }
 
 /// `repr(args)`, item by item where that fails.

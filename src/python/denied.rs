@@ -40,11 +40,7 @@ pub struct Denial {
     roots: Option<Py<PyTuple>>,
     /// Whether the guard is that of a `Policy`.
     pub of_policy: bool,
-    /// Where the guard was entered, if that was in another thread or task.
-    origin: Option<String>,
-    /// The functions that led to it, the innermost first, where they were noted as it was denied. The
-    /// call chain then ends with the native code that would have been called.
-    sites: Option<Vec<Site>>,
+    told: Option<Box<Told>>,
     /// What was worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
@@ -106,9 +102,16 @@ pub struct Decision<'py> {
     pub roots: Option<Bound<'py, PyTuple>>,
     /// Whether the guard is that of a `Policy`.
     pub of_policy: bool,
+    /// What a denial tells under the rules of fastaudit 0.2.
+    pub told: Option<Box<Told>>,
+}
+
+/// What a denial tells under the rules of fastaudit 0.2 beside its message.
+pub struct Told {
     /// Where the guard was entered, if that was in another thread or task.
     pub origin: Option<String>,
-    /// The functions that led to it, the innermost first, where they are to be noted.
+    /// The functions that led to it, the innermost first. The call chain then ends with the native
+    /// code that would have been called.
     pub sites: Option<Vec<Site>>,
 }
 
@@ -166,8 +169,7 @@ impl Denial {
             why: decision.why,
             roots: decision.roots.map(Bound::unbind),
             of_policy: decision.of_policy,
-            origin: decision.origin,
-            sites: decision.sites,
+            told: decision.told,
             read: OnceLock::new(),
         })
     }
@@ -208,7 +210,7 @@ impl Denial {
     /// no longer who called them, so the longest that was seen counts.
     fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
-        let Some(sites) = &self.sites else {
+        let Some(sites) = self.told.as_ref().and_then(|told| told.sites.as_ref()) else {
             return self.chain_of_frames(traceback);
         };
         let mut chain = frames::names(py, sites)?;
@@ -233,7 +235,7 @@ impl Denial {
 
     /// Notes the call chain while the denied operation is still going on.
     pub fn note_chain(&self, py: Python<'_>) -> PyResult<()> {
-        if self.sites.is_some() {
+        if self.told.is_some() {
             return Ok(());
         }
         self.keep_chain(&frames::chain(py, None)?);
@@ -359,7 +361,7 @@ impl Denial {
     /// Where the guard was entered, if that was in another thread or task.
     #[getter]
     fn origin(&self) -> Option<&str> {
-        self.origin.as_deref()
+        self.told.as_ref()?.origin.as_deref()
     }
 
     /// The functions that led to the operation, the outermost first.
@@ -437,8 +439,12 @@ impl Denial {
             why,
             roots: Some(PyTuple::new(py, roots)?),
             of_policy: false,
-            origin: optional("origin")?,
-            sites: None,
+            told: optional("origin")?.map(|origin| {
+                Box::new(Told {
+                    origin: Some(origin),
+                    sites: None,
+                })
+            }),
         };
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
@@ -455,7 +461,7 @@ impl Denial {
             text.push_str("\nCall chain: ");
             text.push_str(&shown(&chain));
         }
-        if let Some(origin) = &self.origin {
+        if let Some(origin) = self.origin() {
             text.push('\n');
             text.push_str(origin);
         }

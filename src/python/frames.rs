@@ -67,10 +67,13 @@ pub struct Site {
     module: Option<Py<PyString>>,
 }
 
+/// Most stacks are no deeper than this.
+const USUAL_DEPTH: usize = 32;
+
 /// The functions that led to the code that runs, the innermost first, to be named when somebody
 /// asks. It keeps no frame alive.
 pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
-    let mut sites = Vec::new();
+    let mut sites = Vec::with_capacity(USUAL_DEPTH);
     let mut frame = raw_frames::current_frame(py);
     while let Some(current) = frame {
         sites.extend(site(&current)?);

@@ -14,6 +14,7 @@ use super::event::{Event, is_open_for_reading};
 use super::{denial, denied, errors, ffi as raw, monitor, open_at, recorder};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
+use crate::policy::rules_02;
 
 /// Raised once, to see that the hook is there: CPython does not tell when it was refused.
 const PROBE: &CStr = c"fastaudit_rs.installed";
@@ -191,10 +192,14 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    if context::any_guard_restricts_more() {
+    let rule = if !context::any_guard_restricts_more() {
+        rules::lookup_if(event.to_bytes(), false)
+    } else if active.get().is_strict() && context::installed().next().is_none() {
+        rules_02::lookup(event.to_bytes())
+    } else {
         return check_by_all(event, args, active.get());
-    }
-    let Some(rule) = rules::lookup_if(event.to_bytes(), false) else {
+    };
+    let Some(rule) = rule else {
         return Ok(());
     };
     if is_open_for_reading(args, rule) {
@@ -249,10 +254,6 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
     let policy = config.get().policy();
     let rule = policy.rules().rule(event.to_bytes());
     if rule.is_none() && !policy.rest().denies_unknown {
-        return Ok(());
-    }
-    let reads = |rule| !policy.checks_reads() && is_open_for_reading(args, rule);
-    if rule.is_some_and(reads) {
         return Ok(());
     }
     let event = Event {

@@ -150,12 +150,10 @@ impl<'py> GuardOptions<'py> {
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // Where all native code may be called there is nothing to watch.
         let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
-        if monitor_calls {
-            monitor::check_available(py, tool_id)?;
-        }
+        let runs = monitor_calls && monitor::check_available(py, tool_id)?;
         hook::install(py)?;
         prepare(py, &allowed)?;
-        if monitor_calls {
+        if monitor_calls && !runs {
             monitor::install(py, tool_id)?;
         }
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);

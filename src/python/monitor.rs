@@ -37,7 +37,7 @@ mod off {
         0
     }
 
-    pub fn check_available(_py: Python<'_>, _tool_id: i32) -> PyResult<()> {
+    pub fn check_available(_py: Python<'_>, _tool_id: i32) -> PyResult<bool> {
         Err(errors::no_monitoring())
     }
 
@@ -150,23 +150,23 @@ mod on {
         }
     }
 
-    /// Checks that the monitor can run under a tool id, or does.
+    /// Checks that the monitor can run under a tool id; whether it does.
     ///
     /// # Errors
     /// `RuntimeError` when it runs under another one, or the tool id is another tool's.
-    pub fn check_available(py: Python<'_>, tool_id: i32) -> PyResult<()> {
+    pub fn check_available(py: Python<'_>, tool_id: i32) -> PyResult<bool> {
         let monitoring = Monitoring::get(py)?;
         let ours = TOOL_ID.load(Ordering::Relaxed);
         if ours != NOT_INSTALLED && monitoring.is_ours(py, ours)? {
             return if ours == tool_id {
-                Ok(())
+                Ok(true)
             } else {
                 Err(errors::other_tool_id(ours))
             };
         }
         let tool = monitoring.tool(py, tool_id)?;
         if tool.is_none() {
-            Ok(())
+            Ok(false)
         } else {
             Err(errors::tool_id_taken(tool_id, &tool))
         }
@@ -177,11 +177,10 @@ mod on {
     /// # Errors
     /// As [`check_available`].
     pub fn install(py: Python<'_>, tool_id: i32) -> PyResult<()> {
-        check_available(py, tool_id)?;
-        let monitoring = Monitoring::get(py)?;
-        if monitoring.is_ours(py, tool_id)? {
+        if check_available(py, tool_id)? {
             return Ok(());
         }
+        let monitoring = Monitoring::get(py)?;
         callee::prepare(py)?;
         loaded::install(py)?;
         fragile::prepare(py, call_ended)?;
