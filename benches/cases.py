@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-# The order of the columns. `bare` is Python alone; `floor` an audit hook and a call monitor in C
-# that do nothing.
-IMPLEMENTATIONS = ("bare", "0.1.0", "0.2.10", "ours", "floor")
+# The order of the columns. `bare` is Python alone; `ours 0.2` has the rules of fastaudit 0.2;
+# `floor` is an audit hook and a call monitor in C that do nothing.
+IMPLEMENTATIONS = ("bare", "0.1.0", "0.2.10", "ours", "ours 0.2", "floor")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ CASES = [
     Case("work-plain", "fresh work, nothing native loaded", Goal(1.4, "bare"), net=False),
     Case("enter-watched", "enter and exit, with monitoring", Goal(1.3, "floor")),
     Case("enter", "enter and exit, without", Goal(400)),
+    Case("make", "make, enter and exit, without", Goal(1 / 3, "0.1.0")),
     Case("import", "import", Goal(5_000_000)),
     Case("programs-plain", "whole programs, nothing native loaded", Goal(1.15, "bare"), net=False),
     Case("programs", "whole programs, watched", Goal(1.15, "bare"), net=False),

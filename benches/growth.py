@@ -154,7 +154,7 @@ CURVES = {
 
 def main() -> None:
     """Measure all curves and print them."""
-    import orjson  # noqa: F401 - so that there is native code to watch
+    import markupsafe._speedups  # noqa: F401 - so that there is native code to watch
 
     name, base = sys.argv[1:]
     mk_audit = implementation(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 import picture
 import venvs
 from cases import CASES, CONDITIONS, IMPLEMENTATIONS
-from figures import Rounds, holds, markdown, program_lines, row, with_programs
+from figures import Rounds, holds, is_as_far_ahead, markdown, program_lines, row, with_programs
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -24,7 +24,12 @@ from rich.table import Table
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
-IMPORTS = {"0.1.0": "fastaudit", "0.2.10": "fastaudit", "ours": "fastaudit_rs"}
+IMPORTS = {
+    "0.1.0": "fastaudit",
+    "0.2.10": "fastaudit",
+    "ours": "fastaudit_rs",
+    "ours 0.2": "fastaudit_rs.v02",
+}
 IMPORT = """
 from time import perf_counter_ns
 start = perf_counter_ns()
@@ -99,13 +104,19 @@ def print_table(rounds: Rounds, about: dict[str, str]) -> None:
     title = f"Python {about['python']}, {about['processor']}, {about['cores']} cores"
     table = Table(title=title, caption="net of the bare operation, but for times of bare itself")
     table.add_column("case")
-    for name in (*IMPLEMENTATIONS, "ours / 0.1.0", "spread", "ours / floor", "ours / bare"):
+    ratios = ("ours / 0.1.0", "spread", "ours 0.2 / 0.2.10", "ours / floor", "ours / bare")
+    for name in (*IMPLEMENTATIONS, *ratios):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     table.add_column("holds")
     for case in CASES:
         cells = row(rounds, case)
-        ratios = (cells["of 0.1.0"], cells["spread 0.1.0"], cells["of floor"])
+        ratios = (
+            cells["of 0.1.0"],
+            cells["spread 0.1.0"],
+            cells["0.2 of 0.2.10"],
+            cells["of floor"],
+        )
         whole = cells["of bare"] if not case.net else ""
         table.add_row(
             case.title,
@@ -159,6 +170,9 @@ def main() -> int:
     if options.publish:
         (HERE.parent / "docs/overhead.svg").write_text(picture.overhead(rounds))
         write_readme(rounds, about)
+    behind = [case.title for case in CASES if is_as_far_ahead(rounds, case) is False]
+    if behind:
+        print("less far ahead of 0.2.10 than of 0.1.0:", "; ".join(behind))
     failed = [case.title for case in CASES if holds(rounds, case) is False]
     if failed:
         print("goals that do not hold:", "; ".join(failed))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PYPERFORMANCE = "pyperformance==1.14.0"
-ORJSON = "orjson>=3.10"
+MARKUPSAFE = "markupsafe>=3"
 
 
 def quietly(*command: str | Path, cwd: Path = ROOT) -> str:
@@ -35,11 +35,11 @@ def make(python: str, place: Path) -> dict[str, Path]:
             quietly("scripts/make-venv", python, venv, "install")
         elif not pythons[name].exists():
             quietly(python, "-m", "venv", venv)
-        wanted = [ORJSON] if name in ("floor", "ours") else [ORJSON, f"fastaudit=={name}"]
+        wanted = [MARKUPSAFE] if name in ("floor", "ours") else [MARKUPSAFE, f"fastaudit=={name}"]
         pip = (pythons[name], "-m", "pip", "--disable-pip-version-check")
         quietly(*pip, "install", "--quiet", *wanted)
     build_floor(pythons["floor"])
-    return {"bare": pythons["floor"], **pythons}
+    return {"bare": pythons["floor"], "ours 0.2": pythons["ours"], **pythons}
 
 
 def build_floor(python: Path) -> None:

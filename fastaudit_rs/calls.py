@@ -5,16 +5,14 @@ gone from the stack. A tool that is decorated with ``track_call`` is found all t
 that take the argument ``calls`` get those that are under way.
 """
 
-import functools
-import inspect
 from collections import namedtuple
-from contextlib import contextmanager
+from functools import wraps
 
-from ._native import _CallTracker, _use_tracker
+from ._native import _ActiveCall, _CallTracker, _use_tracker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NamedTuple, TypeVar
 
     _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -50,37 +48,55 @@ class CallTracker(_CallTracker):
         name: The name of its context variable, a ``str``.
     """
 
-    @contextmanager
     def track(
         self,
         fn: "Any",
         args: "Sequence[Any] | None" = (),
         kwargs: "Mapping[str, Any] | None" = None,
-    ) -> "Iterator[TrackedCall]":
+    ) -> "_Tracking":
         """Track what goes on inside ``with`` as a call of ``fn``; gives the `TrackedCall`."""
         module = getattr(fn, "__module__", None)
         qualname = getattr(fn, "__qualname__", getattr(fn, "__name__", None))
         name = f"{module}.{qualname}" if module and qualname else qualname
         call = TrackedCall(fn, tuple(args or ()), dict(kwargs or {}), module, qualname, name)
-        begun = self._begin(call)
-        try:
-            yield call
-        finally:
-            self._end(begun)
+        return _Tracking(self, call)
 
     def wrap(self, fn: "_Function") -> "_Function":
         """Track the calls of a coroutine function; any other function is returned as it is."""
+        import inspect
+
         is_tracked = getattr(fn, "_fastaudit_orig", None) is not None
         if is_tracked or not inspect.iscoroutinefunction(fn):
             return fn
 
-        @functools.wraps(fn)
+        @wraps(fn)
         async def tracked(*args: "Any", **kwargs: "Any") -> "Any":
             with self.track(fn, args, kwargs):
                 return await fn(*args, **kwargs)
 
         tracked._fastaudit_orig = fn  # type: ignore[attr-defined]
         return tracked  # type: ignore[return-value]
+
+
+class _Tracking:
+    """Tracks one call while it is entered."""
+
+    __slots__ = ("_begun", "_call", "_tracker")
+
+    def __init__(self, tracker: CallTracker, call: TrackedCall) -> None:
+        self._tracker = tracker
+        self._call = call
+        self._begun: _ActiveCall | None = None
+
+    def __enter__(self) -> TrackedCall:
+        self._begun = self._tracker._begin(self._call)
+        return self._call
+
+    def __exit__(self, *error: object) -> None:
+        begun, self._begun = self._begun, None
+        if begun is None:
+            raise RuntimeError("this call is not tracked")
+        self._tracker._end(begun)
 
 
 _tracker = CallTracker()

@@ -95,6 +95,10 @@ class Case02(Case):
             return True
         return self.event == "open" and self.lands_inside(index)
 
+    def link_is_approved(self):
+        is_root = not self.is_relative(0) and self.entry(0) in self.roots
+        return is_root or super().link_is_approved()
+
     def lands_inside(self, index):
         return self.contains(self.resolve(text(self.arg(index)), self.start(index)))
 
@@ -149,9 +153,11 @@ DIFFERENCES = {
         and case.event not in ("open", "sqlite3.connect")
         and any(case.lands_inside(index) for index in case.judged)
         and as_expected(case)
+        and not DIFFERENCES_01["unpack-archive"](case)
     ),
     "asked-twice": lambda case: (
         case.is_plain
+        and not case.under_top
         and "liar" in {kind for kind, _ in case.args}
         and case.event in JUDGED
         and case.event != "sqlite3.connect"

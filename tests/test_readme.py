@@ -29,4 +29,4 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 26
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 28

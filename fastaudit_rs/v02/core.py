@@ -1,7 +1,5 @@
 """The names of ``fastaudit.core`` 0.2."""
 
-from importlib.metadata import entry_points
-
 from .._native import _audit_state as audit_state
 from .._native import _mk_audit_02 as mk_audit
 from ..calls import CallTracker, TrackedCall, active_calls, track_call
@@ -15,3 +13,15 @@ __all__ = [
     "mk_audit",
     "track_call",
 ]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+
+def entry_points(*, group: str) -> "EntryPoints":
+    """What installed packages declare in a group, as `importlib.metadata.entry_points` tells it."""
+    # It takes longer to import than all of this package.
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
