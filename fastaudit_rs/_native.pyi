@@ -67,7 +67,7 @@ def installed_policy() -> Policy | None:
     """The policy that `Policy.install` turned on last, ``None`` where none was."""
 
 def mk_audit(
-    oks: Iterable[_Path],
+    oks: Iterable[_Path] | None,
     before_deny: _BeforeDeny | None = None,
     on_call: _OnCall | None = None,
     data: Any = None,
@@ -76,6 +76,7 @@ def mk_audit(
     *,
     retire_sites: bool = False,
     on_denied: _OnDenied | None = None,
+    rules: Literal["0.1", "0.2"] = "0.1",
 ) -> AuditPerms:
     """Make a guard factory for code that may write only below the approved roots.
 
@@ -100,6 +101,9 @@ def mk_audit(
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What
             it raises becomes the cause of the denial. What is denied while it runs is denied
             without telling it.
+        rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those
+            of fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: what is not allowed by
+            name is denied, and ``oks`` may be ``None``.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and

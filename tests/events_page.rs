@@ -5,6 +5,7 @@ use std::path::Path;
 
 use fastaudit_rs::policy::events::{EVENTS, Known};
 use fastaudit_rs::policy::rules::{Rule, lookup};
+use fastaudit_rs::policy::rules_02;
 
 const HEAD: &str = "\
 # Audit events
@@ -12,9 +13,10 @@ const HEAD: &str = "\
 <!-- Made from the tables in src/policy by `make events-page`. -->
 
 Every audit event that CPython 3.10 to 3.15 raises, what the operation behind it does, and what a
-guard of `mk_audit` makes of it, which is what fastaudit 0.1 does; then the fields of a
-[policy](policy.md) that decide instead. An event that is not here passes, unless a policy says
-`unknown_events = 'deny'`: libraries raise events of their own. What CPython raises no event for, no
+guard of `mk_audit` makes of it, which is what fastaudit 0.1 does, and one with the rules of fastaudit
+0.2 (`fastaudit_rs.v02`); then the fields of a [policy](policy.md) that decide instead. An event that
+is not here passes, unless a policy says `unknown_events = 'deny'`, and is denied by the rules of 0.2:
+libraries raise events of their own. What CPython raises no event for, no
 audit hook can stop; [limits.md](limits.md) names such operations.
 
 ";
@@ -38,6 +40,15 @@ fn verdict(rule: Option<Rule>) -> &'static str {
         Some(Rule::Symlink) => "inside the roots, and leading into them",
         Some(Rule::Database) => "inside the roots, in memory, or read only",
         Some(Rule::SetAttribute) => "what building classes and functions sets",
+    }
+}
+
+/// What the rule set of fastaudit 0.2 makes of an event.
+fn verdict_02(event: &str) -> &'static str {
+    match rules_02::lookup(event.as_bytes()) {
+        Some(Rule::Environment) => "but for variables that programs are found by",
+        Some(Rule::Thread) => "denied, but for the executor of an event loop",
+        rule => verdict(rule),
     }
 }
 
@@ -74,20 +85,22 @@ fn versions(known: &Known) -> String {
 fn page() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(
-        "| event | what it does | effect | raised by | under `mk_audit` | decided by |\n",
+        "| event | what it does | effect | raised by | under `mk_audit` | with the rules of 0.2 \
+         | decided by |\n",
     );
-    page.push_str("|---|---|---|---|---|---|\n");
+    page.push_str("|---|---|---|---|---|---|---|\n");
     let mut events: Vec<_> = EVENTS.iter().collect();
     events.sort_by_key(|known| known.name);
     for known in events {
         writeln!(
             page,
-            "| `{}` | {} | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} | {} |",
             known.name,
             known.does,
             known.effect.name(),
             versions(known),
             verdict(lookup(known.name.as_bytes())),
+            verdict_02(known.name),
             fields(lookup(known.name.as_bytes())),
         )
         .unwrap();

@@ -74,6 +74,36 @@ class TestEvents:
             os.remove(places.out + "/in/a")
 
 
+class TestByName:
+    def test_the_same_rules(self, places):
+        audit_perms = mk_audit_01(["~", places.ok], rules="0.2", monitor_calls=False)
+        with audit_perms():
+            denied = denial(sys.audit, "somelib.event")
+            os.mkdir(places.ok + "/a")
+        assert denied.args == ("Audit: somelib.event blocked in sandbox with args: ()",)
+        audit_perms.add_imports("x")
+        with mk_audit_01(None, rules="0.2", monitor_calls=False)():
+            os.mkdir(places.out + "/a")
+
+    def test_those_of_0_1(self, places):
+        with mk_audit_01([places.ok], rules="0.1", monitor_calls=False)():
+            sys.audit("somelib.event")
+
+    @pytest.mark.parametrize(
+        ("rules", "error"),
+        [
+            ("0.3", (ValueError, "rules must be '0.1' or '0.2', not '0.3'")),
+            (0.2, (TypeError, "rules must be '0.1' or '0.2', not float")),
+            (None, (TypeError, "rules must be '0.1' or '0.2', not NoneType")),
+        ],
+    )
+    def test_names_that_there_are_not(self, rules, error):
+        kind, message = error
+        with pytest.raises(kind) as raised:
+            mk_audit_01([], rules=rules)
+        assert str(raised.value) == message
+
+
 class TestRoots:
     def test_none_is_everywhere(self, guard, places):
         with v02.mk_audit(None, monitor_calls=False)():

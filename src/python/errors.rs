@@ -136,6 +136,22 @@ pub fn no_imports_to_add() -> PyErr {
     )
 }
 
+/// `rules` is no `str`.
+pub fn rules_type(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "rules must be '0.1' or '0.2', not {}",
+        type_name(given)
+    ))
+}
+
+/// There are no rules of that name.
+pub fn no_such_rules(given: &Bound<'_, PyAny>) -> PyErr {
+    PyValueError::new_err(format!(
+        "rules must be '0.1' or '0.2', not {}",
+        shown(given)
+    ))
+}
+
 /// An argument is no `bool`.
 pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(

@@ -3,12 +3,12 @@
 //! Everything that can be wrong is looked at before anything is installed.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyString};
 
 use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
-use super::{callbacks, errors, hook, importing, lookups, monitor, quota, threads, violation};
+use super::{callbacks, errors, hook, importing, lookups, monitor, quota, threads, v02, violation};
 use crate::policy::RuleSet;
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
@@ -51,6 +51,8 @@ const DEFAULT_TOOL_ID: i32 = 3;
 ///     on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What it
 ///         raises becomes the cause of the denial. What is denied while it runs is denied without
 ///         telling it.
+///     rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
+///         fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them.
 ///
 /// Returns:
 ///     A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -67,8 +69,8 @@ const DEFAULT_TOOL_ID: i32 = 3;
 /// event ``audit_perms.set_config`` with ``oks``.
 #[pyfunction]
 #[pyo3(
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, rules=OrDefault::Default),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, rules='0.1')"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit<'py>(
@@ -80,7 +82,9 @@ pub fn mk_audit<'py>(
     monitor_calls: OrDefault<'py>,
     retire_sites: OrDefault<'py>,
     on_denied: Option<Bound<'py, PyAny>>,
+    rules: OrDefault<'py>,
 ) -> PyResult<AuditPerms> {
+    let rules = read_rules(&rules)?;
     let options = GuardOptions {
         before_deny,
         on_call,
@@ -89,9 +93,27 @@ pub fn mk_audit<'py>(
         monitor_calls,
         retire_sites,
         on_denied,
-        rules: RuleSet::Classic,
+        rules,
     };
-    options.make(oks, || read_oks(oks).map(Allowed::below))
+    options.make(oks, || match rules {
+        RuleSet::Classic => read_oks(oks).map(Allowed::below),
+        RuleSet::Strict => v02::allowed_below(oks, None),
+    })
+}
+
+/// The rules that a host picks by name.
+fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
+    let OrDefault::Given(given) = given else {
+        return Ok(RuleSet::default());
+    };
+    let Ok(name) = given.cast::<PyString>() else {
+        return Err(errors::rules_type(given));
+    };
+    match name.to_str() {
+        Ok("0.1") => Ok(RuleSet::Classic),
+        Ok("0.2") => Ok(RuleSet::Strict),
+        _ => Err(errors::no_such_rules(given)),
+    }
 }
 
 /// What `mk_audit` and `Policy.guard` take beside what is allowed.

@@ -31,7 +31,6 @@ pub fn mk_audit_02<'py>(
     monitor_calls: OrDefault<'py>,
     allow_imports: Option<Bound<'py, PyAny>>,
 ) -> PyResult<AuditPerms> {
-    let py = oks.py();
     let options = GuardOptions {
         before_deny,
         on_call,
@@ -42,18 +41,27 @@ pub fn mk_audit_02<'py>(
         on_denied: None,
         rules: RuleSet::Strict,
     };
-    options.make(oks, || {
-        let mut packages = Vec::new();
-        if let Some(more) = &allow_imports {
-            read_modules("allow_imports", more, &mut packages)?;
-        }
-        let roots = read_roots(oks)?;
-        let declared = Declared::get(py)?;
-        packages.extend(declared.import_allow.iter().cloned());
-        packages.sort_unstable();
-        packages.dedup();
-        Ok(Allowed::strictly_below(py, roots, packages))
-    })
+    options.make(oks, || allowed_below(oks, allow_imports.as_ref()))
+}
+
+/// What the rules of fastaudit 0.2 allow with these roots, and these modules to import.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn allowed_below(
+    oks: &Bound<'_, PyAny>,
+    allow_imports: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Allowed> {
+    let mut packages = Vec::new();
+    if let Some(more) = allow_imports {
+        read_modules("allow_imports", more, &mut packages)?;
+    }
+    let roots = read_roots(oks)?;
+    let declared = Declared::get(oks.py())?;
+    packages.extend(declared.import_allow.iter().cloned());
+    packages.sort_unstable();
+    packages.dedup();
+    Ok(Allowed::strictly_below(oks.py(), roots, packages))
 }
 
 /// The roots, with `~` expanded; `None` for all paths.
