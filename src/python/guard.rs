@@ -168,7 +168,8 @@ impl Guard {
             *lock(&self.state) = State::Entered(entered);
             return Err(errors::left_elsewhere(py, error));
         }
-        entered.settle(py)?;
+        // It is left in any case: what denials elsewhere tell may be lacking.
+        let _ = entered.settle(py);
         let log = entered.log_after();
         if log.is_some() {
             *lock(&self.state) = State::Left(log);
