@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 import peers
 import pytest
@@ -17,6 +18,9 @@ from test_differential import (
     requests,
 )
 from test_differential import tree as tree
+
+if sys.version_info < (3, 11):
+    pytest.skip("0.2.10 raises AttributeError in place of any denial", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
