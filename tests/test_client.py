@@ -44,6 +44,23 @@ def test_the_outcome_is_the_same(outcomes, name):
     assert outcomes["fastaudit_rs"][name] == outcomes["fastaudit"][name]
 
 
+@pytest.mark.parametrize("line", ["print(40 + 2)", "import os; os.mkdir('/srv/never')", "1 +"])
+def test_its_command_line(tmp_path, line):
+    (tmp_path / "link").mkdir()
+    (tmp_path / "script.py").write_text(line)
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    environment = peers.environment(tmp_path / "link", **home)
+    outcomes = []
+    for options in ([], AS_FASTAUDIT):
+        command = [peers.python(), *options, "-m", "safepyrun.cli", "script.py"]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+        outcomes.append((done.returncode, done.stdout, done.stderr.split("\n")[0]))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == ("42\n" if "print" in line else "")
+
+
 def test_there_is_something_to_compare(outcomes):
     """Both kinds of outcome, from the client's own rules and from the guard's."""
     first = [outcome[0] for outcome in outcomes["fastaudit"].values()]
