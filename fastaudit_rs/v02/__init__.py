@@ -3,14 +3,13 @@
 ``fastaudit_rs.install_as_fastaudit()`` has code that imports ``fastaudit`` get this package.
 """
 
-from .core import (
-    CallTracker,
-    TrackedCall,
-    active_calls,
-    audit_state,
-    mk_audit,
-    track_call,
-)
+from .._native import _audit_state as audit_state
+from .._native import _mk_audit_02 as mk_audit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import core as core
+    from .core import CallTracker, TrackedCall, active_calls, track_call
 
 __all__ = [
     "CallTracker",
@@ -23,3 +22,13 @@ __all__ = [
 
 # The release whose contract this is.
 __version__ = "0.2.10"
+
+
+def __getattr__(name: str) -> object:
+    """Import what few need when it is asked for (PEP 562)."""
+    if name == "core" or name in __all__:
+        from importlib import import_module
+
+        core = import_module(".core", __name__)
+        return core if name == "core" else getattr(core, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,12 @@
 
 from .._native import _audit_state as audit_state
 from .._native import _mk_audit_02 as mk_audit
-from ..calls import CallTracker, TrackedCall, active_calls, track_call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    from ..calls import CallTracker, TrackedCall, active_calls, track_call
 
 __all__ = [
     "CallTracker",
@@ -14,10 +19,6 @@ __all__ = [
     "track_call",
 ]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
 
 def entry_points(*, group: str) -> "EntryPoints":
     """What installed packages declare in a group, as `importlib.metadata.entry_points` tells it."""
@@ -25,3 +26,12 @@ def entry_points(*, group: str) -> "EntryPoints":
     from importlib import metadata
 
     return metadata.entry_points(group=group)
+
+
+def __getattr__(name: str) -> object:
+    """Import what few need when it is asked for (PEP 562)."""
+    if name in ("CallTracker", "TrackedCall", "active_calls", "track_call"):
+        from .. import calls
+
+        return getattr(calls, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
