@@ -97,7 +97,16 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "open for reading, 0.2 rules": ("guard 0.2", open_by_mode),
         "denied os.remove, 0.2 rules": ("guard 0.2", denied("os.remove", outside, -1)),
         "make, enter and leave, 0.2 rules": ("making 0.2", event),
+        "call that is declared safe, 0.2 rules": ("monitored 0.2", call(safe_function())),
     }
+
+
+def safe_function() -> Callable[[], object]:
+    """A native function that takes nothing, of a module that is declared safe."""
+    import numpy
+
+    tolist: Callable[[], object] = numpy.arange(3).tolist
+    return tolist
 
 
 def before_deny(
@@ -111,7 +120,7 @@ def run(name: str, count: int, base: str) -> None:
     mode, case = cases(base)[name]
     rules = "fastaudit_rs.v02" if mode.endswith("0.2") else "fastaudit_rs"
     mk_audit = importlib.import_module(rules).mk_audit
-    monitored = mode.endswith("monitored")
+    monitored = "monitored" in mode
     if monitored:
         # Native code from outside the standard library: without any there is nothing to watch.
         import orjson  # noqa: F401
@@ -215,7 +224,7 @@ def main() -> int:
     print(f"Instructions of ours for each; {key}")
     for name, found in measured.items():
         known = baseline.get(name)
-        print(f"  {name:36} {found:8.1f}" + (f" {found / known - 1:+8.1%}" if known else ""))
+        print(f"  {name:38} {found:8.1f}" + (f" {found / known - 1:+8.1%}" if known else ""))
     if options.update:
         baselines[key] = {**baseline, **measured}
         BASELINE.write_text(json.dumps(baselines, indent=2) + "\n")

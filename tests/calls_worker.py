@@ -98,6 +98,35 @@ def denied_names():
     return found
 
 
+def after_a_safe_call():
+    """What is remembered of a safe function is no excuse for others: what becomes of each call."""
+    found = []
+
+    def attempt(function, *args):
+        try:
+            function(*args)
+            found.append("ran")
+        except PermissionError:
+            found.append("denied")
+
+    with mk_audit([])():
+        for _ in range(3):
+            attempt(orjson.dumps, 1)
+            attempt(functools.reduce, orjson.dumps, [1])
+            attempt(functools.reduce, native._escape_inner, ["x", "y"])
+            attempt(native._escape_inner, "x")
+    if mk_audit.__module__.startswith("fastaudit_rs"):
+        import fastaudit_rs
+
+        # Rules that know of no safe modules, alone and beside those that do.
+        with fastaudit_rs.mk_audit([])():
+            attempt(orjson.dumps, 1)
+        with mk_audit([])():
+            attempt(orjson.dumps, 1)
+        attempt(orjson.dumps, 1)
+    return found
+
+
 def one_site():
     """A call site that a harmless callee comes to first: what becomes of each call."""
     found = []

@@ -67,6 +67,11 @@ def test_no_callee_blinds_a_call_site(ask):
     assert ask("one_site", "fastaudit") == ["ran"] * 5
 
 
+def test_what_is_remembered_as_safe_is_safe_alone(ask):
+    each = ["ran", "ran", "denied", "denied"]
+    assert ask("after_a_safe_call") == [*each, *each, *each, "denied", "ran", "ran"]
+
+
 def test_a_host_may_switch_a_site_off_for_its_guard(ask):
     assert ask("after_a_disable") == [NATIVE] * 2
 

@@ -137,14 +137,17 @@ pub struct Native<'py> {
 pub struct Name<'py> {
     /// The module that it comes from.
     pub module: Bound<'py, PyString>,
-    /// Its qualified name, which begins with that.
-    pub full: Bound<'py, PyString>,
+    /// Its qualified name there.
+    pub own: Bound<'py, PyString>,
 }
 
 impl<'py> Name<'py> {
-    fn new(module: Bound<'py, PyString>, name: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let full = raw::dotted(&module, name)?;
-        Ok(Self { module, full })
+    /// Both, with a dot between.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn full(&self) -> PyResult<Bound<'py, PyString>> {
+        raw::dotted(&self.module, &self.own)
     }
 }
 
@@ -343,7 +346,7 @@ fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>
     let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
     let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
     match (module, name) {
-        (Some(module), Some(name)) => Name::new(module, &name).map(Some),
+        (Some(module), Some(own)) => Ok(Some(Name { module, own })),
         _ => Ok(None),
     }
 }
@@ -362,7 +365,7 @@ fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Optio
         name = string_attribute(callee, pyo3::intern!(py, "__name__"))?;
     }
     match name {
-        Some(name) => Name::new(module, &name).map(Some),
+        Some(own) => Ok(Some(Name { module, own })),
         None => name_instance(known, callee),
     }
 }
@@ -396,9 +399,8 @@ fn name_instance<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Opt
     if known.is_quiet(&module) {
         return Ok(None);
     }
-    let class = raw::dotted(&module, &name)?;
-    let full = raw::dotted(&class, pyo3::intern!(py, "__call__"))?;
-    Ok(Some(Name { module, full }))
+    let own = raw::dotted(&name, pyo3::intern!(py, "__call__"))?;
+    Ok(Some(Name { module, own }))
 }
 
 /// The module that a native callable comes from.

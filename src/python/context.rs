@@ -341,7 +341,7 @@ impl Entered {
 fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<monitor::Hold>> {
     let config = config.get();
     if config.monitor_calls() {
-        return monitor::Hold::new(py, config.retire_sites()).map(Some);
+        return monitor::Hold::new(py, config).map(Some);
     }
     Ok(None)
 }

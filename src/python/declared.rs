@@ -107,11 +107,13 @@ impl Declared {
         })
     }
 
-    /// Whether a call of native code of this module, by this name, is safe.
+    /// Whether a call of native code of this module, by its name there, is safe.
     #[cfg(Py_3_12)]
-    pub fn is_safe(&self, module: &str, name: &str) -> bool {
+    pub fn is_safe(&self, module: &str, own: &str) -> bool {
         let mut safe = self.safe_native.iter();
-        is_harmless_lxml(name) || safe.any(|prefix| is_within_module(module, prefix))
+        let is_lxml = module.split('.').next() == Some("lxml");
+        (is_lxml && is_harmless_lxml(&format!("{module}.{own}")))
+            || safe.any(|prefix| is_within_module(module, prefix))
     }
 }
 

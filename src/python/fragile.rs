@@ -104,6 +104,11 @@ fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         .map(Bound::unbind)
 }
 
+/// Whether a function is one of those.
+pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
+    FRAGILE.iter().any(|fragile| name == fragile.function)
+}
+
 /// Takes note of a native call that is going to be made.
 pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyResult<()> {
     let Some(fragile) = FRAGILE.iter().find(|fragile| name == fragile.function) else {

@@ -73,6 +73,15 @@ pub fn method_entry(object: *mut PyObject) -> *mut () {
     }
 }
 
+/// Those versions of an object that is a class; 0 for others.
+pub fn class_versions_of(object: *mut PyObject) -> u64 {
+    if is_class(object) {
+        class_versions(object)
+    } else {
+        0
+    }
+}
+
 /// The C function of a native function, bound or not, of a method descriptor or a slot wrapper,
 /// bound or not; `None` for other objects.
 #[inline]

@@ -39,6 +39,8 @@ mod lookups;
 mod methods;
 mod mk_audit;
 mod monitor;
+#[cfg(Py_3_12)]
+mod native_call;
 mod network;
 mod network_rules;
 mod open_at;

@@ -14,13 +14,14 @@ mod off {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    use crate::python::config::AuditCfg;
     use crate::python::errors;
 
     /// Never made: no guard can ask for monitoring.
     pub enum Hold {}
 
     impl Hold {
-        pub fn new(_py: Python<'_>, _retires: bool) -> PyResult<Self> {
+        pub fn new(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Self> {
             Err(errors::no_monitoring())
         }
     }
@@ -58,15 +59,13 @@ mod on {
     use pyo3::ffi::PyObject;
     use pyo3::prelude::*;
     use pyo3::sync::PyOnceLock;
-    use pyo3::types::{PyBool, PyString, PyTuple};
+    use pyo3::types::{PyString, PyTuple};
 
-    use crate::policy::RuleSet;
-    use crate::python::callbacks::Callback;
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Active, Current};
-    use crate::python::declared::Declared;
-    use crate::python::{denial, errors, ffi as raw, fragile, frames, loaded, quiet};
+    use crate::python::native_call::{self, NativeCall, Said};
+    use crate::python::{denial, errors, ffi as raw, fragile, frames, layout, loaded, quiet};
 
     /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
@@ -77,6 +76,8 @@ mod on {
     static HOLDS: AtomicUsize = AtomicUsize::new(0);
     /// How many of them let sites be retired.
     static RETIRING: AtomicUsize = AtomicUsize::new(0);
+    /// How many of them have the rules of fastaudit 0.2, which let declared modules be called.
+    static STRICT: AtomicUsize = AtomicUsize::new(0);
     /// Whether the events are on. They are not while there is no native code to watch.
     static ON: AtomicBool = AtomicBool::new(false);
     /// Whether `on_call` has had a call site switched off since all were last switched on.
@@ -234,15 +235,16 @@ mod on {
     /// Keeps the events on for as long as it lives.
     pub struct Hold {
         retires: bool,
+        is_strict: bool,
     }
 
     impl Hold {
         /// Switches the events on, and each call site that was switched off on another's account.
-        /// `retires`: whether a call site may be switched off by what it called first.
         ///
         /// # Errors
         /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
-        pub fn new(py: Python<'_>, retires: bool) -> PyResult<Self> {
+        pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
+            let (retires, is_strict) = (config.retire_sites(), config.is_strict());
             let monitoring = Monitoring::get(py)?;
             let id = TOOL_ID.load(Ordering::Relaxed);
             if !monitoring.is_ours(py, id)? {
@@ -256,8 +258,9 @@ mod on {
                 RETIRED.store(false, Ordering::Relaxed);
             }
             // Dropped, and so counted back, if the events cannot be set.
-            let hold = Self { retires };
+            let hold = Self { retires, is_strict };
             HOLDS.fetch_add(1, Ordering::Relaxed);
+            STRICT.fetch_add(is_strict.into(), Ordering::Relaxed);
             RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
             monitoring.begin(py, id)?;
             Ok(hold)
@@ -267,6 +270,7 @@ mod on {
     impl Drop for Hold {
         fn drop(&mut self) {
             RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
+            STRICT.fetch_sub(self.is_strict.into(), Ordering::Relaxed);
             if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
                 return;
             }
@@ -288,6 +292,13 @@ mod on {
                 pending.restore(py);
             }
         }
+    }
+
+    /// Whether all guards in force let modules be called that are declared safe.
+    #[inline]
+    fn all_are_strict() -> bool {
+        let strict = STRICT.load(Ordering::Relaxed);
+        strict != 0 && strict == HOLDS.load(Ordering::Relaxed)
     }
 
     /// The answer to an event whose callee is quiet: its site is watched further, unless every
@@ -334,6 +345,21 @@ mod on {
     /// As `call_event`, with four arguments.
     #[inline(never)]
     unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
+        // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to it.
+        unsafe {
+            if all_are_strict() && quiet::is_plainly_safe(*args.add(2)) {
+                return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());
+            }
+            look_closely(args)
+        }
+    }
+
+    /// The same for a callee of which nothing is remembered.
+    ///
+    /// # Safety
+    /// As `call_event`, with four arguments.
+    #[inline(never)]
+    unsafe fn look_closely(args: *const *mut PyObject) -> *mut PyObject {
         // SAFETY: the monitor, and whoever else calls, is attached; there are four arguments, which
         // live for the duration of the call.
         let (py, code, offset, callee, first) = unsafe {
@@ -402,21 +428,44 @@ mod on {
             }
         };
         let config = config.as_ref().map(|config| config.get());
+        let versions = layout::class_versions_of(callee.as_ptr());
         let Some(Native { name, function }) = callee::native(callee, Some(first))? else {
             return Ok(Answer::Quiet);
         };
-        let caller = frames::caller(code)?;
-        let call = Call {
+        let is_declared =
+            |config: &AuditCfg| config.is_strict() && native_call::is_declared_safe(py, &name);
+        if config.is_some_and(is_declared) {
+            let full = name.full()?;
+            // What calls its first argument has to be looked at each time.
+            if function.is(callee) && !fragile::is_fragile(&full) {
+                quiet::remember_safe(callee.as_ptr(), versions);
+                if native_call::is_of_its_module(&name, callee)? {
+                    quiet::remember_safe_object(callee.clone().unbind());
+                }
+            }
+            fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &full)?;
+            return Ok(Answer::Watch);
+        }
+        let (caller, full) = (frames::caller(code)?, name.full()?);
+        let disable = disable_object(py);
+        let call = NativeCall {
             caller: &caller,
-            module: &name.module,
-            name: &name.full,
+            name: &full,
             function: &function,
             site: (code, offset),
+            disable: disable.as_ref(),
         };
         match call.ask(config) {
-            Ok(answer) => {
-                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &name.full)?;
-                Ok(answer)
+            Ok(said) => {
+                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &full)?;
+                // A site that is off is off for every guard, so only where no other could miss it.
+                let off = matches!(said, Said::SwitchOff) && HOLDS.load(Ordering::Relaxed) == 1;
+                SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
+                Ok(if off {
+                    Answer::SwitchOff
+                } else {
+                    Answer::Watch
+                })
             }
             Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
         }
@@ -425,78 +474,6 @@ mod on {
     fn watches(active: &Active) -> bool {
         let config = active.config();
         config.is_some_and(|config| config.get().monitor_calls())
-    }
-
-    /// A call of native code of someone else.
-    struct Call<'a, 'py> {
-        caller: &'a Bound<'py, PyString>,
-        /// The module that it comes from.
-        module: &'a Bound<'py, PyString>,
-        name: &'a Bound<'py, PyString>,
-        function: &'a Bound<'py, PyAny>,
-        /// The code object and the offset.
-        site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
-    }
-
-    impl Call<'_, '_> {
-        /// Asks the host, and raises the event.
-        ///
-        /// # Errors
-        /// The denial, and what `on_call` raised.
-        fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Answer> {
-            let py = self.caller.py();
-            if let Some(config) = config {
-                if config.policy().rules() == RuleSet::Strict
-                    && let Some(declared) = Declared::known(py)
-                {
-                    if declared
-                        .is_safe(&self.module.to_string_lossy(), &self.name.to_string_lossy())
-                    {
-                        return Ok(Answer::Watch);
-                    }
-                    for hook in &declared.monitor_hooks {
-                        if let Some(answer) = self.answer_of(hook, config)? {
-                            return Ok(answer);
-                        }
-                    }
-                }
-                if let Some(on_call) = config.asks_on_call()
-                    && let Some(answer) = self.answer_of(on_call, config)?
-                {
-                    return Ok(answer);
-                }
-            }
-            raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
-            Ok(Answer::Watch)
-        }
-
-        /// What the host says of the call; `None` when the event is to be raised.
-        ///
-        /// # Errors
-        /// What its callback raised.
-        fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Answer>> {
-            let py = self.caller.py();
-            let (code, offset) = self.site;
-            let data = config.data(py);
-            let call = (self.caller, self.name, self.function, code, offset, data);
-            let answer = on_call.call(&call.into_pyobject(py)?)?;
-            if denial::is_awaitable(&answer) {
-                return Err(errors::returned_awaitable("on_call", &answer));
-            }
-            if disable_object(py).is_some_and(|disable| answer.is(&disable)) {
-                // A site that is off is off for every guard, so only where no other could miss it.
-                let alone = HOLDS.load(Ordering::Relaxed) == 1;
-                SWITCHED_OFF.fetch_or(alone, Ordering::Relaxed);
-                return Ok(Some(if alone {
-                    Answer::SwitchOff
-                } else {
-                    Answer::Watch
-                }));
-            }
-            let answer = answer.cast::<PyBool>();
-            let suppresses = answer.is_ok_and(|answer| !answer.is_true());
-            Ok(suppresses.then_some(Answer::Watch))
-        }
     }
 
     /// # Safety

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
 
 use super::ffi as raw;
 use super::layout::{self, Entry};
@@ -26,9 +27,18 @@ static NEWS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 /// Versions of classes: calling an instance runs Python code.
 static INSTANCES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-fn function_place(function: *mut ()) -> &'static AtomicPtr<()> {
+/// Versions of classes of such modules.
+static SAFE_CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Method table entries of modules that are declared safe to call, for guards that let them be, and
+/// other callables of theirs.
+static SAFE: [AtomicPtr<()>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+
+fn function_place(
+    table: &'static [AtomicPtr<()>; PLACES],
+    function: *mut (),
+) -> &'static AtomicPtr<()> {
     // Table entries are 32 bytes long, functions are aligned to 16.
-    &FUNCTIONS[(function as usize >> 4) % PLACES]
+    &table[(function as usize >> 4) % PLACES]
 }
 
 fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static AtomicU64 {
@@ -62,7 +72,41 @@ pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
 }
 
 fn is_remembered(function: *mut ()) -> bool {
-    std::ptr::eq(function_place(function).load(Ordering::Relaxed), function)
+    let place = function_place(&FUNCTIONS, function);
+    std::ptr::eq(place.load(Ordering::Relaxed), function)
+}
+
+/// Whether the callee was found to be of a module that is declared safe. Takes no reference and
+/// runs nothing.
+#[inline]
+pub fn is_plainly_safe(callee: *mut PyObject) -> bool {
+    let entry = layout::method_entry(callee);
+    if entry.is_null() && layout::is_class(callee) {
+        return has(&SAFE_CLASSES, layout::class_versions(callee));
+    }
+    let known = if entry.is_null() {
+        callee.cast()
+    } else {
+        entry
+    };
+    std::ptr::eq(function_place(&SAFE, known).load(Ordering::Relaxed), known)
+}
+
+/// Remembers a callee of a module that is declared safe: the C function of a native function or
+/// method descriptor, or a class. `versions` are those that a class had before it was looked at.
+pub fn remember_safe(callee: *mut PyObject, versions: u64) {
+    let entry = layout::method_entry(callee);
+    if !entry.is_null() {
+        function_place(&SAFE, entry).store(entry, Ordering::Relaxed);
+    } else if layout::is_class(callee) && layout::class_versions(callee) == versions {
+        add(&SAFE_CLASSES, versions);
+    }
+}
+
+/// Remembers another callable, which a module has for good and so never goes away.
+pub fn remember_safe_object(callee: Py<PyAny>) {
+    let callee: *mut () = callee.into_ptr().cast();
+    function_place(&SAFE, callee).store(callee, Ordering::Relaxed);
 }
 
 #[inline(never)]
@@ -90,10 +134,10 @@ fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
 }
 
 fn new_versions(class: *mut PyObject) -> u64 {
-    if !class.is_null() && layout::is_class(class) {
-        layout::class_versions(class)
-    } else {
+    if class.is_null() {
         0
+    } else {
+        layout::class_versions_of(class)
     }
 }
 
@@ -101,7 +145,7 @@ fn new_versions(class: *mut PyObject) -> u64 {
 pub fn remember_function(callee: *mut PyObject) {
     match layout::native_entry(callee) {
         Some(Entry::Function(function)) => {
-            function_place(function).store(function, Ordering::Relaxed);
+            function_place(&FUNCTIONS, function).store(function, Ordering::Relaxed);
         }
         Some(Entry::New(class)) => add(&NEWS, new_versions(class)),
         None => {}

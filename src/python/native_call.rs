@@ -1,0 +1,98 @@
+//! A call of native code of someone else: whether it is declared safe, and what the host says of it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyModule, PyString, PyType};
+
+use super::callbacks::Callback;
+use super::callee::Name;
+use super::config::AuditCfg;
+use super::declared::Declared;
+use super::{denial, errors, ffi as raw, layout};
+
+/// A call of native code of someone else.
+pub struct NativeCall<'a, 'py> {
+    /// Who makes it.
+    pub caller: &'a Bound<'py, PyString>,
+    /// What is called, by its name and itself.
+    pub name: &'a Bound<'py, PyString>,
+    pub function: &'a Bound<'py, PyAny>,
+    /// The code object and the offset.
+    pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
+    /// `sys.monitoring.DISABLE`.
+    pub disable: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// What becomes of a call.
+pub enum Said {
+    /// It may be made.
+    Allowed,
+    /// So may all others of its call site.
+    SwitchOff,
+}
+
+impl NativeCall<'_, '_> {
+    /// Asks the host, and raises the event.
+    ///
+    /// # Errors
+    /// The denial, and what a callback raised.
+    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Said> {
+        let py = self.caller.py();
+        if let Some(config) = config {
+            let declared = Declared::known(py).filter(|_| config.is_strict());
+            let hooks = declared.map_or(&[][..], |declared| &declared.monitor_hooks);
+            for callback in hooks.iter().chain(config.asks_on_call()) {
+                if let Some(said) = self.answer_of(callback, config)? {
+                    return Ok(said);
+                }
+            }
+        }
+        raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
+        Ok(Said::Allowed)
+    }
+
+    /// What the host says of the call; `None` when the event is to be raised.
+    ///
+    /// # Errors
+    /// What its callback raised.
+    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
+        let py = self.caller.py();
+        let (code, offset) = self.site;
+        let data = config.data(py);
+        let call = (self.caller, self.name, self.function, code, offset, data);
+        let answer = on_call.call(&call.into_pyobject(py)?)?;
+        if denial::is_awaitable(&answer) {
+            return Err(errors::returned_awaitable("on_call", &answer));
+        }
+        if self.disable.is_some_and(|disable| answer.is(disable)) {
+            return Ok(Some(Said::SwitchOff));
+        }
+        let answer = answer.cast::<PyBool>();
+        let suppresses = answer.is_ok_and(|answer| !answer.is_true());
+        Ok(suppresses.then_some(Said::Allowed))
+    }
+}
+
+/// Whether installed packages declare native code of this name safe to call.
+pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
+    let (module, own) = (name.module.to_string_lossy(), name.own.to_string_lossy());
+    Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))
+}
+
+/// Whether a callable is what its module has by its name, and so never goes away; of functions and
+/// classes it is not asked.
+///
+/// # Errors
+/// What looking it up raised.
+pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !layout::method_entry(callee.as_ptr()).is_null() || callee.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    let Some(module) = raw::imported_module(callee.py(), &name.module)? else {
+        return Ok(false);
+    };
+    let Ok(module) = module.cast::<PyModule>() else {
+        return Ok(false);
+    };
+    let own = module.dict().get_item(&name.own)?;
+    Ok(own.is_some_and(|own| own.is(callee)))
+}
