@@ -75,13 +75,13 @@ def holds(rounds: Rounds, case: Case) -> bool | None:
 def is_as_far_ahead(rounds: Rounds, case: Case) -> bool | None:
     """Whether ours under the rules of 0.2 is as far ahead of 0.2.10 as ours is of 0.1.0.
 
-    `None` where it was not measured. What the rounds differ by is no difference.
+    `None` where it was not measured. A tenth is no difference.
     """
     first = ratio(rounds, case, "0.1.0")
     second = ratio(rounds, case, "0.2.10", "ours 0.2")
     if first is None or second is None:
         return None
-    return second["ratio"] <= first["ratio"] or second["low"] <= first["high"]
+    return second["ratio"] <= first["ratio"] * 1.1
 
 
 def row(rounds: Rounds, case: Case) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def figures(path):
 @pytest.fixture
 def rounds(cases):
     """Made-up times: bare takes 100 ns, ours 10 more, the floor 20, the original 1000."""
-    more = {"bare": 0, "0.1.0": 1000, "0.2.10": 2000, "ours": 10, "floor": 20}
+    more = {"bare": 0, "0.1.0": 1000, "0.2.10": 2000, "ours": 10, "ours 0.2": 20, "floor": 20}
     return {
         name: {case.key: [100.0 + extra, 101.0 + extra] for case in cases.CASES}
         for name, extra in more.items()
@@ -46,6 +46,15 @@ def test_net_times_and_ratios(cases, figures, rounds):
     assert figures.ratio(rounds, case, "0.1.0")["ratio"] == 0.01
     assert figures.ratio(rounds, case, "floor")["ratio"] == 0.5
     assert figures.ratio({"ours": {}, "floor": {}}, case, "floor") is None
+
+
+@pytest.mark.parametrize(
+    ("takes", "is_as_far"), [(20.0, True), (21.9, True), (22.1, False), (None, None)]
+)
+def test_how_far_ahead_the_rules_of_0_2_are(cases, figures, rounds, takes, is_as_far):
+    case = cases.CASES[0]
+    rounds["ours 0.2"][case.key] = [] if takes is None else [100.0 + takes] * 2
+    assert figures.is_as_far_ahead(rounds, case) is is_as_far
 
 
 @pytest.mark.parametrize(("limit", "holds"), [(0.011, True), (0.009, False)])
