@@ -342,7 +342,7 @@ impl Policy {
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
-        let is_root = self.roots.is_root(fs, &landing) && fs.is_dir(landing.as_bytes());
+        let is_root = self.roots.has(fs, landing.as_bytes()) && fs.is_dir(landing.as_bytes());
         let lands_inside = self.rules == RuleSet::Strict && self.roots.contain(fs, &landing);
         Verdict::when(is_root || lands_inside)
             .and(|| self.restrict(fs, path, target.base, &dir, false))

@@ -48,11 +48,6 @@ impl Roots {
                     .is_some_and(|dir| is_within(path.as_bytes(), &dir)))
     }
 
-    /// Whether the path is itself a root.
-    pub fn is_root(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
-        self.has(fs, path.as_bytes())
-    }
-
     /// Whether a root is at this path.
     pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         self.fixed.contains(path)

@@ -1,7 +1,7 @@
 //! Which audit event means what: the rule set of the `fastaudit` 0.1 contract, as data.
 //!
-//! An event that is not named here passes; under the 0.2 contract, those that `rules_02` names. The argument shapes are those of the CPython
-//! documentation's audit event table:
+//! An event that is not named here passes; under the 0.2 contract, those that `rules_02` names do.
+//! The argument shapes are those of the CPython documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
 
 use super::index::Index;

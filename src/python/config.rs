@@ -264,7 +264,7 @@ impl AuditCfg {
             if self.monitor_calls { "True" } else { "False" },
         );
         // The original, whose messages show this, has these fields or not, by its release.
-        if self.policy.rules() == RuleSet::Strict {
+        if self.is_strict {
             text.push_str(&format!(
                 ", import_allow={}",
                 self.import_allow(py)?.repr()?

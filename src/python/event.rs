@@ -17,7 +17,7 @@ use crate::policy::learn::{self, Need};
 use crate::policy::network::Part;
 use crate::policy::path::{Base, Name};
 use crate::policy::rules::{Access, NetworkEvent, PathArg, Rule};
-use crate::policy::{Commands, Network, Operation, RuleSet, Verdict, events};
+use crate::policy::{Commands, Network, Operation, Verdict, events};
 
 /// An event under a guard.
 pub struct Event<'a, 'py> {
@@ -262,7 +262,7 @@ impl<'a, 'py> Event<'a, 'py> {
     fn thread(&self) -> PyResult<()> {
         self.need(Need::Thread);
         let function = self.args.get_item(0);
-        if self.config.policy().rules() == RuleSet::Strict {
+        if self.config.is_strict() {
             return match function {
                 Ok(function) if threads::is_of_event_loop(&function)? => Ok(()),
                 _ => self.deny(Reason::Switch(Why::Thread)),

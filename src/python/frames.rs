@@ -30,35 +30,23 @@ pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 /// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
 /// the code that runs.
 pub fn chain(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
-    let mut names = Vec::new();
-    let mut frame = match &traceback {
+    let frame = match &traceback {
         Some(traceback) => outer(&raw_frames::traceback_frame(traceback))?,
         None => raw_frames::current_frame(py),
     };
-    while let Some(current) = frame {
-        names.extend(name(&current)?);
-        frame = outer(&current)?;
-    }
-    names.reverse();
+    let mut chain = names(py, &sites_of(frame)?)?;
     let mut entry = traceback;
     while let Some(current) = entry {
-        names.extend(name(&raw_frames::traceback_frame(&current))?);
+        chain.extend(name(&raw_frames::traceback_frame(&current))?);
         let next = current.getattr(pyo3::intern!(py, "tb_next"))?;
         entry = next.cast_into().ok();
     }
-    Ok(names)
+    Ok(chain)
 }
 
 /// The functions that led to this frame, the outermost first, and its own.
 pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    let mut names = Vec::new();
-    let mut frame = Some(frame.clone());
-    while let Some(current) = frame {
-        names.extend(name(&current)?);
-        frame = outer(&current)?;
-    }
-    names.reverse();
-    Ok(names)
+    names(frame.py(), &sites_of(Some(frame.clone()))?)
 }
 
 /// A function that led to an operation: what names it.
@@ -73,8 +61,11 @@ const USUAL_DEPTH: usize = 32;
 /// The functions that led to the code that runs, the innermost first, to be named when somebody
 /// asks. It keeps no frame alive.
 pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
+    sites_of(raw_frames::current_frame(py))
+}
+
+fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
     let mut sites = Vec::with_capacity(USUAL_DEPTH);
-    let mut frame = raw_frames::current_frame(py);
     while let Some(current) = frame {
         sites.extend(site(&current)?);
         frame = outer(&current)?;

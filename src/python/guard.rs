@@ -12,7 +12,6 @@ use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
 use super::violations::Log;
 use super::{errors, ffi as raw, process_start};
-use crate::policy::RuleSet;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +68,7 @@ impl AuditPerms {
     ) -> PyResult<Bound<'py, PyTuple>> {
         raw::audit(py, c"audit_perms.add_imports", &[mods.as_any()])?;
         let config = self.config(py);
-        if config.get().policy().rules() != RuleSet::Strict {
+        if !config.get().is_strict() {
             return Err(errors::no_imports_to_add());
         }
         let config = config.get().with_imports(py, mods)?;

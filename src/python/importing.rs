@@ -148,11 +148,7 @@ fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Whether the frame runs code of a package that imports what it is asked to.
 fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
-    let Ok(globals) = globals.cast::<PyDict>() else {
-        return Ok(false);
-    };
-    let Some(name) = frames::module_name(globals) else {
+    let Some(name) = module_of(frame)? else {
         return Ok(false);
     };
     let Ok(name) = name.to_str() else {
@@ -218,6 +214,15 @@ pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
 /// # Errors
 /// What reading a frame raised.
 pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
+    is_importing_by(py, packages, |_, code| is_installed(code))
+}
+
+/// The same, where every function that runs since the import began is one that `trusts` knows.
+fn is_importing_by(
+    py: Python<'_>,
+    packages: &[String],
+    trusts: impl Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> PyResult<bool>,
+) -> PyResult<bool> {
     let Some(find_and_load) = FIND_AND_LOAD.get() else {
         return Ok(false);
     };
@@ -234,7 +239,7 @@ pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
                 return Ok(true);
             }
         }
-        if !is_installed(&code)? {
+        if !trusts(&current, &code)? {
             return Ok(false);
         }
         frame = frames::outer(&current)?;
@@ -276,25 +281,9 @@ fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStr
 /// # Errors
 /// What reading a frame raised.
 pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> {
-    let Some(find_and_load) = FIND_AND_LOAD.get() else {
-        return Ok(false);
-    };
-    let mut frame = raw_frames::current_frame(py);
-    while let Some(current) = frame {
-        let code = raw_frames::code(current.cast()?);
-        if code.is(find_and_load) {
-            let name = name_in(&current)?;
-            let name = name.to_string_lossy();
-            if modules.iter().any(|module| is_within_module(&name, module)) {
-                return Ok(true);
-            }
-        }
-        if !is_installed(&code)? && !is_of_imported_module(&current)? {
-            return Ok(false);
-        }
-        frame = frames::outer(&current)?;
-    }
-    Ok(false)
+    is_importing_by(py, modules, |frame, code| {
+        Ok(is_installed(code)? || is_of_imported_module(frame)?)
+    })
 }
 
 /// Whether the frame's code is that of a module that was imported, not of the main program.
