@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::config::AuditCfg;
+use super::errors;
 use super::ffi as raw;
 use super::monitor;
 use super::origin::Origin;
@@ -62,6 +63,10 @@ pub struct Active {
     log: OnceLock<Arc<Log>>,
     /// Where it was entered, where denials elsewhere tell that.
     origin: Option<Box<Origin>>,
+    /// Whether it was left.
+    is_left: AtomicBool,
+    /// A guard that is in force as well, though the context is not its own.
+    beside: Option<Py<Active>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
     _monitoring: Option<monitor::Hold>,
 }
@@ -123,8 +128,60 @@ impl Active {
             first_dir: OnceLock::new(),
             log: OnceLock::new(),
             origin,
+            is_left: AtomicBool::new(false),
+            beside: None,
             _monitoring: monitoring,
         }
+    }
+
+    /// A guard in force for which another is in force too: events are judged by both.
+    fn beside(
+        py: Python<'_>,
+        own: &Bound<'_, Self>,
+        other: &Bound<'_, Self>,
+    ) -> PyResult<Py<Self>> {
+        let other = match &own.get().beside {
+            Some(beside) => Self::beside(py, beside.bind(py), other)?,
+            None => other.clone().unbind(),
+        };
+        let config = own.get().config.as_ref();
+        let config = config.map(|config| config.clone_ref(py));
+        let mut active = Self::new(config, Some(own.clone().unbind()), None, None);
+        active.log = OnceLock::from(Arc::clone(own.get().log()));
+        active.beside = Some(other);
+        // That events are judged by all guards in force is asked for by those that restrict more.
+        RESTRICTING.fetch_add(1, Ordering::Relaxed);
+        Py::new(py, active)
+    }
+
+    /// The guard that is in force beside this one.
+    #[inline]
+    pub fn other(&self) -> Option<&Self> {
+        self.beside.as_ref().map(Py::get)
+    }
+
+    /// Whether it wants to see calls.
+    pub fn watches(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.get().monitor_calls())
+    }
+
+    /// The first of this guard and those beside it that wants to see calls.
+    pub fn watching(&self) -> Option<&Self> {
+        std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
+    }
+
+    /// Whether it was entered under that guard, or is it.
+    fn is_within(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> bool {
+        let py = slf.py();
+        let mut link = Some(slf.clone().unbind());
+        while let Some(active) = link {
+            if active.is(other) {
+                return true;
+            }
+            link = active.get().outer(py);
+        }
+        false
     }
 
     fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
@@ -146,6 +203,7 @@ impl Active {
 impl Active {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.config)?;
+        visit.call(&self.beside)?;
         if let Some(origin) = &self.origin {
             origin.traverse(&visit)?;
         }
@@ -163,6 +221,9 @@ impl Drop for Active {
             if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);
             }
+        }
+        if self.beside.is_some() {
+            RESTRICTING.fetch_sub(1, Ordering::Relaxed);
         }
         // Guards nested a thousand deep are freed one by one, not by recursion.
         let mut next = self
@@ -261,7 +322,12 @@ pub fn installed() -> impl Iterator<Item = &'static Installed> {
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     let mut all = Vec::new();
     if let Current::Guarded(active) = own(py)? {
-        all.push(active);
+        let mut next = Some(active);
+        while let Some(active) = next {
+            let beside = active.get().beside.as_ref();
+            next = beside.map(|beside| beside.bind(py).clone());
+            all.push(active);
+        }
     }
     all.extend(installed().map(|installed| installed.active.bind(py).clone()));
     all.dedup_by(|one, other| one.is(&*other));
@@ -375,7 +441,6 @@ pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
 ///
 /// # Errors
 /// `RuntimeError` where the context is entered.
-#[cfg(Py_3_14)]
 pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {
@@ -394,12 +459,13 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     let before = raw::context_var_get(py, var)?;
     raw::context_var_reset(var, entered.token.bind(py))?;
     let active = entered.active.get();
+    active.is_left.store(true, Ordering::Relaxed);
+    // What is no guard was put there by the code that is left now, and goes with it.
+    let before = before.and_then(|before| before.cast_into_exact::<Active>().ok());
     match before {
         Some(inner) if !inner.is(&entered.active) => {
-            raw::context_var_set(var, &inner)?;
-            if let Ok(inner) = inner.cast_into_exact::<Active>() {
-                unlink(py, inner.unbind(), &entered.active);
-            }
+            raw::context_var_set(var, inner.as_any())?;
+            unlink(py, inner.unbind(), &entered.active);
         }
         _ if active.outer_changed.load(Ordering::Relaxed) => {
             let outer = match active.outer(py) {
@@ -413,14 +479,123 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     Ok(())
 }
 
+/// A guard that was put in force in a context for as long as it is entered.
+pub struct Lent {
+    active: Py<Active>,
+    token: Py<PyAny>,
+    before: Option<Py<Active>>,
+}
+
+/// Puts the guard in force here in force in a context that is about to be entered, where it is not.
+///
+/// # Errors
+/// What setting a context variable raises.
+pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
+    let active = match own(py)? {
+        Current::Guarded(active) => active,
+        Current::Unguarded => return Ok(None),
+        Current::Tampered => return Err(errors::variable_changed()),
+    };
+    // One that is entered already cannot be entered: CPython says so.
+    let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
+        return Ok(None);
+    };
+    let (lent, before) = match own(py)? {
+        Current::Tampered => return Ok(None),
+        Current::Unguarded => (active.clone().unbind(), None),
+        Current::Guarded(before) if Active::is_within(&before, &active) => return Ok(None),
+        Current::Guarded(before) => {
+            let both = Active::beside(py, &before, &active)?;
+            (both, Some(before.unbind()))
+        }
+    };
+    let token = raw::context_var_set(var(py)?, lent.bind(py).as_any())?;
+    Ok(Some(Lent {
+        active: lent,
+        token: token.unbind(),
+        before,
+    }))
+}
+
+/// Undoes `lend`.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered: the guard then stays in force in it.
+pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
+    let py = context.py();
+    let Some(_entered) = raw::EnteredContext::new(context)? else {
+        return Ok(());
+    };
+    let Lent {
+        active,
+        token,
+        before,
+    } = lent;
+    // Where it was left meanwhile, another link took its place.
+    let was_left = active.get().outer_changed.load(Ordering::Relaxed);
+    let old = before.as_ref().and_then(|_| active.get().outer(py));
+    match raw::context_var_get(py, var(py)?)? {
+        Some(now) if !now.is(&active) => {
+            // A guard that was entered and not left: it goes on without this one.
+            if let Ok(inner) = now.cast_into_exact::<Active>() {
+                relink(py, inner.unbind(), &active, old);
+            }
+        }
+        _ if before.is_some() && was_left => {
+            let old = old.map_or_else(|| Py::new(py, Active::detached()), Ok)?;
+            raw::context_var_set(var(py)?, old.bind(py).as_any())?;
+        }
+        _ => raw::context_var_reset(var(py)?, token.bind(py))?,
+    }
+    Ok(())
+}
+
+/// Whether the object is the guards' context variable.
+pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
+    VAR.get(object.py()).is_some_and(|var| object.is(var))
+}
+
+/// Whether code in the current context may give the variable a value: not that of another guard.
+///
+/// # Errors
+/// What reading the variable raises.
+pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_guard = value.cast_exact::<Active>().is_ok();
+    Ok(!is_guard || matches!(own(value.py())?, Current::Unguarded))
+}
+
+/// Whether it may have back what it had before, where that is what the guard in force put there.
+///
+/// # Errors
+/// What reading the variable, or the token, raises.
+pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = token.py();
+    Ok(match own(py)? {
+        Current::Unguarded => true,
+        Current::Guarded(_) => false,
+        Current::Tampered => match token.getattr_opt(pyo3::intern!(py, "old_value"))? {
+            Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
+                let old = old.get();
+                old.config.is_some() && !old.is_left.load(Ordering::Relaxed)
+            }),
+            None => false,
+        },
+    })
+}
+
 /// Takes a guard that was left early out of the chain that begins at `inner`. All links before it
 /// were entered in the same context: what a context holds is replaced only by entering in it.
 fn unlink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>) {
+    relink(py, inner, left, left.get().outer(py));
+}
+
+/// Puts another guard, or none, in the place of one in the chain that begins at `inner`.
+fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<Py<Active>>) {
     let mut link = Some(inner);
     while let Some(active) = link {
         let outer = active.get().outer(py);
         if outer.as_ref().is_some_and(|outer| outer.is(left)) {
-            active.get().set_outer(left.get().outer(py));
+            active.get().set_outer(by);
             return;
         }
         link = outer;

@@ -1,6 +1,6 @@
 //! What is wrong with an argument, and what is accepted: one place that words it.
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// The name of an object's class.
@@ -226,4 +226,18 @@ pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
 /// `mk_audit` is called while it is being set up.
 pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
+}
+
+/// The guard's context variable was changed, and what is done would leave the guard.
+pub fn variable_changed() -> PyErr {
+    PyPermissionError::new_err(
+        "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made",
+    )
+}
+
+/// Guarded code may not do that with the guard's context variable.
+pub fn variable_kept() -> PyErr {
+    PyPermissionError::new_err(
+        "fastaudit_rs: the guard's context variable keeps the guard while it is in force",
+    )
 }

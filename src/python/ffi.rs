@@ -129,10 +129,8 @@ pub fn thread_ident() -> u64 {
 }
 
 /// A context that is entered for as long as this lives.
-#[cfg(Py_3_14)]
 pub struct EnteredContext<'a, 'py>(&'a Bound<'py, PyAny>);
 
-#[cfg(Py_3_14)]
 impl<'a, 'py> EnteredContext<'a, 'py> {
     /// Enters a context; `None` for what is none.
     ///
@@ -152,7 +150,6 @@ impl<'a, 'py> EnteredContext<'a, 'py> {
     }
 }
 
-#[cfg(Py_3_14)]
 impl Drop for EnteredContext<'_, '_> {
     fn drop(&mut self) {
         // SAFETY: it was entered on this thread, and what was entered later was left.

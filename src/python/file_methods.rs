@@ -3,11 +3,12 @@
 
 use std::sync::OnceLock;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::methods::MethodDescriptor;
+use super::methods::Method;
 use super::quota::{Call, Writes, count};
 
 /// The methods of `_io.FileIO` as they were.
@@ -24,22 +25,31 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     let class = py.import("_io")?.getattr("FileIO")?.cast_into::<PyType>()?;
+    let replaced = |name, done: bool| {
+        done.then_some(()).ok_or_else(|| {
+            PyRuntimeError::new_err(format!(
+                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
+            ))
+        })
+    };
     // SAFETY: the functions have the conventions that they are given for.
     unsafe {
-        Method::replace(&class, "truncate", &FILE_TRUNCATE, |convention| {
+        let done = Method::replace(&class, "truncate", &FILE_TRUNCATE, |convention| {
             Some(match convention {
                 ffi::METH_FASTCALL => file_truncate_fast as *mut (),
                 METHOD => file_truncate_method as *mut (),
                 _ => return None,
             })
         })?;
-        Method::replace(&class, "write", &FILE_WRITE, |convention| {
+        replaced("truncate", done)?;
+        let done = Method::replace(&class, "write", &FILE_WRITE, |convention| {
             Some(match convention {
                 ffi::METH_O => file_write_one as *mut (),
                 METHOD => file_write_method as *mut (),
                 _ => return None,
             })
-        })
+        })?;
+        replaced("write", done)
     }
 }
 
@@ -57,41 +67,6 @@ type OfClass = unsafe extern "C-unwind" fn(
     *mut PyObject,
 ) -> *mut PyObject;
 
-/// A method as it was.
-struct Method(*mut ());
-
-// SAFETY: it is the address of a function.
-unsafe impl Send for Method {}
-// SAFETY: as above.
-unsafe impl Sync for Method {}
-
-impl Method {
-    /// Has every call of a method of a class go to another function.
-    ///
-    /// # Safety
-    /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
-    unsafe fn replace(
-        class: &Bound<'_, PyType>,
-        name: &str,
-        slot: &OnceLock<Self>,
-        by: impl Fn(std::ffi::c_int) -> Option<*mut ()>,
-    ) -> PyResult<()> {
-        let found = class.getattr(name)?;
-        let unknown = || {
-            pyo3::exceptions::PyRuntimeError::new_err(format!(
-                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
-            ))
-        };
-        let method = MethodDescriptor::cast(&found).ok_or_else(unknown)?;
-        let function = by(method.convention()).ok_or_else(unknown)?;
-        if slot.set(Self(method.function())).is_ok() {
-            // SAFETY: the caller vouches for it.
-            unsafe { method.set_function(function) };
-        }
-        Ok(())
-    }
-}
-
 /// # Safety
 /// Called by CPython by the convention `METH_O`.
 unsafe extern "C-unwind" fn file_write_one(
@@ -103,7 +78,7 @@ unsafe extern "C-unwind" fn file_write_one(
     };
     // SAFETY: as this function's; the original has the same convention.
     unsafe {
-        let original = std::mem::transmute::<*mut (), One>(original.0);
+        let original = std::mem::transmute::<*mut (), One>(original.function());
         let call = Call {
             args: &raw const data,
             positional: 1,
@@ -144,7 +119,7 @@ unsafe extern "C-unwind" fn file_truncate_fast(
     };
     // SAFETY: as this function's; the original has the same convention.
     unsafe {
-        let original = std::mem::transmute::<*mut (), Fast>(original.0);
+        let original = std::mem::transmute::<*mut (), Fast>(original.function());
         let call = Call {
             args,
             positional: positional as usize,
@@ -195,7 +170,7 @@ unsafe fn of_class(
     };
     // SAFETY: as this function's.
     unsafe {
-        let original = std::mem::transmute::<*mut (), OfClass>(original.0);
+        let original = std::mem::transmute::<*mut (), OfClass>(original.function());
         let call = Call {
             args,
             positional: positional as usize,

@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
-use super::{denial, denied, errors, ffi as raw, monitor, open_at, recorder};
+use super::{denial, denied, errors, ffi as raw, monitor, open_at, recorder, scope};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
 use crate::policy::rules_02;
@@ -56,7 +56,8 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
-    open_at::install(py)
+    open_at::install(py)?;
+    scope::install(py)
 }
 
 /// # Safety
@@ -194,7 +195,10 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     };
     let rule = if !context::any_guard_restricts_more() {
         rules::lookup_if(event.to_bytes(), false)
-    } else if active.get().is_strict() && context::installed().next().is_none() {
+    } else if active.get().is_strict()
+        && active.get().other().is_none()
+        && context::installed().next().is_none()
+    {
         rules_02::lookup(event.to_bytes())
     } else {
         return check_by_all(event, args, active.get());
@@ -222,7 +226,10 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
 /// The same while some guard restricts more than fastaudit 0.1 does, or is installed.
 #[inline(never)]
 fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
-    check_by_all_rules(event, args, active)?;
+    let beside = std::iter::successors(Some(active), |active| active.other());
+    for active in beside {
+        check_by_all_rules(event, args, active)?;
+    }
     for installed in context::installed() {
         let installed = installed.active.get();
         if !std::ptr::eq(installed, active) {

@@ -4,11 +4,13 @@
 #[cfg(Py_3_12)]
 use std::ffi::CStr;
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 #[cfg(Py_3_12)]
 use pyo3::types::PyString;
+use pyo3::types::PyType;
 
 /// How a function object is called (PEP 590). Before 3.14 CPython ends a daemon thread that wants to
 /// go on when the interpreter has ended by unwinding its stack (pthread_exit(3)): such a call must
@@ -173,5 +175,50 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
             };
             (*self.raw()).d_method = Box::leak(Box::new(entry));
         }
+    }
+}
+
+/// A method as it was before its calls went to another function.
+pub struct Method(*mut ());
+
+// SAFETY: it is the address of a function.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+impl Method {
+    /// Has every call of a method of a class go to another function, once for the process. Whether
+    /// it does: not where the class has no such method, or by a convention that `by` does not know.
+    ///
+    /// # Safety
+    /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
+    ///
+    /// # Errors
+    /// What looking the method up raises.
+    pub unsafe fn replace(
+        class: &Bound<'_, PyType>,
+        name: &str,
+        slot: &OnceLock<Self>,
+        by: impl Fn(c_int) -> Option<*mut ()>,
+    ) -> PyResult<bool> {
+        let Some(found) = class.getattr_opt(name)? else {
+            return Ok(false);
+        };
+        let Some(method) = MethodDescriptor::cast(&found) else {
+            return Ok(false);
+        };
+        let Some(function) = by(method.convention()) else {
+            return Ok(false);
+        };
+        if slot.set(Self(method.function())).is_ok() {
+            // SAFETY: the caller vouches for it.
+            unsafe { method.set_function(function) };
+        }
+        Ok(true)
+    }
+
+    /// Its function.
+    pub fn function(&self) -> *mut () {
+        self.0
     }
 }

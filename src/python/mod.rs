@@ -55,6 +55,7 @@ mod raw_frames;
 mod recorder;
 mod recording;
 mod records;
+mod scope;
 mod signature;
 mod threads;
 mod v02;

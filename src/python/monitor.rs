@@ -63,7 +63,7 @@ mod on {
 
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
-    use crate::python::context::{self, Active, Current};
+    use crate::python::context::{self, Current};
     use crate::python::native_call::{self, NativeCall, Said};
     use crate::python::{denial, errors, ffi as raw, fragile, frames, layout, loaded, quiet};
 
@@ -416,12 +416,13 @@ mod on {
         let config = match context::own(py)? {
             // The event raised below is denied then, as every other.
             Current::Tampered => None,
-            Current::Guarded(active) if watches(active.get()) => {
-                active.get().config().map(|config| config.clone_ref(py))
+            Current::Guarded(active) if active.get().watching().is_some() => {
+                let active = active.get().watching();
+                active.and_then(|active| Some(active.config()?.clone_ref(py)))
             }
             Current::Guarded(_) | Current::Unguarded => {
                 let mut installed = context::installed().map(|installed| installed.active.get());
-                match installed.find(|active| watches(active)) {
+                match installed.find(|active| active.watches()) {
                     Some(active) => active.config().map(|config| config.clone_ref(py)),
                     None => return Ok(Answer::Watch),
                 }
@@ -469,11 +470,6 @@ mod on {
             }
             Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
         }
-    }
-
-    fn watches(active: &Active) -> bool {
-        let config = active.config();
-        config.is_some_and(|config| config.get().monitor_calls())
     }
 
     /// # Safety

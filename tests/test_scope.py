@@ -1,0 +1,328 @@
+"""A guard that is entered holds, whatever guarded code does with contexts."""
+
+import asyncio
+import builtins
+import contextlib
+import contextvars
+import gc
+import os
+import sys
+import threading
+
+import pytest
+
+
+@pytest.fixture
+def audit_perms(mk_audit, places):
+    return mk_audit([places.ok], monitor_calls=False)
+
+
+@pytest.fixture
+def guarded(places):
+    """`guarded()`: whether the guard of `audit_perms` is in force."""
+
+    def check():
+        try:
+            open(places.out + "/file", "w").close()
+        except PermissionError:
+            return True
+        return False
+
+    return check
+
+
+def guard_variable():
+    [variable] = [var for var in contextvars.copy_context() if var.name.startswith("fastaudit")]
+    return variable
+
+
+class TestContexts:
+    @pytest.mark.original_fails()
+    def test_a_fresh_one(self, audit_perms, guarded):
+        with audit_perms():
+            assert contextvars.Context().run(guarded)
+        assert not guarded()
+
+    @pytest.mark.original_fails()
+    def test_one_made_before(self, audit_perms, guarded):
+        empty, copied = contextvars.Context(), contextvars.copy_context()
+        with audit_perms():
+            assert empty.run(guarded)
+            assert copied.run(guarded)
+            assert copied.copy().run(guarded)
+        assert not empty.run(guarded)
+        assert not copied.run(guarded)
+
+    @pytest.mark.original_fails()
+    def test_one_inside_another(self, audit_perms, guarded):
+        one, other = contextvars.Context(), contextvars.Context()
+        with audit_perms():
+            assert one.run(lambda: other.run(guarded))
+            assert one.run(other.run, guarded)
+            assert list(map(one.run, [guarded])) == [True]
+        assert not one.run(other.run, guarded)
+
+    def test_what_a_context_holds_stays(self, audit_perms):
+        variable = contextvars.ContextVar("mine")
+        context = contextvars.Context()
+        with audit_perms():
+            assert context.run(variable.set, 1).var is variable
+            with pytest.raises(RuntimeError, match="already entered"):
+                context.run(context.run, print)
+            with pytest.raises(ZeroDivisionError):
+                context.run(lambda: 1 / 0)
+        assert context[variable] == 1
+        assert len(context) == 1
+
+    @pytest.mark.original_fails()
+    def test_a_fresh_one_that_is_used_later(self, audit_perms, guarded):
+        with audit_perms():
+            context = contextvars.Context()
+        assert context.run(guarded)
+
+    @pytest.mark.original_fails()
+    def test_what_is_started_in_another_one(self, audit_perms, guarded):
+        before = contextvars.Context()
+
+        async def task():
+            return guarded()
+
+        async def main():
+            with audit_perms():
+                started = before.run(asyncio.ensure_future, task())
+            return await started
+
+        assert asyncio.run(main())
+
+    def test_two_guards_hold_both(self, mk_audit, places):
+        """Code under one guard runs a context that another is in force in."""
+        first = mk_audit([places.ok, places.out], monitor_calls=False)
+        second = mk_audit([places.ok, places.cwd], monitor_calls=False)
+        with first():
+            under_first = contextvars.copy_context()
+
+        def allowed():
+            found = set()
+            for name in ("ok", "out", "cwd"):
+                with contextlib.suppress(PermissionError):
+                    open(getattr(places, name) + "/file", "w").close()
+                    found.add(name)
+            return found
+
+        assert under_first.run(allowed) == {"ok", "out"}
+        with second():
+            assert under_first.run(allowed) == {"ok"}
+            assert contextvars.copy_context().run(under_first.run, allowed) == {"ok"}
+        assert under_first.run(allowed) == {"ok", "out"}
+
+    def test_entered_and_left_in_another_one(self, audit_perms, guarded):
+        context, cm = contextvars.Context(), audit_perms()
+        with audit_perms():
+            context.run(cm.__enter__)
+        assert context.run(guarded)
+        with audit_perms():
+            context.run(cm.__exit__, None, None, None)
+            assert context.run(guarded)
+        assert not context.run(guarded)
+        assert not guarded()
+
+
+class TestTheVariable:
+    @pytest.mark.original_fails()
+    def test_set_to_something_else_it_denies_everything(self, audit_perms, places):
+        with audit_perms():
+            variable = guard_variable()
+            for value in (None, False, object()):
+                token = variable.set(value)
+                with pytest.raises(PermissionError, match="context variable was changed"):
+                    os.listdir(places.ok)
+                with pytest.raises(PermissionError, match="context variable was changed"):
+                    contextvars.Context().run(os.listdir, places.ok)
+                with pytest.raises(PermissionError, match="context variable was changed"):
+                    contextvars.Context()
+                variable.reset(token)
+                assert os.listdir(places.ok) == []
+
+    @pytest.mark.original_fails()
+    def test_what_was_put_there_goes_with_the_guard(self, audit_perms, guarded):
+        with audit_perms():
+            guard_variable().set(None)
+        assert not guarded()
+        with audit_perms():
+            assert guarded()
+        assert not guarded()
+
+    def test_is_never_another_guards(self, mk_audit, audit_perms, guarded, places):
+        with mk_audit([places.ok, places.out], monitor_calls=False)():
+            lax = guard_variable().get()
+        with audit_perms():
+            variable = guard_variable()
+            own = variable.get()
+            for value in (lax, own):
+                with pytest.raises(PermissionError, match="context variable"):
+                    variable.set(value)
+                with pytest.raises(PermissionError, match="context variable"):
+                    contextvars.ContextVar.set(variable, value)
+            assert guarded()
+            token = variable.set(None)
+            with pytest.raises(PermissionError, match="context variable"):
+                variable.set(lax)
+            variable.reset(token)
+            assert guarded()
+
+    @pytest.mark.original_fails()
+    def test_cannot_be_reset(self, mk_audit, audit_perms, guarded, places):
+        with mk_audit([places.ok, places.out], monitor_calls=False)():
+            variable = guard_variable()
+            lax = variable.set(None)
+        one, other = audit_perms(), audit_perms()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        other.__exit__(None, None, None)
+        no_guard = variable.get()
+        empty = variable.set(no_guard)
+        assert not guarded()
+        with audit_perms() as guard:
+            referents = gc.get_referents(guard)
+            tokens = [held for held in referents if isinstance(held, contextvars.Token)]
+            tokens += [lax, empty]
+            for changed in (False, True):
+                if changed:
+                    own = variable.set(None)
+                for token in tokens:
+                    with pytest.raises(PermissionError, match="context variable"):
+                        variable.reset(token)
+                    if sys.version_info >= (3, 14):
+                        with pytest.raises(PermissionError, match="context variable"):
+                            token.__exit__(None, None, None)
+            variable.reset(own)
+            assert guarded()
+
+    def test_others_can(self, audit_perms):
+        variable = contextvars.ContextVar("mine")
+        with audit_perms():
+            token = variable.set(1)
+            assert variable.get() == 1
+            variable.reset(token)
+            with pytest.raises(TypeError):
+                variable.set()
+            with pytest.raises(TypeError):
+                variable.reset(1)
+            with pytest.raises(LookupError):
+                variable.get()
+
+    def test_carried_to_where_it_was_not(self, audit_perms, guarded):
+        """As libraries do that take context variables from thread to thread."""
+        with audit_perms():
+            variable = guard_variable()
+            value = variable.get()
+        answers = []
+
+        def thread():
+            variable.set(value)
+            answers.append(guarded())
+
+        other = threading.Thread(target=thread)
+        other.start()
+        other.join()
+        assert answers == [True]
+        assert not guarded()
+
+    def test_the_guard_in_it_is_opaque(self, audit_perms):
+        with audit_perms():
+            value = guard_variable().get()
+            assert [name for name in dir(value) if not name.startswith("__")] == []
+            with pytest.raises(AttributeError):
+                value.anything = 1
+            with pytest.raises(TypeError, match="pickle"):
+                value.__reduce_ex__(2)
+            with pytest.raises(TypeError, match="cannot create"):
+                type(value)()
+
+
+class TestTasks:
+    def test_unguarded_ones_stay_so(self, audit_perms, guarded):
+        async def other(entered, answers):
+            await entered.wait()
+            answers.append(guarded())
+            await asyncio.sleep(0)
+            answers.append(contextvars.Context().run(guarded))
+
+        async def main():
+            entered, answers = asyncio.Event(), []
+            task = asyncio.create_task(other(entered, answers))
+            with audit_perms():
+                entered.set()
+                await asyncio.sleep(0)
+                assert guarded()
+                await task
+                assert guarded()
+            return answers
+
+        assert asyncio.run(main()) == [False, False]
+
+    @pytest.mark.original_fails()
+    def test_that_outlive_the_block_cannot_leave(self, audit_perms, guarded):
+        before = contextvars.copy_context()
+
+        async def task():
+            await asyncio.sleep(0)
+            answers = [guarded(), contextvars.Context().run(guarded), before.run(guarded)]
+            loop = asyncio.get_running_loop()
+            later = loop.create_future()
+            loop.call_soon(
+                lambda: later.set_result(guarded()),
+                context=contextvars.Context(),
+            )
+            answers.append(await later)
+            return answers
+
+        async def main():
+            with audit_perms():
+                started = asyncio.create_task(task())
+            assert not guarded()
+            answers = await started
+            assert not guarded()
+            return answers
+
+        assert asyncio.run(main()) == [True] * 4
+
+    @pytest.mark.original_fails()
+    def test_of_a_loop_that_runs_in_the_block(self, audit_perms, guarded):
+        loop = asyncio.new_event_loop()
+
+        async def task():
+            return guarded()
+
+        before = loop.create_task(task())
+        with audit_perms():
+            assert loop.run_until_complete(before)
+        loop.close()
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize(
+    "name", ["os.path.realpath", "os.getcwd", "os.lstat", "os.fsdecode", "os.fspath", "os.stat"]
+)
+def test_functions_that_are_replaced_change_nothing(audit_perms, guarded, places, monkeypatch, name):
+    """Replaced by guarded code, as by anyone else."""
+    with audit_perms():
+        monkeypatch.setattr(name, lambda *args, **kwargs: places.ok)
+        assert guarded()
+
+
+@pytest.mark.parametrize("name", ["any", "all", "set", "isinstance", "len", "str", "PermissionError"])
+def test_builtins_that_are_replaced_change_nothing(audit_perms, guarded, monkeypatch, name):
+    denied = PermissionError
+    with audit_perms():
+        with monkeypatch.context() as patch:
+            patch.setattr(builtins, name, lambda *args: False)
+            stopped = None
+            try:
+                guarded()
+            except denied:
+                stopped = True
+            except TypeError:  # `except PermissionError` of what is no class
+                stopped = True
+        assert stopped or guarded()
