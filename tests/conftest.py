@@ -3,6 +3,7 @@
 import contextvars
 import importlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,14 @@ def places(tmp_path, monkeypatch) -> Places:
     monkeypatch.setenv("TMPDIR", str(base / "ok"))
     monkeypatch.setattr("tempfile.tempdir", None)
     return Places(str(base / "ok"), str(base / "out"), str(base / "cwd"))
+
+
+@pytest.fixture
+def elsewhere():
+    """`elsewhere(function, *args)`: its result in another thread, one that runs for the test."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(int).result()
+        yield lambda function, *args: executor.submit(function, *args).result()
 
 
 @pytest.fixture

@@ -127,6 +127,19 @@ fn relative_path() -> impl Strategy<Value = String> {
         .prop_map(|(parts, slash)| parts.join("/") + if slash { "/" } else { "" })
 }
 
+fn root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| fs::canonicalize(tree().dir.path().join("root")).unwrap())
+}
+
+fn verdict(allowed: bool) -> Verdict {
+    if allowed {
+        Verdict::Allow
+    } else {
+        Verdict::Deny(Why::Unapproved)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
@@ -141,11 +154,57 @@ proptest! {
     #[test]
     fn an_entry_is_held_by_the_directory_it_is_in(relative in relative_path()) {
         let path = format!("{}/{relative}", tree().dir.path().display());
-        let holder = &path[..path.rfind('/').unwrap()];
-        let root = fs::canonicalize(tree().dir.path().join("root")).unwrap();
-        let approved = where_it_is(Path::new(holder)).starts_with(root);
+        let (holder, name) = path.rsplit_once('/').unwrap();
+        let holder = match name {
+            "" | "." | ".." => {
+                let place = where_it_is(Path::new(&path));
+                place.parent().unwrap_or(&place).to_owned()
+            }
+            _ => where_it_is(Path::new(holder)),
+        };
         let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
-        prop_assert_eq!(tree().policy.check(&Os, operation), if approved { Verdict::Allow } else { Verdict::Deny(Why::Unapproved) });
+        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(holder.starts_with(root())));
+    }
+
+    #[test]
+    fn a_file_is_where_its_path_lands(relative in relative_path()) {
+        let path = format!("{}/{relative}", tree().dir.path().display());
+        let landing = where_it_is(Path::new(&path));
+        let inside = landing.starts_with(root()) && landing != root();
+        let is_place = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
+        let changed = inside || (is_place && landing == root());
+        let operation = Operation::ChangeFile(Target::path(path.as_bytes()));
+        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(changed));
+        // A root is opened for writing by who makes a file without a name in it.
+        let operation = Operation::OpenForWriting(Target::path(path.as_bytes()));
+        let opened = inside || landing == root();
+        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(opened));
+    }
+
+    #[test]
+    fn a_place_is_the_directory_a_path_with_a_slash_names(relative in relative_path()) {
+        let path = format!("{}/{relative}", tree().dir.path().display());
+        let holder = &path[..path.rfind('/').unwrap()];
+        let approved = where_it_is(Path::new(holder)).starts_with(root());
+        let operation = Operation::ChangePlace(Target::path(path.as_bytes()));
+        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(approved));
+    }
+
+    #[test]
+    fn what_is_allowed_to_be_opened_is_made_inside(relative in relative_path()) {
+        // By doing it, as below; through the links that there are.
+        let path = tree().dir.path().join(&relative);
+        let operation = Operation::OpenForWriting(Target::path(path.as_os_str().as_bytes()));
+        let is_there = path.exists();
+        if tree().policy.check(&Os, operation) == Verdict::Allow
+            && let Ok(_file) = fs::OpenOptions::new().append(true).create(true).open(&path)
+        {
+            let landed = fs::canonicalize(&path).unwrap();
+            if !is_there {
+                fs::remove_file(&landed).unwrap();
+            }
+            prop_assert!(landed.starts_with(root()), "{} is outside", landed.display());
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ SHAPES = {
     "os.setxattr": ["path|fd", "text", "other", "number"],
     "os.symlink": ["path", "path", "dir_fd"],
     "os.truncate": ["path|fd", "number"],
+    "os.utime": ["path|fd", "other", "other", "dir_fd"],
     "shutil.chown": ["path|fd", "other", "other"],
     "shutil.copyfile": ["path", "path"],
     "shutil.copymode": ["path", "path"],
@@ -57,6 +58,20 @@ JUDGED = {
     **dict.fromkeys([*DESTINATION, "shutil.unpack_archive"], (1,)),
     **dict.fromkeys(BOTH, (0, 1)),
     "open": (0,),
+    "os.utime": (0,),
+}
+# Those that follow links, and the paths that events of their own will be raised for.
+FOLLOWING = """
+open os.chflags os.chmod os.chown os.removexattr os.setxattr os.truncate os.utime shutil.chown
+sqlite3.connect sqlite3.load_extension
+""".split()
+PLACES = {
+    *((f"shutil.copy{what}", 1) for what in ("file", "mode", "stat", "tree")),
+    ("os.mkdir", 0),
+    ("shutil.make_archive", 0),
+    ("shutil.move", 1),
+    ("shutil.unpack_archive", 0),
+    ("shutil.unpack_archive", 1),
 }
 NEEDED = {"open": 3, "os.chdir": 1, "object.__setattr__": 2}
 
@@ -196,22 +211,59 @@ class Case:
             return False
         return any(f"{path}/".startswith(root.rstrip("/") + "/") for root in self.roots)
 
-    def entry_is_approved(self, index):
-        if self.is_descriptor:
-            return True
+    def directory_is_approved(self, index):
+        """Whether the directory of a path is, as all is judged by the original."""
         path = text(self.arg(index))
         directory = path if path is None else os.path.dirname(path) or "."
         return self.contains(self.resolve(directory, self.start(index)))
+
+    def file_is_approved(self, index):
+        """Whether what a path leads to lies in a root."""
+        landing = self.resolve(text(self.arg(index)), self.start(index))
+        return landing is not None and self.contains(os.path.dirname(landing))
+
+    def entry_is_approved(self, index):
+        if self.is_descriptor:
+            return True
+        if (self.event, index) in PLACES:
+            return self.directory_is_approved(index)
+        has_no_name = os.path.basename(text(self.arg(index)) or "") in ("", ".", "..")
+        if self.event in FOLLOWING:
+            landing = self.resolve(text(self.arg(index)), self.start(index))
+            is_place = has_no_name and self.event != "open" and self.contains(landing)
+            return is_place or self.file_is_approved(index)
+        if has_no_name:
+            return self.file_is_approved(index)
+        follows = self.event == "os.link" and index == 0
+        return self.directory_is_approved(index) and (not follows or self.file_is_approved(index))
 
     def link_is_approved(self):
         """Whether the text of a link leads into a root from the directory of the link."""
         link, leads_to = text(self.arg(1)), text(self.arg(0))
         if not self.is_relative(0):
-            return leads_to is not None and self.contains(
-                self.resolve(os.path.dirname(leads_to), None)
-            )
+            landing = self.resolve(leads_to, None)
+            return self.directory_of_link_is_approved() and self.contains(landing)
         beside = None if link is None else self.resolve(os.path.dirname(link), self.start(1))
         return self.contains(self.resolve(leads_to, beside))
+
+    def directory_of_link_is_approved(self):
+        """Whether the directory of an absolute text is."""
+        leads_to = text(self.arg(0))
+        return leads_to is not None and self.contains(self.resolve(os.path.dirname(leads_to), None))
+
+    @property
+    def lands_elsewhere(self):
+        """Whether what is changed is not in the directory of its path."""
+        if self.event == "open" and (self.is_device or self.is_root):
+            return False
+        if self.event == "os.symlink":
+            moved = self.link_is_approved() != self.directory_of_link_is_approved()
+            if moved and not self.is_relative(0):
+                return True
+        judged = [1] if self.event == "os.symlink" else self.judged
+        return any(
+            self.entry_is_approved(index) != self.directory_is_approved(index) for index in judged
+        )
 
     def denial(self, index):
         oks = repr(tuple(self.oks))
@@ -226,6 +278,8 @@ class Case:
     @property
     def expected(self):
         """What ours has to say; of databases, only of those that are plain files."""
+        if self.event in ("os.link", "os.rename", "shutil.move") and len(self.args) == 1:
+            return self.blocked if self.entry_is_approved(0) else self.denial(0)
         if self.event in DENIED or self.too_short:
             return self.blocked
         if self.event == "object.__setattr__":
@@ -345,6 +399,14 @@ DIFFERENCES = {
         and not case.under_top
         and case.is_root
     ),
+    "landing": lambda case: (
+        case.is_plain
+        and not case.under_top
+        and case.event in JUDGED
+        and case.event != "os.utime"
+        and case.lands_elsewhere
+        and as_expected(case)
+    ),
     "symlink-text": lambda case: is_only(case) and has_relative_text(case) and as_expected(case),
     "unpack-archive": lambda case: (
         case.event == "shutil.unpack_archive"
@@ -374,6 +436,14 @@ DIFFERENCES = {
         and not case.under_top
         and case.resolve(text(case.arg(0)), case.cwd) == case.first
     ),
+    "utime": lambda case: (
+        case.event == "os.utime"
+        and case.original is None
+        and case.oddities <= {"gone", "unshowable"}
+        and not case.uses_dir_fd
+        and not (case.under_top and case.is_plain)
+        and as_expected(case)
+    ),
     "malformed-event": lambda case: is_only(case, "lacking") and as_expected(case),
     "overridden-str": lambda case: is_only(case, "overridden") and as_expected(case),
     "failing-path-like": lambda case: is_only(case, "failing") and as_expected(case),
@@ -383,7 +453,9 @@ DIFFERENCES = {
         and as_expected(case)
     ),
     "deleted-directory": lambda case: (
-        is_only(case, "gone") and case.original[0] == "FileNotFoundError" and as_expected(case)
+        is_only(case, "gone")
+        and (case.original or [None])[0] == "FileNotFoundError"
+        and as_expected(case)
     ),
 }
 

@@ -1,7 +1,6 @@
 """No call site goes blind: whatever was called there before, native code is seen (3.12+)."""
 
 import atexit
-import contextvars
 import functools
 import itertools
 import operator
@@ -326,16 +325,16 @@ class TestRetireSites:
                 assert denied_callee(lambda: orjson.dumps(1)) == "orjson.dumps"
                 assert denied_callee(call, orjson.dumps, 1) == "orjson.dumps"
 
-    def test_another_guard_is_not_blind(self, watch):
+    def test_another_guard_is_not_blind(self, watch, elsewhere):
         run = one_site((len, ()), (orjson.dumps, {}))
-        elsewhere, sound = contextvars.copy_context(), watch()
+        sound = watch()
         with watch(retire_sites=True):
             assert denied_callee(run) is None
-            elsewhere.run(sound.__enter__)
+            elsewhere(sound.__enter__)
             for _ in range(2):
                 assert denied_callee(run) == "orjson.dumps"
-                assert elsewhere.run(denied_callee, run) == "orjson.dumps"
-            elsewhere.run(sound.__exit__, None, None, None)
+                assert elsewhere(denied_callee, run) == "orjson.dumps"
+            elsewhere(sound.__exit__, None, None, None)
             assert denied_callee(run) is None
         with watch():
             assert denied_callee(run) == "orjson.dumps"

@@ -41,6 +41,8 @@ def examples_02(tree):
     entering = f"{tree}/out/enter"
     return {
         **examples(tree),
+        # The others it denies, or allows, as well.
+        "landing": examples(tree)["landing"][:4],
         "attributes": [(example(tree, "object.__setattr__", "a", "__type_params__", 1), True)],
         "malformed-event": [
             (example(tree, "os.mkdir"), False),

@@ -39,7 +39,7 @@ shutil.copyfile shutil.copymode shutil.copystat shutil.copytree sqlite3.load_ext
 
 BOTH = ["os.link", "os.rename", "os.symlink", "shutil.move"]
 
-IGNORED = ["import", "os.listdir", "os.scandir", "os.utime", "socket.connect", "no.such.event"]
+IGNORED = ["import", "os.listdir", "os.scandir", "socket.connect", "no.such.event"]
 
 
 @pytest.mark.parametrize("event", DENIED)

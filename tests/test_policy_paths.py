@@ -193,10 +193,12 @@ class TestBlock:
 
     def test_a_link_in_it(self, under, places, secret):
         """It is blocked wherever it leads."""
-        Path(places.out, "a").touch()
-        os.symlink(places.out + "/a", secret + "/link")
-        assert under(read, secret + "/link", block=[secret]).rule == "block"
-        assert under(touch, secret + "/link", block=[secret]).rule == "block"
+        for directory, rule in ((places.ok, "block"), (places.out, "write")):
+            Path(directory, "a").touch()
+            link = f"{secret}/{rule}"
+            os.symlink(directory + "/a", link)
+            assert under(read, link, block=[secret]).rule == "block"
+            assert under(touch, link, block=[secret]).rule == rule
 
     def test_a_file(self, under, secret):
         assert under(read, secret + "/a", block=[secret + "/a"]).rule == "block"

@@ -205,8 +205,10 @@ impl Policy {
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
-            Operation::ChangeEntry(target) => self.change_entry(fs, target, false),
-            Operation::MoveEntry(target) => self.change_entry(fs, target, true),
+            Operation::ChangeEntry(target) => self.change(fs, target, Aim::Entry),
+            Operation::MoveEntry(target) => self.change(fs, target, Aim::Moved),
+            Operation::ChangeFile(target) => self.change(fs, target, Aim::File),
+            Operation::ChangePlace(target) => self.change(fs, target, Aim::Place),
             Operation::OpenForWriting(target) => self.open(fs, target),
             Operation::Read(target) => self.read(fs, target),
             Operation::ChangeDirectory { to, left } => self.enter(fs, to, left),
@@ -247,45 +249,56 @@ impl Policy {
         }
     }
 
-    fn change_entry(&self, fs: &impl FileSystem, target: Target<'_>, moves: bool) -> Verdict {
+    fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
         match target.name {
-            Name::Path(path) => self.change_path(fs, path, target.base, moves),
+            Name::Path(path) => self.change_path(fs, path, target.base, aim),
             Name::Descriptor(_) => Verdict::Allow,
             Name::Unreadable => Verdict::Deny(Why::Unapproved),
         }
     }
 
-    /// Judges by the directory that holds the entry, and by what no root opens.
-    fn change_path(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
-        let Some(dir) = parent(fs, path, base) else {
-            return Verdict::Deny(Why::Unapproved);
+    /// Judges by the directory that holds what is changed, and by what no root opens.
+    fn change_path(&self, fs: &impl FileSystem, path: &[u8], base: Base, aim: Aim) -> Verdict {
+        let name = path::split(path).1;
+        let by_entry = match aim {
+            Aim::Entry | Aim::Moved => !is_unnamed(name),
+            Aim::Place => true,
+            Aim::File => false,
         };
-        let contained = self.roots.contain(fs, &dir)
-            || (self.approves_root_entries && self.is_root_entry(fs, path, &dir));
-        Verdict::when(contained).and(|| self.restrict(fs, path, base, &dir, moves))
+        let contained = if by_entry {
+            parent(fs, path, base).map(|dir| self.contains_entry(fs, &dir, name))
+        } else {
+            path::resolve(fs, path, base).map(|landing| {
+                // `tar` archives have attributes for ".": a root's own, where they are extracted.
+                let is_place = aim == Aim::File && is_unnamed(name);
+                self.contains_file(fs, &landing) || (is_place && self.roots.contain(fs, &landing))
+            })
+        };
+        let contained = contained.unwrap_or(false);
+        Verdict::when(contained).and(|| self.restrict(fs, path, base, aim == Aim::Moved))
     }
 
-    /// Whether the entry is a root that approves itself, as one that names a file does.
-    #[inline(never)]
-    fn is_root_entry(&self, fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> bool {
-        let name = path::split(path).1;
-        !matches!(name, b"" | b"." | b"..") && self.roots.has(fs, &dir.join(name))
+    /// Whether the roots approve changing the entry of this name in a directory.
+    fn contains_entry(&self, fs: &impl FileSystem, dir: &Resolved, name: &[u8]) -> bool {
+        self.roots.contain(fs, dir)
+            || (self.approves_root_entries
+                && !is_unnamed(name)
+                && self.roots.has(fs, &dir.join(name)))
+    }
+
+    /// Whether they approve changing what is at this path.
+    fn contains_file(&self, fs: &impl FileSystem, landing: &Resolved) -> bool {
+        self.roots.contain_path(fs, landing.parent())
+            || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))
     }
 
     /// Judges by what no root opens: the entry itself, and where it leads.
     #[inline]
-    fn restrict(
-        &self,
-        fs: &impl FileSystem,
-        path: &[u8],
-        base: Base,
-        dir: &Resolved,
-        moves: bool,
-    ) -> Verdict {
+    fn restrict(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
         if self.blocked.is_empty() && self.protected.is_empty() {
             return Verdict::Allow;
         }
-        self.restrict_names(fs, path, base, dir, moves)
+        self.restrict_names(fs, path, base, moves)
     }
 
     #[inline(never)]
@@ -294,14 +307,14 @@ impl Policy {
         fs: &impl FileSystem,
         path: &[u8],
         base: Base,
-        dir: &Resolved,
         moves: bool,
     ) -> Verdict {
-        let Some(landing) = path::resolve(fs, path, base) else {
+        let (Some(landing), Some(dir)) = (path::resolve(fs, path, base), parent(fs, path, base))
+        else {
             return Verdict::Deny(Why::Unapproved);
         };
         let entry = match path::split(path).1 {
-            b"" | b"." | b".." => landing.as_bytes().into(),
+            name if is_unnamed(name) => landing.as_bytes().into(),
             name => dir.join(name),
         };
         let places = [&entry[..], landing.as_bytes()];
@@ -324,28 +337,21 @@ impl Policy {
             Name::Descriptor(_) => return Verdict::Allow,
             Name::Unreadable => return Verdict::Deny(Why::Unapproved),
         };
-        let Some(dir) = parent(fs, path, target.base) else {
-            return Verdict::Deny(Why::Unapproved);
-        };
-        if self.roots.contain(fs, &dir) {
-            return self.restrict(fs, path, target.base, &dir, false);
-        }
-        if self.approves_root_entries && self.is_root_entry(fs, path, &dir) {
-            return self.restrict(fs, path, target.base, &dir, false);
-        }
-        if is_standing_device(&dir.join(path::split(path).1)) {
-            return Verdict::Allow;
-        }
         let Some(landing) = path::resolve(fs, path, target.base) else {
             return Verdict::Deny(Why::Unapproved);
         };
+        if self.contains_file(fs, &landing) {
+            return self.restrict(fs, path, target.base, false);
+        }
+        let entry = parent(fs, path, target.base).map(|dir| dir.join(path::split(path).1));
+        if entry.is_some_and(|entry| is_standing_device(&entry)) {
+            return Verdict::Allow;
+        }
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
         let is_root = self.roots.has(fs, landing.as_bytes()) && fs.is_dir(landing.as_bytes());
-        let lands_inside = self.rules == RuleSet::Strict && self.roots.contain(fs, &landing);
-        Verdict::when(is_root || lands_inside)
-            .and(|| self.restrict(fs, path, target.base, &dir, false))
+        Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, false))
     }
 
     fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
@@ -397,7 +403,11 @@ impl Policy {
             return Verdict::Deny(Why::Unapproved);
         };
         if text.starts_with(b"/") {
-            return self.change_path(fs, text, Base::CurrentDir, false);
+            let place = self.change_path(fs, text, Base::CurrentDir, Aim::Place);
+            return place.and(|| {
+                let landing = path::resolve(fs, text, Base::CurrentDir);
+                Verdict::when(landing.is_some_and(|landing| self.roots.contain(fs, &landing)))
+            });
         }
         let Name::Path(link) = at.name else {
             return Verdict::Deny(Why::Unapproved);
@@ -417,7 +427,7 @@ impl Policy {
     }
 
     fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
-        let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, false);
+        let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
         let by_uri = match database::parse(name) {
             Database::Private => return Verdict::Allow,
             Database::File => return write(name),
@@ -449,6 +459,24 @@ fn may_import(imports: &Imports, module: &str, in_turn: bool) -> bool {
     };
     !imports.block.iter().any(is_blocked)
         && (in_turn || imports.allow.has_module(module) || holds_allowed())
+}
+
+/// What of a path is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    /// The directory entry.
+    Entry,
+    /// The entry with all that is below it.
+    Moved,
+    /// The file that it leads to.
+    File,
+    /// The entry, or what is in it where the path ends with a slash.
+    Place,
+}
+
+/// Whether the last component of a path names no entry of the directory before it.
+fn is_unnamed(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
 }
 
 fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {

@@ -22,16 +22,27 @@ pub enum Link {
     Unknown,
 }
 
+/// How far an absolute path goes through no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passes {
+    /// It leads to something.
+    Whole,
+    /// It leads to where nothing is.
+    UpToMissing,
+    /// There is a link on the way, or it cannot be told.
+    Unknown,
+}
+
 /// What the policy core asks the file system.
 pub trait FileSystem {
     /// The absolute path of the current directory; `None` when it was deleted.
     fn current_dir(&self) -> Option<PathBuf>;
     /// Reads the entry as a symbolic link. The path is absolute and its parent is resolved.
     fn read_link(&self, path: &[u8]) -> Link;
-    /// Whether the absolute path leads to something without going through a link. It may say no
-    /// when it cannot tell: this is the quick way to an answer that `read_link` gives too.
-    fn passes_no_link(&self, _path: &[u8]) -> bool {
-        false
+    /// Whether the absolute path goes through no link. This is the quick way to an answer that
+    /// `read_link` gives too.
+    fn passes_no_link(&self, _path: &[u8]) -> Passes {
+        Passes::Unknown
     }
     /// The absolute path of what an open descriptor refers to; `None` when that has no path.
     fn descriptor_path(&self, fd: i32) -> Option<PathBuf>;
@@ -55,7 +66,7 @@ mod imp {
     use rustix::fs::{Access, CWD, FileType};
     use rustix::io::Errno;
 
-    use super::{FileSystem, Link, Os, PathBuf};
+    use super::{FileSystem, Link, Os, Passes, PathBuf};
 
     /// Longest name of one path component on every file system Linux and macOS have.
     const NAME_MAX: usize = 255;
@@ -79,7 +90,7 @@ mod imp {
             dir
         }
 
-        fn passes_no_link(&self, path: &[u8]) -> bool {
+        fn passes_no_link(&self, path: &[u8]) -> Passes {
             openat2(path)
         }
 
@@ -137,7 +148,7 @@ mod imp {
     /// Opens the path, for no access at all, by openat2(2) with `RESOLVE_NO_SYMLINKS`: one system
     /// call in place of one for each component.
     #[cfg(target_os = "linux")]
-    fn openat2(path: &[u8]) -> bool {
+    fn openat2(path: &[u8]) -> Passes {
         use std::sync::atomic::{AtomicBool, Ordering};
 
         use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -146,22 +157,28 @@ mod imp {
         // not be there the next time either.
         static REFUSED: AtomicBool = AtomicBool::new(false);
         if REFUSED.load(Ordering::Relaxed) {
-            return false;
+            return Passes::Unknown;
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened =
             rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        if let Err(Errno::NOSYS | Errno::PERM) = opened {
-            REFUSED.store(true, Ordering::Relaxed);
+        match opened {
+            Ok(_) => Passes::Whole,
+            // The components are looked up in order: a link before the missing one is ELOOP.
+            Err(Errno::NOENT) => Passes::UpToMissing,
+            Err(Errno::NOSYS | Errno::PERM) => {
+                REFUSED.store(true, Ordering::Relaxed);
+                Passes::Unknown
+            }
+            // Every other error (a link: ELOOP, no descriptors left: EMFILE) says only that the
+            // components must be looked at one by one.
+            Err(_) => Passes::Unknown,
         }
-        // Every other error (a link: ELOOP, nothing there: ENOENT, no descriptors left: EMFILE)
-        // says only that the components must be looked at one by one.
-        opened.is_ok()
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn openat2(_path: &[u8]) -> bool {
-        false
+    fn openat2(_path: &[u8]) -> Passes {
+        Passes::Unknown
     }
 
     fn has_overlong_component(path: &[u8]) -> bool {

@@ -59,16 +59,25 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         };
         entry(fs, path, target.base)
     };
+    let file = |target: Target<'_>| -> Option<PathBuf> {
+        let Name::Path(path) = target.name else {
+            return None;
+        };
+        Some(path::resolve(fs, path, target.base)?.as_bytes().into())
+    };
     let write = |path: PathBuf| Need::Write(path.to_vec());
     match operation {
         Operation::ChangeEntry(target) | Operation::MoveEntry(target) => {
             entry(target).map(write).into_iter().collect()
         }
-        Operation::OpenForWriting(target) => entry(target)
-            .filter(|path| !super::check::is_standing_device(path))
-            .map(write)
-            .into_iter()
-            .collect(),
+        Operation::ChangePlace(target) => entry(target).map(write).into_iter().collect(),
+        Operation::ChangeFile(target) => file(target).map(write).into_iter().collect(),
+        Operation::OpenForWriting(target)
+            if entry(target).is_some_and(|path| super::check::is_standing_device(&path)) =>
+        {
+            Vec::new()
+        }
+        Operation::OpenForWriting(target) => file(target).map(write).into_iter().collect(),
         Operation::Read(target) => read(fs, target).into_iter().collect(),
         Operation::ChangeDirectory { to, left } => {
             let (path, base) = match to.name {
@@ -96,12 +105,12 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         }
         Operation::OpenDatabase(Name::Path(name)) => match database::parse(name) {
             Database::Private | Database::Uri(UriTarget::Memory) => Vec::new(),
-            Database::File => entry(Target::path(name)).map(write).into_iter().collect(),
+            Database::File => file(Target::path(name)).map(write).into_iter().collect(),
             Database::Uri(UriTarget::Read(path)) => {
                 read(fs, Target::path(&path)).into_iter().collect()
             }
             Database::Uri(UriTarget::Write(path)) => {
-                entry(Target::path(&path)).map(write).into_iter().collect()
+                file(Target::path(&path)).map(write).into_iter().collect()
             }
         },
         Operation::SetVariable(Name::Path(name)) => match String::from_utf8(name.to_vec()) {

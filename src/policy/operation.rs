@@ -11,6 +11,11 @@ pub enum Operation<'a> {
     ChangeEntry(Target<'a>),
     /// Gives the entry another name or makes it another's: what is below it changes place too.
     MoveEntry(Target<'a>),
+    /// Changes the file that this name leads to, links followed.
+    ChangeFile(Target<'a>),
+    /// Makes the entry, or is about to change it, or what is in it where the path ends with a slash:
+    /// each change will be an operation of its own.
+    ChangePlace(Target<'a>),
     /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
     /// Reads a file or a directory.

@@ -3,9 +3,9 @@
 //! The rules are those of `os.path.realpath(strict=False)`: symbolic links are followed, `..`
 //! goes up from where the path really is, and a tail that does not exist is taken as written.
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr_iter, memmem, memrchr};
 
-use super::fs::{FileSystem, Link, PathBuf};
+use super::fs::{FileSystem, Link, Passes, PathBuf};
 
 /// Links that one path may go through; past it the kernel says `ELOOP` (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -62,6 +62,13 @@ impl Resolved {
         &self.0
     }
 
+    /// The directory that it is in; of the top directory, itself.
+    #[must_use]
+    pub fn parent(&self) -> &[u8] {
+        let slash = memrchr(b'/', &self.0).unwrap_or(0);
+        &self.0[..slash.max(1)]
+    }
+
     /// The path of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> PathBuf {
@@ -114,16 +121,35 @@ fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Res
     }
     let mut whole = start.clone();
     push(&mut whole, path);
-    if fs.passes_no_link(&whole) {
-        // All of it is there and no component is a link, so `..` is the one before it.
-        let plain = Resolved(without_dots(&whole));
+    let passes = match fs.passes_no_link(&whole) {
+        Passes::Whole => true,
+        // What is missing has no `..`: below it the path is taken as written.
+        Passes::UpToMissing => !has_dot_dot(&whole),
+        Passes::Unknown => false,
+    };
+    if passes {
+        // As far as it is there no component is a link, so `..` is the one before it.
+        let plain = Resolved(without_dots(whole));
         debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
         return Some(plain);
     }
     walk(fs, start, path)
 }
 
-fn without_dots(path: &[u8]) -> PathBuf {
+fn has_dot_dot(path: &[u8]) -> bool {
+    memmem::find(path, b"/..").is_some()
+}
+
+/// Whether a slash is followed by another one, by a dot or by nothing: a path of which none is has
+/// no component to leave out.
+fn may_have_dots(path: &[u8]) -> bool {
+    memchr_iter(b'/', path).any(|slash| matches!(path.get(slash + 1), None | Some(b'/' | b'.')))
+}
+
+fn without_dots(path: PathBuf) -> PathBuf {
+    if !may_have_dots(&path) {
+        return path;
+    }
     let mut plain = PathBuf::from_slice(b"/");
     for component in path.split(|&byte| byte == b'/') {
         match component {

@@ -41,11 +41,14 @@ impl Roots {
 
     /// Whether the path is a root or lies below one.
     pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
-        self.fixed_contain(path.as_bytes())
+        self.contain_path(fs, path.as_bytes())
+    }
+
+    /// The same for a path that is resolved.
+    pub(super) fn contain_path(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        self.fixed_contain(path)
             || (self.follows_current_dir
-                && fs
-                    .current_dir()
-                    .is_some_and(|dir| is_within(path.as_bytes(), &dir)))
+                && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
     }
 
     /// Whether a root is at this path.

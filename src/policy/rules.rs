@@ -11,6 +11,10 @@ use super::index::Index;
 pub enum Access {
     /// Makes, changes or removes the directory entry.
     Change,
+    /// Changes the file that it leads to; the entry where the call says that links are not followed.
+    File,
+    /// Announces changes that have events of their own, or makes an entry.
+    Place,
     /// Gives the entry another name, or makes it another's.
     Move,
     /// Reads what it leads to.
@@ -111,17 +115,45 @@ const fn entry_at(path: usize, dir_fd: usize) -> PathArg {
     }
 }
 
-const fn entry_or_descriptor(path: usize) -> PathArg {
+const fn file_by_name(path: usize) -> PathArg {
     PathArg {
-        descriptor: true,
+        access: Access::File,
         ..entry(path)
     }
 }
 
-const fn entry_or_descriptor_at(path: usize, dir_fd: usize) -> PathArg {
+const fn file(path: usize) -> PathArg {
     PathArg {
         descriptor: true,
-        ..entry_at(path, dir_fd)
+        ..file_by_name(path)
+    }
+}
+
+const fn file_at(path: usize, dir_fd: usize) -> PathArg {
+    PathArg {
+        dir_fd: Some(dir_fd),
+        ..file(path)
+    }
+}
+
+const fn file_by_name_at(path: usize, dir_fd: usize) -> PathArg {
+    PathArg {
+        dir_fd: Some(dir_fd),
+        ..file_by_name(path)
+    }
+}
+
+const fn place(path: usize) -> PathArg {
+    PathArg {
+        access: Access::Place,
+        ..entry(path)
+    }
+}
+
+const fn place_at(path: usize, dir_fd: usize) -> PathArg {
+    PathArg {
+        dir_fd: Some(dir_fd),
+        ..place(path)
     }
 }
 
@@ -142,14 +174,14 @@ const fn moved_at(path: usize, dir_fd: usize) -> PathArg {
 const fn read(path: usize) -> PathArg {
     PathArg {
         access: Access::Read,
-        ..entry_or_descriptor(path)
+        ..file(path)
     }
 }
 
 const fn read_at(path: usize, dir_fd: usize) -> PathArg {
     PathArg {
         access: Access::Read,
-        ..entry_or_descriptor_at(path, dir_fd)
+        ..file_at(path, dir_fd)
     }
 }
 
@@ -228,37 +260,43 @@ pub const RULES: &[(&str, Rule)] = &[
     ("winreg.SaveKey", Rule::Deny),
     ("winreg.SetValue", Rule::Deny),
     // The first argument is what changes.
-    ("os.chflags", Rule::Entries(&[entry(0)])),
-    ("os.chmod", Rule::Entries(&[entry_or_descriptor_at(0, 2)])),
-    ("os.chown", Rule::Entries(&[entry_or_descriptor_at(0, 3)])),
-    ("os.mkdir", Rule::Entries(&[entry_at(0, 2)])),
+    ("os.chflags", Rule::Entries(&[file_by_name(0)])),
+    ("os.chmod", Rule::Entries(&[file_at(0, 2)])),
+    ("os.chown", Rule::Entries(&[file_at(0, 3)])),
+    ("os.mkdir", Rule::Entries(&[place_at(0, 2)])),
     ("os.remove", Rule::Entries(&[entry_at(0, 1)])),
-    ("os.removexattr", Rule::Entries(&[entry_or_descriptor(0)])),
+    ("os.removexattr", Rule::Entries(&[file(0)])),
     ("os.rmdir", Rule::Entries(&[entry_at(0, 1)])),
-    ("os.setxattr", Rule::Entries(&[entry_or_descriptor(0)])),
-    ("os.truncate", Rule::Entries(&[entry_or_descriptor(0)])),
-    ("shutil.chown", Rule::Entries(&[entry_or_descriptor(0)])),
-    ("shutil.make_archive", Rule::Entries(&[entry(0)])),
+    ("os.setxattr", Rule::Entries(&[file(0)])),
+    ("os.truncate", Rule::Entries(&[file(0)])),
+    ("os.utime", Rule::Entries(&[file_at(0, 3)])),
+    ("shutil.chown", Rule::Entries(&[file(0)])),
+    ("shutil.make_archive", Rule::Entries(&[place(0)])),
     ("shutil.rmtree", Rule::Entries(&[entry_at(0, 1)])),
     ("tempfile.mkdtemp", Rule::Entries(&[entry(0)])),
     ("tempfile.mkstemp", Rule::Entries(&[entry(0)])),
     // The second argument is what changes; the first is read.
-    ("shutil.copyfile", Rule::Entries(&[entry(1), read(0)])),
-    ("shutil.copymode", Rule::Entries(&[entry(1), read(0)])),
-    ("shutil.copystat", Rule::Entries(&[entry(1), read(0)])),
-    ("shutil.copytree", Rule::Entries(&[entry(1), read(0)])),
-    ("shutil.unpack_archive", Rule::Entries(&[entry(1), read(0)])),
-    ("sqlite3.load_extension", Rule::Entries(&[entry(1)])),
+    ("shutil.copyfile", Rule::Entries(&[place(1), read(0)])),
+    ("shutil.copymode", Rule::Entries(&[place(1), read(0)])),
+    ("shutil.copystat", Rule::Entries(&[place(1), read(0)])),
+    ("shutil.copytree", Rule::Entries(&[place(1), read(0)])),
+    ("shutil.unpack_archive", Rule::Entries(&[place(1), read(0)])),
+    ("sqlite3.load_extension", Rule::Entries(&[file_by_name(1)])),
     // Both change.
     (
         "os.link",
-        Rule::Entries(&[entry_at(0, 2), moved_at(1, 3), read_at(0, 2)]),
+        Rule::Entries(&[
+            entry_at(0, 2),
+            file_by_name_at(0, 2),
+            moved_at(1, 3),
+            read_at(0, 2),
+        ]),
     ),
     (
         "os.rename",
         Rule::Entries(&[moved_at(0, 2), moved_at(1, 3), read_at(0, 2)]),
     ),
-    ("shutil.move", Rule::Entries(&[moved(0), moved(1), read(0)])),
+    ("shutil.move", Rule::Entries(&[moved(0), place(1), read(0)])),
     // Reading, which only some policies restrict. `glob` and `pathlib` raise these as well.
     ("os.fwalk", Rule::Read(&[read_at(0, 4)])),
     ("os.getxattr", Rule::Read(&[read(0)])),

@@ -10,12 +10,13 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
-use super::{code, command, ffi as raw, importing, network, open_at, process_start, threads};
+use super::noted::Follows;
+use super::{code, command, ffi as raw, importing, network, noted, process_start, threads};
 use crate::policy::check::{Why, open_may_write};
 use crate::policy::fs::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::Part;
-use crate::policy::path::{Base, Name};
+use crate::policy::path::{Base, Name, Target};
 use crate::policy::rules::{Access, NetworkEvent, PathArg, Rule};
 use crate::policy::{Commands, Network, Operation, Verdict, events};
 
@@ -312,6 +313,8 @@ impl<'a, 'py> Event<'a, 'py> {
         let operation = match path.access {
             Access::Change => Operation::ChangeEntry(target),
             Access::Move => Operation::MoveEntry(target),
+            Access::Place => Operation::ChangePlace(target),
+            Access::File => return self.change_file(target, path.path),
             Access::Read => {
                 let given = self.args.get_borrowed_item(path.path);
                 if given.is_ok_and(|given| given.is_none()) {
@@ -324,6 +327,18 @@ impl<'a, 'py> Event<'a, 'py> {
         self.judge(operation, path.path)
     }
 
+    /// Judges a change of a file by where the call that raised the event goes.
+    fn change_file(&self, target: Target<'_>, path: usize) -> PyResult<()> {
+        let follows = noted::follows();
+        if follows != Follows::Always {
+            self.judge(Operation::ChangeEntry(target), path)?;
+        }
+        if follows != Follows::Never {
+            self.judge(Operation::ChangeFile(target), path)?;
+        }
+        Ok(())
+    }
+
     fn open(&self, rule: Rule) -> PyResult<()> {
         let (Ok(mode), Ok(_flags)) = (
             self.args.get_borrowed_item(1),
@@ -333,7 +348,7 @@ impl<'a, 'py> Event<'a, 'py> {
         };
         // Only `os.open` leaves the mode out, and only it takes a dir_fd.
         let base = if mode.is_none() {
-            open_at::base()
+            noted::base()
         } else {
             Base::CurrentDir
         };

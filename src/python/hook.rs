@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
-use super::{denial, denied, errors, ffi as raw, monitor, open_at, recorder, scope};
+use super::{denial, denied, errors, ffi as raw, monitor, noted, recorder, scope};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
 use crate::policy::rules_02;
@@ -56,7 +56,7 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
-    open_at::install(py)?;
+    noted::install(py)?;
     scope::install(py)
 }
 

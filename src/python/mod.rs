@@ -43,7 +43,8 @@ mod monitor;
 mod native_call;
 mod network;
 mod network_rules;
-mod open_at;
+mod noted;
+
 mod origin;
 mod plain;
 mod policy;
