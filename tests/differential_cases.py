@@ -280,6 +280,8 @@ class Case:
         """What ours has to say; of databases, only of those that are plain files."""
         if self.event in ("os.link", "os.rename", "shutil.move") and len(self.args) == 1:
             return self.blocked if self.entry_is_approved(0) else self.denial(0)
+        if self.event == "socket.bind":
+            return self.bound
         if self.event in DENIED or self.too_short:
             return self.blocked
         if self.event == "object.__setattr__":
@@ -297,6 +299,17 @@ class Case:
             if not (self.link_is_approved() if links else self.entry_is_approved(index)):
                 return self.denial(index)
         return None
+
+    @property
+    def bound(self):
+        """What ours says of an address: that of a Unix socket is a path."""
+        if len(self.args) < 2:
+            return self.blocked
+        name = text(self.args[1]) if self.args[1][0] in ("text", "bytes") else None
+        if name is None or name == "" or name.startswith("\0") or self.under_top:
+            return None
+        inside = self.contains(self.resolve(os.path.dirname(name) or ".", self.cwd))
+        return None if inside else self.denial(1)
 
     @property
     def is_device(self):
@@ -373,7 +386,7 @@ DIFFERENCES = {
     "root-slash": lambda case: (
         case.under_top
         and case.is_plain
-        and case.event != "object.__setattr__"
+        and case.event not in ("object.__setattr__", "socket.bind")
         and as_expected(case)
     ),
     "attributes": lambda case: (
@@ -444,7 +457,12 @@ DIFFERENCES = {
         and not (case.under_top and case.is_plain)
         and as_expected(case)
     ),
-    "malformed-event": lambda case: is_only(case, "lacking") and as_expected(case),
+    "unix-socket": lambda case: (
+        case.event == "socket.bind" and case.original is None and as_expected(case)
+    ),
+    "malformed-event": lambda case: (
+        is_only(case, "lacking") and case.event != "socket.bind" and as_expected(case)
+    ),
     "overridden-str": lambda case: is_only(case, "overridden") and as_expected(case),
     "failing-path-like": lambda case: is_only(case, "failing") and as_expected(case),
     "failing-repr": lambda case: (

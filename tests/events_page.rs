@@ -39,6 +39,10 @@ fn verdict(rule: Option<Rule>) -> &'static str {
         Some(Rule::ChangeDirectory) => "into the roots, and back",
         Some(Rule::Symlink) => "inside the roots, and leading into them",
         Some(Rule::Database) => "inside the roots, in memory, or read only",
+        Some(Rule::Fork) => "denied where other threads run",
+        Some(Rule::End) => "denied but in a copy of the process",
+        Some(Rule::Limits) => "denied where limits are set",
+        Some(Rule::Bind) => "passes; a Unix socket inside the roots",
         Some(Rule::SetAttribute) => "what building classes and functions sets",
     }
 }
@@ -55,7 +59,8 @@ fn verdict_02(event: &str) -> &'static str {
 /// The fields of a `Policy` that decide.
 fn fields(rule: Option<Rule>) -> &'static str {
     match rule {
-        None | Some(Rule::Deny | Rule::SetAttribute) => "",
+        None | Some(Rule::Deny | Rule::SetAttribute | Rule::Fork | Rule::End | Rule::Limits) => "",
+        Some(Rule::Bind) => "`network`, `write`, `block`, `protect`",
         Some(Rule::Read(_)) => "`read`, `block`",
         Some(Rule::Network(_)) => "`network`",
         Some(Rule::Import | Rule::Exec) => "`imports`",
@@ -72,9 +77,7 @@ fn fields(rule: Option<Rule>) -> &'static str {
 
 fn versions(known: &Known) -> String {
     match known.versions {
-        _ if known.name.starts_with("audit_perms.") || known.name.starts_with("fastaudit.") => {
-            "this package".to_owned()
-        }
+        _ if known.is_own() => "this package".to_owned(),
         (10, 15) => "all".to_owned(),
         (since, 15) => format!("3.{since} on"),
         (10, until) => format!("up to 3.{until}"),

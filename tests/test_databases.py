@@ -5,6 +5,7 @@ import dbm.dumb
 import os
 import shelve
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -174,3 +175,114 @@ def test_extensions(guard, places):
         with pytest.raises((PermissionError, sqlite3.OperationalError)):
             database.load_extension(places.out + "/extension")
     database.close()
+
+
+class TestStatements:
+    """What opens databases by itself, on a connection that was open before too."""
+
+    @pytest.fixture(params=["before", "under"])
+    def connect(self, request, guard):
+        """`connect()`: a connection, and the guard it is used under."""
+        before = sqlite3.connect(":memory:")
+
+        def get():
+            return before if request.param == "before" else sqlite3.connect(":memory:")
+
+        yield get
+        before.close()
+
+    @pytest.mark.original_fails()
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "attach 'OUT/a.db' as a",
+            "  /* */ ATTACH\nDATABASE 'OUT/a.db' AS a",
+            'attach "OUT/a.db" as a',
+            "attach 'file:OUT/a.db?mode=rwc' as a",
+            "attach 'OUT/' || 'a.db' as a",
+            "attach ('OUT/a.db') as a",
+            "vacuum into 'OUT/a.db'",
+            "vacuum main into 'OUT/a.db'",
+        ],
+    )
+    def test_outside(self, guard, places, connect, statement):
+        statement = statement.replace("OUT", places.out)
+        with guard():
+            database = connect()
+            for run in (
+                database.execute,
+                database.executescript,
+                database.cursor().execute,
+                database.cursor().executescript,
+                lambda sql: sqlite3.Connection.execute(database, sql),
+                lambda sql: database.executescript("select 1; " + sql),
+                lambda sql: list(map(database.execute, [sql])),
+            ):
+                with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
+                    run(statement)
+        assert os.listdir(places.out) == []
+
+    @pytest.mark.original_fails()
+    def test_by_parameters(self, guard, places, connect):
+        class Text(str):
+            __slots__ = ()
+
+        outside = places.out + "/a.db"
+        with guard():
+            database = connect()
+            for statement, parameters in (
+                ("attach ? as a", (outside,)),
+                ("attach ? as a", [outside]),
+                ("attach ?1 as a", (outside,)),
+                ("attach :a as a", {"a": outside}),
+                ("attach ? as a", (Text(outside),)),
+                ("vacuum into ?", (outside,)),
+            ):
+                with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
+                    database.execute(statement, parameters)
+            database.execute("attach ? as a", (places.ok + "/a.db",))
+        assert os.listdir(places.out) == []
+
+    def test_inside(self, guard, places, connect):
+        with guard():
+            database = connect()
+            database.execute(f"attach '{places.ok}/a.db' as a")
+            database.execute("create table a.t (attach, vacuum)")
+            database.execute(
+                "insert into a.t values ('attach ''/a'' as b', ';vacuum into ''/a'';')"
+            )
+            database.commit()
+            database.execute("attach ':memory:' as b")
+            database.executescript(f"vacuum; vacuum into '{places.ok}/b.db'")
+        assert sorted(os.listdir(places.ok)) == ["a.db", "b.db"]
+
+    def test_errors_are_those_of_sqlite(self, guard, connect):
+        with guard():
+            database = connect()
+            with pytest.raises(TypeError):
+                database.execute()
+            with pytest.raises(TypeError):
+                database.execute(b"attach")
+            with pytest.raises(TypeError):
+                database.executescript(1)
+            with pytest.raises(sqlite3.OperationalError):
+                database.execute("nonsense")
+
+    def test_a_module_that_is_made_anew(self, places):
+        program = f"""
+import importlib, sys
+from fastaudit_rs import mk_audit
+audit_perms = mk_audit([{places.ok!r}], monitor_calls=False)
+for _ in range(2):
+    import sqlite3
+    with audit_perms():
+        try:
+            sqlite3.connect(":memory:").execute("attach '{places.out}/a' as a")
+        except PermissionError:
+            print("denied")
+    for name in [name for name in sys.modules if "sqlite3" in name]:
+        del sys.modules[name]
+"""
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert run.stdout == "denied\n" * 2, run.stderr
+        assert os.listdir(places.out) == []

@@ -120,7 +120,7 @@ def test_references_are_in_order_afterwards(tmp_path):
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
-        ("crash", "crash ended with -6 after .*deny 0"),
+        ("crash", "crash ended with -14 after .*deny 0"),
         ("hang", "hang hangs; it printed last .*deny 0"),
         ("system_error", "a SystemError"),
     ],

@@ -442,6 +442,10 @@ def examples(tree):
             (example(tree, "os.utime", outside, NONE, NONE, -1), False),
             (example(tree, "os.utime", f"{tree}/ok/escape", NONE, NONE, -1), False),
         ],
+        "unix-socket": [
+            (example(tree, "socket.bind", 1, outside), False),
+            (example(tree, "socket.bind", 1, "new"), False),
+        ],
         "malformed-event": [
             (example(tree, "os.mkdir"), False),
             (example(tree, "open"), False),

@@ -3,24 +3,18 @@
 import asyncio
 import contextvars
 import inspect
+import locale
 import os
 import re
 import signal
 import socket
-import sqlite3
 import sys
 import weakref
-from multiprocessing import resource_tracker
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
 
 DOCUMENT = (Path(__file__).parent.parent / "docs/limits.md").read_text()
-
-
-def mkfifo(places):
-    os.mkfifo(places.out + "/fifo")
 
 
 def open_descriptor(places):
@@ -41,42 +35,26 @@ def hard_link(places):
     assert Path(places.out, "file").read_text() == "changed"
 
 
-def umask(places):
+def process_state(places):
     os.umask(os.umask(0o022))
     signal.signal(signal.SIGUSR1, signal.signal(signal.SIGUSR1, signal.SIG_IGN))
+    signal.alarm(signal.alarm(0))
+    locale.setlocale(locale.LC_COLLATE, locale.setlocale(locale.LC_COLLATE, "C"))
+    read, write = os.pipe()
+    os.dup2(read, write)
+    os.closerange(read, read + 1)
+    os.close(write)
 
 
-def fork(places):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.mkdir(places.out + "/child")
-        except PermissionError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0
+def semaphore(places):
+    import _multiprocessing
+
+    _multiprocessing.SemLock(0, 1, 1, f"/fastaudit-{os.getpid()}", True)
 
 
 def network(places):
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
-
-
-def shared_memory(places):
-    # Started before: the resource tracker is a process, which the guard would stop.
-    resource_tracker.ensure_running()
-    yield
-    memory = SharedMemory(create=True, size=1)
-    memory.close()
-    memory.unlink()
-
-
-def attach(places):
-    with sqlite3.connect(":memory:") as database:
-        database.execute(f"attach '{places.out}/file.db' as other")
-        database.execute("create table other.t (a)")
-    database.close()
-    assert os.listdir(places.out) == ["file.db"]
 
 
 def loop_context(places):
@@ -120,14 +98,11 @@ def through_operator(places):
 
 
 LIMITS = {
-    "mkfifo": mkfifo,
     "open-descriptor": open_descriptor,
     "hard-link": hard_link,
-    "umask": umask,
-    "fork": fork,
+    "process-state": process_state,
+    "semaphore": semaphore,
     "network": network,
-    "shared-memory": shared_memory,
-    "attach": attach,
     "loop-context": loop_context,
     "c-code": through_c_code,
     "operator": through_operator,

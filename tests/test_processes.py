@@ -215,7 +215,6 @@ class TestWhatItDoesNotCover:
         thread.join()
         assert denied == [True]
 
-    @pytest.mark.skipif(sys.version_info < (3, 14), reason="fork_exec has an event since 3.14")
     def test_fork_exec_by_itself(self, host):
         import _posixsubprocess
 

@@ -91,11 +91,18 @@ pub struct Known {
     pub effect: Effect,
     /// What the operation behind it does, in a few words.
     pub does: &'static str,
-    /// The first and the last minor version of Python 3 that raise it, of 10 to 15.
+    /// The first and the last minor version of Python 3 that raise it, of 10 to 15; none where this
+    /// package does.
     pub versions: (u8, u8),
 }
 
 impl Known {
+    /// Whether it is this package that raises it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.versions.1 == 0
+    }
+
     /// Whether only Python on Windows raises it.
     #[must_use]
     pub fn is_of_windows(&self) -> bool {
@@ -114,6 +121,13 @@ const fn on(name: &'static str, effect: Effect, does: &'static str, versions: (u
 
 const fn event(name: &'static str, effect: Effect, does: &'static str) -> Known {
     on(name, effect, does, (10, 15))
+}
+
+/// The versions of an event that this package raises.
+const OWN: (u8, u8) = (0, 0);
+
+const fn own(name: &'static str, effect: Effect, does: &'static str) -> Known {
+    on(name, effect, does, OWN)
 }
 
 /// All events, those of one subject together.
@@ -261,16 +275,16 @@ pub const EVENTS: &[Known] = &[
     event("ctypes.set_errno", Nothing, "sets the copy of the system's error number"),
     event("ctypes.string_at", Native, "reads memory by its address"),
     event("ctypes.wstring_at", Native, "reads memory by its address"),
-    event("fastaudit.call", Native, "calls native code that is not in the standard library"),
-    event("fastaudit.write", Write, "writes more than a policy's `max_bytes` to files"),
+    own("fastaudit.call", Native, "calls native code that is not in the standard library"),
+    own("fastaudit.write", Write, "writes more than a policy's `max_bytes` to files"),
     event("mmap.__new__", Memory, "maps a file, or memory"),
     event("os.add_dll_directory", Native, "adds a directory to load libraries from (Windows)"),
     on("sqlite3.enable_load_extension", Native, "lets a database load native code", (13, 15)),
     on("sqlite3.load_extension", Native, "loads native code into a database", (13, 15)),
     // The interpreter.
-    event("audit_perms.add_imports", Guard, "adds packages whose import may do what is denied"),
-    event("audit_perms.set_config", Guard, "makes or enters a guard"),
-    event("audit_perms.set_data", Guard, "replaces the host data of a guard"),
+    own("audit_perms.add_imports", Guard, "adds packages whose import may do what is denied"),
+    own("audit_perms.set_config", Guard, "makes or enters a guard"),
+    own("audit_perms.set_data", Guard, "replaces the host data of a guard"),
     on("cpython.PyConfig_Set", Interpreter, "changes the configuration of the interpreter", (14, 15)),
     event("cpython.PyInterpreterState_Clear", Interpreter, "takes an interpreter down"),
     event("cpython.PyInterpreterState_New", Interpreter, "makes another interpreter"),
@@ -304,6 +318,51 @@ pub const EVENTS: &[Known] = &[
     event("socket.getservbyport", Nothing, "tells the service of a port"),
     event("sqlite3.connect/handle", Nothing, "tells of a database that was opened"),
     on("time.sleep", Nothing, "waits", (13, 15)),
+    // What CPython raises no event for (`python::silent`).
+    own("_interpreters.call", Interpreter, "runs code in another interpreter"),
+    own("_interpreters.exec", Interpreter, "runs code in another interpreter"),
+    own("_interpreters.run_func", Interpreter, "runs code in another interpreter"),
+    own("_interpreters.run_string", Interpreter, "runs code in another interpreter"),
+    own("_tkinter.create", Native, "makes a Tcl interpreter"),
+    own("faulthandler._fatal_error_c_thread", Process, "crashes the process"),
+    own("faulthandler._read_null", Process, "crashes the process"),
+    own("faulthandler._sigabrt", Process, "crashes the process"),
+    own("faulthandler._sigfpe", Process, "crashes the process"),
+    own("faulthandler._sigsegv", Process, "crashes the process"),
+    own("faulthandler._stack_overflow", Process, "crashes the process"),
+    own("os._exit", Process, "ends the process at once"),
+    own("os.abort", Process, "aborts the process"),
+    own("os.chroot", Process, "changes the root directory"),
+    own("os.initgroups", Process, "changes the groups of the process"),
+    own("os.login_tty", Process, "changes the terminal of the process"),
+    own("os.mkfifo", Write, "makes a named pipe"),
+    own("os.mknod", Write, "makes a device or a named pipe"),
+    own("os.nice", Process, "changes the priority of the process"),
+    own("os.sched_setaffinity", Process, "changes the processors of a process"),
+    own("os.sched_setparam", Process, "changes how a process is scheduled"),
+    own("os.sched_setscheduler", Process, "changes how a process is scheduled"),
+    own("os.setegid", Process, "changes the group of the process"),
+    own("os.seteuid", Process, "changes the user of the process"),
+    own("os.setgid", Process, "changes the group of the process"),
+    own("os.setgroups", Process, "changes the groups of the process"),
+    own("os.setns", Process, "enters a namespace"),
+    own("os.setpgid", Process, "changes a process group"),
+    own("os.setpgrp", Process, "changes the process group"),
+    own("os.setpriority", Process, "changes the priority of a process"),
+    own("os.setregid", Process, "changes the group of the process"),
+    own("os.setresgid", Process, "changes the group of the process"),
+    own("os.setresuid", Process, "changes the user of the process"),
+    own("os.setreuid", Process, "changes the user of the process"),
+    own("os.setsid", Process, "makes a session"),
+    own("os.setuid", Process, "changes the user of the process"),
+    own("os.tcsetpgrp", Process, "changes the process group of a terminal"),
+    own("os.unshare", Process, "leaves a namespace"),
+    own("signal.pidfd_send_signal", Process, "sends a signal to a process"),
+    own("signal.raise_signal", Process, "sends a signal to this process"),
+    own("sqlite3.attach", Write, "opens a database by an SQL statement"),
+    own("sys.activate_stack_trampoline", Write, "writes a file for profilers"),
+    own("time.clock_settime", Process, "sets a clock of the machine"),
+    own("time.clock_settime_ns", Process, "sets a clock of the machine"),
     // Windows.
     event("_winapi.CreateFile", Write, "opens a file (Windows)"),
     event("_winapi.CreateJunction", Write, "makes a link to a directory (Windows)"),

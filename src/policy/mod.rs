@@ -23,6 +23,7 @@ pub mod roots;
 pub mod rules;
 pub mod rules_02;
 pub mod spec;
+pub mod statements;
 pub mod strictness;
 pub mod toml_form;
 

@@ -69,6 +69,13 @@ impl Resolved {
         &self.0[..slash.max(1)]
     }
 
+    /// The same as a path of its own.
+    #[must_use]
+    pub fn into_parent(mut self) -> Self {
+        pop(&mut self.0);
+        self
+    }
+
     /// The path of an entry of this directory.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> PathBuf {

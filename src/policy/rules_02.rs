@@ -100,7 +100,7 @@ pub fn lookup(event: &[u8]) -> Option<Rule> {
     });
     match found {
         Some(position) => match ruled(position)?.1 {
-            Rule::WriteBytes => Some(Rule::Deny),
+            Rule::WriteBytes | Rule::Bind => Some(Rule::Deny),
             rule => Some(rule),
         },
         None => lookup_unnamed(event),

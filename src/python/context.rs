@@ -18,6 +18,7 @@ use pyo3::sync::PyOnceLock;
 use super::config::AuditCfg;
 use super::errors;
 use super::ffi as raw;
+use super::forks;
 use super::monitor;
 use super::origin::Origin;
 use super::violations::Log;
@@ -65,6 +66,8 @@ pub struct Active {
     origin: Option<Box<Origin>>,
     /// Whether it was left.
     is_left: AtomicBool,
+    /// The process that it was entered in.
+    generation: usize,
     /// A guard that is in force as well, though the context is not its own.
     beside: Option<Py<Active>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
@@ -129,6 +132,7 @@ impl Active {
             log: OnceLock::new(),
             origin,
             is_left: AtomicBool::new(false),
+            generation: forks::generation(),
             beside: None,
             _monitoring: monitoring,
         }
@@ -169,6 +173,11 @@ impl Active {
     /// The first of this guard and those beside it that wants to see calls.
     pub fn watching(&self) -> Option<&Self> {
         std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
+    }
+
+    /// Whether this process is a copy of the one that it was entered in.
+    pub fn is_in_copy(&self) -> bool {
+        self.generation != forks::generation()
     }
 
     /// Whether it was entered under that guard, or is it.

@@ -241,3 +241,10 @@ pub fn variable_kept() -> PyErr {
         "fastaudit_rs: the guard's context variable keeps the guard while it is in force",
     )
 }
+
+/// A method of the standard library is called in a way that is not known here.
+pub fn unknown_method(class: &str, name: &str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "fastaudit_rs: no guard can be held here: {class}.{name} is called in an unknown way"
+    ))
+}

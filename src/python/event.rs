@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
 
 use super::config::AuditCfg;
 use super::context::Active;
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
 use super::noted::Follows;
-use super::{code, command, ffi as raw, importing, network, noted, process_start, threads};
+use super::{code, command, ffi as raw, forks, importing, network, noted, process_start, threads};
 use crate::policy::check::{Why, open_may_write};
 use crate::policy::fs::Os;
 use crate::policy::learn::{self, Need};
@@ -118,6 +118,17 @@ impl<'a, 'py> Event<'a, 'py> {
                 self.switch(Operation::SetVariable(name.name()))
             }
             Rule::Network(kind) => self.network(kind),
+            Rule::Bind => self.bind(),
+            Rule::Fork => match forks::has_other_threads(self.args.py())? {
+                true => self.deny(Reason::Event),
+                false => Ok(()),
+            },
+            Rule::End if self.active.is_in_copy() => Ok(()),
+            Rule::End => self.deny(Reason::Event),
+            Rule::Limits => match self.args.get_borrowed_item(2) {
+                Ok(limits) if limits.is_none() => Ok(()),
+                _ => self.deny(Reason::Event),
+            },
             Rule::Import => self.import(),
             Rule::Exec => self.exec(),
             Rule::Thread => self.thread(),
@@ -199,6 +210,32 @@ impl<'a, 'py> Event<'a, 'py> {
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(why) => self.deny(Reason::Switch(why)),
+        }
+    }
+
+    /// A Unix socket makes a file, unless its name begins with a NUL: unix(7).
+    fn bind(&self) -> PyResult<()> {
+        self.network(NetworkEvent::Bind)?;
+        if !self.config.policy().network().is_open() {
+            return Ok(());
+        }
+        let Ok(address) = self.args.get_borrowed_item(1) else {
+            return self.deny(Reason::Event);
+        };
+        // Those of other families are tuples.
+        let is_name = address.is_instance_of::<PyString>()
+            || address.is_instance_of::<PyBytes>()
+            || address.is_instance_of::<PyByteArray>();
+        if !is_name {
+            return Ok(());
+        }
+        let name = self.name_at(1, false)?;
+        match name.name() {
+            Name::Path(path) if path.first().is_none_or(|first| *first == 0) => Ok(()),
+            name => {
+                let base = Base::CurrentDir;
+                self.judge(Operation::ChangeEntry(Target { name, base }), 1)
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::policy::Why;
 use crate::policy::fs::Os;
 use crate::policy::network::Part;
 use crate::policy::path::{self, Base};
-use crate::policy::rules::{self, Rule};
+use crate::policy::rules::{self, Access, Rule};
 
 /// The hint for a denial; `None` where there is nothing to say.
 pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
@@ -67,6 +67,11 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     if !denial.has_roots() {
         // The guard failed to check it.
         return None;
+    }
+    if matches!(event, "os.fork" | "os.forkpty") {
+        return Some(format!(
+            "no other thread, or a before_deny that returns True for {event:?}"
+        ));
     }
     Some(format!("a before_deny that returns True for {event:?}"))
 }
@@ -128,15 +133,27 @@ fn root_for(py: Python<'_>, denial: &Denial, event: &str, index: usize) -> Optio
         Rule::Symlink if index == 0 && !name.starts_with(b"/") => return None,
         _ => path::split(&name).0,
     };
-    let resolved = path::resolve(
-        &Os,
-        directory,
-        if name.starts_with(b"/") {
-            Base::CurrentDir
-        } else {
-            base
-        },
-    )?;
+    let base = match name.starts_with(b"/") {
+        true => Base::CurrentDir,
+        false => base,
+    };
+    let resolved = if follows_links(rule, index) {
+        path::resolve(&Os, &name, base)?.into_parent()
+    } else {
+        path::resolve(&Os, directory, base)?
+    };
     let text = raw::fs_decode(py, resolved.as_bytes()).ok()?;
     raw::str_repr(&text).ok().map(|text| text.to_string())
+}
+
+/// Whether what the path at this place leads to is what counts.
+fn follows_links(rule: Rule, index: usize) -> bool {
+    match rule {
+        Rule::Open | Rule::Database => true,
+        Rule::Entries(paths) => paths
+            .iter()
+            .find(|path| path.path == index)
+            .is_some_and(|path| path.access == Access::File),
+        _ => false,
+    }
 }

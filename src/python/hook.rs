@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
-use super::{denial, denied, errors, ffi as raw, monitor, noted, recorder, scope};
+use super::{denial, denied, errors, ffi as raw, forks, monitor, natives, recorder, scope};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
 use crate::policy::rules_02;
@@ -45,10 +45,8 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
+    forks::install(py)?;
     denied::prepare(py)?;
-    // It imports native code, of which the hook would take note.
-    #[cfg(all(Py_3_12, not(Py_3_13)))]
-    super::interpreters::install(py)?;
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
@@ -56,7 +54,7 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
-    noted::install(py)?;
+    natives::install(py)?;
     scope::install(py)
 }
 
@@ -133,7 +131,7 @@ unsafe fn elsewhere(event: &CStr, args: *mut PyObject) -> c_int {
     let allowed = match rules::lookup(event.to_bytes()) {
         None | Some(Rule::Import | Rule::Exec) => true,
         Some(Rule::Read(_)) => reads_everything(),
-        Some(Rule::Network(_)) => all(|policy| policy.network().is_open()),
+        Some(Rule::Network(_) | Rule::Bind) => all(|policy| policy.network().is_open()),
         Some(rule @ Rule::Open) => {
             // SAFETY: as this function's; the arguments are looked at alone, and by no object of
             // ours.
@@ -240,10 +238,13 @@ fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Res
 }
 
 /// Whether an event is part of running a process, so that what is in force for all of it lets it
-/// pass: a guard that is entered can only restrict more, and exceptions that nobody caught are told.
+/// pass: a guard that is entered can only restrict more, exceptions that nobody caught are told, and
+/// in other interpreters it holds as well.
 fn is_part_of_running(event: &CStr) -> bool {
     let event = event.to_bytes();
-    event.starts_with(b"audit_perms.") || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
+    event.starts_with(b"audit_perms.")
+        || event.starts_with(b"_interpreters.")
+        || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
 }
 
 fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {

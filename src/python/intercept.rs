@@ -103,39 +103,55 @@ impl Original {
             return std::ptr::null_mut();
         };
         let function = known.function.as_ptr();
-        // SAFETY: as this function's. Nothing is dropped after the call that unwinding would miss
-        // but the references in `positional` and `named`, which are then lost.
+        // SAFETY: as this function's.
         unsafe {
             if let Some(vectorcall) = known.vectorcall {
                 return vectorcall(function, args, nargsf, kwnames);
             }
-            let count = ffi::PyVectorcall_NARGS(nargsf);
-            let positional = ffi::PyTuple_New(count);
-            if positional.is_null() {
-                return positional;
-            }
-            for index in 0..count {
-                let item = ffi::Py_NewRef(*args.offset(index));
-                ffi::PyTuple_SET_ITEM(positional, index, item);
-            }
-            let mut named = std::ptr::null_mut();
-            if !kwnames.is_null() {
-                named = ffi::PyDict_New();
-                for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
-                    let name = ffi::PyTuple_GET_ITEM(kwnames, index);
-                    if named.is_null()
-                        || ffi::PyDict_SetItem(named, name, *args.offset(count + index)) != 0
-                    {
-                        ffi::Py_XDECREF(named);
-                        ffi::Py_DECREF(positional);
-                        return std::ptr::null_mut();
-                    }
+            call_by_tuple(function, args, nargsf, kwnames)
+        }
+    }
+}
+
+/// Calls a function that is not called by vectorcall.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call_by_tuple(
+    function: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's. Nothing is dropped after the call that unwinding would miss but
+    // the references in `positional` and `named`, which are then lost.
+    unsafe {
+        let count = ffi::PyVectorcall_NARGS(nargsf);
+        let positional = ffi::PyTuple_New(count);
+        if positional.is_null() {
+            return positional;
+        }
+        for index in 0..count {
+            let item = ffi::Py_NewRef(*args.offset(index));
+            ffi::PyTuple_SET_ITEM(positional, index, item);
+        }
+        let mut named = std::ptr::null_mut();
+        if !kwnames.is_null() {
+            named = ffi::PyDict_New();
+            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
+                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
+                if named.is_null()
+                    || ffi::PyDict_SetItem(named, name, *args.offset(count + index)) != 0
+                {
+                    ffi::Py_XDECREF(named);
+                    ffi::Py_DECREF(positional);
+                    return std::ptr::null_mut();
                 }
             }
-            let result = host_code::object_call()(function, positional, named);
-            ffi::Py_XDECREF(named);
-            ffi::Py_DECREF(positional);
-            result
         }
+        let result = host_code::object_call()(function, positional, named);
+        ffi::Py_XDECREF(named);
+        ffi::Py_DECREF(positional);
+        result
     }
 }

@@ -58,7 +58,7 @@ fn is_standard_extension(known: &Known, directory: &Path, path: &Path) -> bool {
             .is_some_and(|module| known.is_standard(module) || module == INTERPRETERS)
 }
 
-/// CPython's own as well, though `sys.stdlib_module_names` leaves it out (`interpreters.rs`).
+/// CPython's own as well, though `sys.stdlib_module_names` leaves it out.
 const INTERPRETERS: &str = "_xxsubinterpreters";
 
 /// Takes note of an audit event that says that native code is going to be loaded; whether that is

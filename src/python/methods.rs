@@ -53,6 +53,26 @@ impl<'a, 'py> Builtin<'a, 'py> {
         unsafe { (*self.raw()).method }
     }
 
+    /// The C function that it calls.
+    pub fn function(&self) -> *const () {
+        // SAFETY: `cast` checked the type.
+        unsafe { Self::function_of(self.0.as_ptr()) }
+    }
+
+    /// The same of an object that is known to be a native function.
+    ///
+    /// # Safety
+    /// It is one, and alive.
+    #[inline]
+    pub unsafe fn function_of(object: *mut PyObject) -> *const () {
+        // SAFETY: as this function's; a method table entry is valid as long as its function. A
+        // pointer to a function, whichever of the union's it is.
+        unsafe {
+            let function = object.cast::<NativeFunction>();
+            (*(*function).method).ml_meth.as_ptr().cast()
+        }
+    }
+
     /// Its `__name__`.
     #[cfg(Py_3_12)]
     pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
@@ -187,8 +207,7 @@ unsafe impl Send for Method {}
 unsafe impl Sync for Method {}
 
 impl Method {
-    /// Has every call of a method of a class go to another function, once for the process. Whether
-    /// it does: not where the class has no such method, or by a convention that `by` does not know.
+    /// Has every call of a method of a class go to another function. Whether it does: not where the class has no such method, or by a convention that `by` does not know.
     ///
     /// # Safety
     /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
@@ -210,7 +229,12 @@ impl Method {
         let Some(function) = by(method.convention()) else {
             return Ok(false);
         };
-        if slot.set(Self(method.function())).is_ok() {
+        // A class that is made anew has the same function again.
+        let own = method.function();
+        if own != function {
+            if slot.get_or_init(|| Self(own)).0 != own {
+                return Ok(false);
+            }
             // SAFETY: the caller vouches for it.
             unsafe { method.set_function(function) };
         }

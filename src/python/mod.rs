@@ -19,6 +19,7 @@ mod explanation;
 mod ffi;
 mod fields;
 mod file_methods;
+mod forks;
 #[cfg(Py_3_12)]
 mod fragile;
 mod frames;
@@ -29,8 +30,6 @@ mod host_code;
 mod importing;
 mod install;
 mod intercept;
-#[cfg(all(Py_3_12, not(Py_3_13)))]
-mod interpreters;
 #[cfg(Py_3_12)]
 mod layout;
 #[cfg(Py_3_12)]
@@ -41,6 +40,7 @@ mod mk_audit;
 mod monitor;
 #[cfg(Py_3_12)]
 mod native_call;
+mod natives;
 mod network;
 mod network_rules;
 mod noted;
@@ -58,6 +58,8 @@ mod recording;
 mod records;
 mod scope;
 mod signature;
+mod silent;
+mod statements;
 mod threads;
 mod v02;
 mod violation;

@@ -2,19 +2,16 @@
 //!
 //! Without the `dir_fd` of `os.open` a relative name cannot be judged: with the current directory
 //! inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` it is
-//! not known what `os.chmod` changes. So the one function object that such a function is, however it
-//! was imported, is made to note the argument for the duration of the call, and then to do what it
-//! always did. It stays the same object: sets and tables that hold it still find it.
+//! not known what `os.chmod` changes. So such functions (`natives`) note them for the duration of the
+//! call.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::context;
-use super::methods::{Builtin, Vectorcall};
+use super::natives::{Arguments, Called};
 use crate::policy::path::Base;
 
 /// Whether a call follows a link that its path names.
@@ -41,7 +38,7 @@ const NOTHING: Noted = Noted {
 };
 
 /// The functions, and whether they follow links when they are not told.
-const FUNCTIONS: &[(&str, Follows)] = &[
+pub const FUNCTIONS: &[(&str, Follows)] = &[
     ("open", Follows::Always),
     ("chmod", Follows::Always),
     ("chown", Follows::Always),
@@ -53,20 +50,6 @@ const FUNCTIONS: &[(&str, Follows)] = &[
     ("lchmod", Follows::Never),
     ("lchflags", Follows::Never),
 ];
-
-/// A function that notes.
-struct Function {
-    object: *mut PyObject,
-    original: Vectorcall,
-    follows: Follows,
-}
-
-// SAFETY: the object is kept for ever, and only its address is read without the GIL.
-unsafe impl Send for Function {}
-// SAFETY: as above.
-unsafe impl Sync for Function {}
-
-static NOTING: OnceLock<Vec<Function>> = OnceLock::new();
 
 thread_local! {
     static NOTED: Cell<Noted> = const { Cell::new(NOTHING) };
@@ -82,66 +65,16 @@ pub fn follows() -> Follows {
     NOTED.get().follows
 }
 
-/// Has the functions note. Does nothing where there are none, as on Windows, whose `os.open` takes
-/// no `dir_fd`.
+/// Makes a call, its arguments noted.
 ///
-/// # Errors
-/// What looking them up raises.
-pub fn install(py: Python<'_>) -> PyResult<()> {
-    let Ok(posix) = py.import("posix") else {
-        return Ok(());
-    };
-    let mut noting = Vec::new();
-    let mut objects = Vec::new();
-    for (name, follows) in FUNCTIONS {
-        let Some(object) = posix.getattr_opt(*name)? else {
-            continue;
-        };
-        let original = Builtin::cast(&object).and_then(|function| function.vectorcall());
-        if let Some(original) = original {
-            noting.push(Function {
-                object: object.as_ptr(),
-                original,
-                follows: *follows,
-            });
-            objects.push(object);
-        }
-    }
-    if NOTING.set(noting).is_err() {
-        return Ok(());
-    }
-    for object in objects {
-        if let Some(function) = Builtin::cast(&object) {
-            // SAFETY: `note` passes each call on to the original vectorcall.
-            unsafe { function.set_vectorcall(note) };
-        }
-        // It is found again by its address.
-        std::mem::forget(object);
-    }
-    Ok(())
-}
-
 /// # Safety
-/// Called by CPython by the vectorcall convention.
-unsafe extern "C-unwind" fn note(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    let functions = NOTING.get().map_or(&[][..], Vec::as_slice);
-    let Some(function) = functions.iter().find(|known| known.object == callable) else {
-        // Only functions that were put there are made to come here.
-        return std::ptr::null_mut();
-    };
-    // SAFETY: the arguments are those CPython passed, and are passed on as they came.
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call(call: Called, follows: Follows) -> *mut PyObject {
+    // SAFETY: as this function's.
     unsafe {
-        if !context::may_be_guarded() {
-            return (function.original)(callable, args, nargsf, kwnames);
-        }
         // In place for this call alone. A call may raise an event whose hook opens files itself.
-        let before = NOTED.replace(read(function, args, nargsf, kwnames));
-        let result = (function.original)(callable, args, nargsf, kwnames);
+        let before = NOTED.replace(read(follows, call.arguments));
+        let result = call.make(call.arguments);
         NOTED.set(before);
         result
     }
@@ -151,16 +84,13 @@ unsafe extern "C-unwind" fn note(
 ///
 /// # Safety
 /// The arguments are those of a vectorcall.
-unsafe fn read(
-    function: &Function,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> Noted {
-    let mut noted = Noted {
-        follows: function.follows,
-        ..NOTHING
-    };
+unsafe fn read(follows: Follows, arguments: Arguments) -> Noted {
+    let Arguments {
+        args,
+        nargsf,
+        kwnames,
+    } = arguments;
+    let mut noted = Noted { follows, ..NOTHING };
     if kwnames.is_null() {
         return noted;
     }

@@ -1,0 +1,220 @@
+//! The databases that SQL statements open by themselves: `ATTACH` and `VACUUM INTO`.
+//!
+//! SQLite runs these at the start of a statement alone: <https://www.sqlite.org/lang_attach.html>,
+//! <https://www.sqlite.org/lang_vacuum.html>. Tokens are told apart as its tokenizer does.
+
+use memchr::{memchr, memmem};
+
+/// What a statement opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// The database of this name.
+    Named(Vec<u8>),
+    /// The one that the only parameter names.
+    Parameter,
+    /// What an expression says.
+    Unknown,
+}
+
+/// Whether the statements may open any: the quick way to tell that they do not.
+#[must_use]
+pub fn may_open(sql: &[u8]) -> bool {
+    [&b"attach"[..], b"vacuum"].iter().any(|word| {
+        sql.windows(word.len())
+            .any(|part| part.eq_ignore_ascii_case(word))
+    })
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    /// A keyword or a name, in lower case.
+    Word(Vec<u8>),
+    /// A text in quotes of any kind.
+    Text(Vec<u8>),
+    /// `?`
+    Parameter,
+    /// `;`
+    End,
+    Other,
+}
+
+/// What the statements of a script open.
+#[must_use]
+pub fn opened(sql: &[u8]) -> Vec<Opened> {
+    let mut found = Vec::new();
+    let mut tokens = Tokens(sql);
+    let mut statement = Vec::new();
+    loop {
+        match tokens.next() {
+            Some(Token::End) => {}
+            Some(token) => {
+                statement.push(token);
+                continue;
+            }
+            None if statement.is_empty() => return found,
+            None => {}
+        }
+        found.extend(opened_by(&statement));
+        statement.clear();
+    }
+}
+
+fn is(token: &Token, word: &[u8]) -> bool {
+    matches!(token, Token::Word(own) if own == word)
+}
+
+fn opened_by(statement: &[Token]) -> Option<Opened> {
+    let (first, rest) = statement.split_first()?;
+    if is(first, b"attach") {
+        let rest = match rest {
+            [second, rest @ ..] if is(second, b"database") && !begins(rest, b"as") => rest,
+            rest => rest,
+        };
+        let end = rest.iter().position(|token| is(token, b"as"));
+        return Some(database(&rest[..end.unwrap_or(rest.len())]));
+    }
+    if is(first, b"vacuum") {
+        let into = rest.iter().position(|token| is(token, b"into"))?;
+        return Some(database(&rest[into + 1..]));
+    }
+    None
+}
+
+fn begins(tokens: &[Token], word: &[u8]) -> bool {
+    tokens.first().is_some_and(|token| is(token, word))
+}
+
+fn database(expression: &[Token]) -> Opened {
+    match expression {
+        [Token::Text(name)] => Opened::Named(name.clone()),
+        [Token::Parameter] => Opened::Parameter,
+        // A bare word is a name, but its case is lost here.
+        _ => Opened::Unknown,
+    }
+}
+
+struct Tokens<'a>(&'a [u8]);
+
+impl Tokens<'_> {
+    /// Takes a text that ends with a quote, which is doubled inside.
+    fn quoted(&mut self, end: u8) -> Token {
+        let mut text = Vec::new();
+        loop {
+            let Some(at) = memchr(end, self.0) else {
+                text.extend_from_slice(self.0);
+                self.0 = &[];
+                return Token::Text(text);
+            };
+            text.extend_from_slice(&self.0[..at]);
+            self.0 = &self.0[at + 1..];
+            if end == b']' || self.0.first() != Some(&end) {
+                return Token::Text(text);
+            }
+            text.push(end);
+            self.0 = &self.0[1..];
+        }
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.0 = &self.0[count.min(self.0.len())..];
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        loop {
+            let first = *self.0.first()?;
+            match (first, self.0.get(1)) {
+                (b' ' | b'\t' | b'\n' | b'\x0c' | b'\r', _) => self.skip(1),
+                (b'-', Some(b'-')) => {
+                    let end = memchr(b'\n', self.0);
+                    self.skip(end.map_or(usize::MAX, |end| end + 1));
+                }
+                (b'/', Some(b'*')) => {
+                    let end = memmem::find(&self.0[2..], b"*/");
+                    self.skip(end.map_or(usize::MAX, |end| end + 4));
+                }
+                (b'\'' | b'"' | b'`', _) => {
+                    self.skip(1);
+                    return Some(self.quoted(first));
+                }
+                (b'[', _) => {
+                    self.skip(1);
+                    return Some(self.quoted(b']'));
+                }
+                (b';', _) => {
+                    self.skip(1);
+                    return Some(Token::End);
+                }
+                (b'?', next) if !next.is_some_and(u8::is_ascii_digit) => {
+                    self.skip(1);
+                    return Some(Token::Parameter);
+                }
+                _ if is_of_word(first) => {
+                    let end = self.0.iter().position(|&byte| !is_of_word(byte));
+                    let word = self.0[..end.unwrap_or(self.0.len())].to_ascii_lowercase();
+                    self.skip(word.len());
+                    // A blob, `x'61'`, is no word and no text.
+                    if word == b"x" && self.0.first() == Some(&b'\'') {
+                        self.skip(1);
+                        self.quoted(b'\'');
+                        return Some(Token::Other);
+                    }
+                    return Some(Token::Word(word));
+                }
+                _ => {
+                    self.skip(1);
+                    return Some(Token::Other);
+                }
+            }
+        }
+    }
+}
+
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_statements_open() {
+        let named = |name: &str| vec![Opened::Named(name.as_bytes().to_vec())];
+        for (sql, found) in [
+            ("select 1", vec![]),
+            ("select 'attach ''x'' as y'", vec![]),
+            ("create table attach (a)", vec![]),
+            ("insert into a values (';attach ''b'' as c;')", vec![]),
+            ("select 1; -- attach 'x' as y", vec![]),
+            ("explain attach 'x' as y", vec![]),
+            ("vacuum", vec![]),
+            ("VACUUM main", vec![]),
+            ("attach 'x' as y", named("x")),
+            ("ATTACH DATABASE 'x''y' AS z", named("x'y")),
+            ("attach database as y", vec![Opened::Unknown]),
+            ("attach \"x\" as y", named("x")),
+            ("attach [x] as y", named("x")),
+            ("attach `x` as y", named("x")),
+            (" ;\n/* c */ Attach/**/'x'as y", named("x")),
+            ("--c\nattach'x'as y", named("x")),
+            ("attach Name as y", vec![Opened::Unknown]),
+            ("attach 'x' || 'y' as z", vec![Opened::Unknown]),
+            ("attach ('x') as z", vec![Opened::Unknown]),
+            ("attach x'61' as z", vec![Opened::Unknown]),
+            ("attach ? as z", vec![Opened::Parameter]),
+            ("attach ?1 as z", vec![Opened::Unknown]),
+            ("attach :a as z", vec![Opened::Unknown]),
+            ("attach 'unterminated", named("unterminated")),
+            ("vacuum into 'x'", named("x")),
+            ("vacuum main into 'x'", named("x")),
+            ("vacuum into ?", vec![Opened::Parameter]),
+            ("vacuum 'main' into lower('x')", vec![Opened::Unknown]),
+        ] {
+            assert_eq!(opened(sql.as_bytes()), found, "{sql}");
+        }
+        assert_eq!(
+            opened(b"attach 'a' as b; select 1; vacuum into 'c';").len(),
+            2
+        );
+    }
+}

@@ -1,0 +1,330 @@
+"""What CPython changes the world by without an audit event, one of ours is raised for."""
+
+import importlib.util
+import os
+import resource
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+
+
+def denied(function, *args, **kwargs):
+    """The event that denies a call; `None` if none does."""
+    try:
+        function(*args, **kwargs)
+    except AuditDenied as error:
+        return error.event
+    return None
+
+
+class Asked:
+    """A path-like object that gives another path when it is asked again."""
+
+    def __init__(self, *paths):
+        self.paths = list(paths)
+
+    def __fspath__(self):
+        return self.paths.pop(0)
+
+
+class TestEntries:
+    @pytest.mark.original_fails()
+    def test_pipes(self, guard, places):
+        with guard():
+            assert denied(os.mkfifo, places.out + "/a") == "os.mkfifo"
+            assert denied(os.mkfifo, path=places.out + "/a", mode=0o600) == "os.mkfifo"
+            assert denied(os.mkfifo, os.fsencode(places.out + "/a")) == "os.mkfifo"
+            assert denied(os.mknod, places.out + "/a") == "os.mknod"
+            assert denied(os.mknod, places.out + "/a", stat.S_IFIFO | 0o600) == "os.mknod"
+            assert denied(os.mkfifo, "a") == "os.mkfifo"
+            os.mkfifo(places.ok + "/a")
+            os.mkfifo(path=Path(places.ok, "b"))
+            os.mknod(places.ok + "/c")
+            with pytest.raises(FileExistsError):
+                os.mkfifo(places.ok + "/a")
+            with pytest.raises(TypeError):
+                os.mkfifo()
+        assert os.listdir(places.out) == []
+        assert sorted(os.listdir(places.ok)) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("function", [os.mkfifo, os.mknod])
+    def test_from_a_directory(self, guard, places, function):
+        inside, outside = (os.open(place, os.O_RDONLY) for place in (places.ok, places.out))
+        with guard():
+            function("a", dir_fd=inside)
+            assert denied(function, "a", dir_fd=outside) == f"os.{function.__name__}"
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], [])
+        for fd in (inside, outside):
+            os.close(fd)
+
+    def test_what_is_checked_is_what_is_used(self, guard, places):
+        with guard():
+            os.mkfifo(Asked(places.ok + "/a", places.out + "/a"))
+            assert denied(os.mkfifo, Asked(places.out + "/a", places.ok + "/b")) == "os.mkfifo"
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], [])
+
+    def test_a_module_that_is_made_anew(self, guard, places):
+        spec = importlib.util.find_spec("posix")
+        with guard():
+            posix = importlib.util.module_from_spec(spec)
+            for module in (posix, importlib.util.module_from_spec(spec)):
+                assert denied(module.mkfifo, places.out + "/a") == "os.mkfifo"
+                fd = os.open(places.out, os.O_RDONLY)
+                os.chdir(places.ok)
+                assert denied(module.open, "a", os.O_CREAT | os.O_RDWR, dir_fd=fd) == "open"
+                os.close(fd)
+        assert os.listdir(places.out) == []
+
+    @pytest.mark.original_fails()
+    def test_calls_by_way_of_native_code(self, guard, places):
+        with guard():
+            assert denied(lambda: list(map(os.mkfifo, [places.out + "/a"]))) == "os.mkfifo"
+            assert denied(lambda: sorted([places.out + "/a"], key=os.mkfifo)) == "os.mkfifo"
+        assert os.listdir(places.out) == []
+
+
+class TestOpened:
+    def test_readline(self, guard, places, monkeypatch):
+        readline = pytest.importorskip("readline")
+        monkeypatch.setenv("HOME", places.out)
+        with guard():
+            for function, args in (
+                (readline.write_history_file, ()),
+                (readline.append_history_file, (1,)),
+            ):
+                assert denied(function, *args, places.out + "/history") == "open"
+                assert denied(function, *args) == "open"
+                assert denied(function, *args, None) == "open"
+            readline.write_history_file(places.ok + "/history")
+            readline.append_history_file(0, places.ok + "/history")
+        assert os.listdir(places.out) == []
+        assert os.listdir(places.ok) == ["history"]
+
+    @pytest.mark.parametrize("name", ["dbm.ndbm", "dbm.gnu"])
+    def test_dbm(self, guard, places, name):
+        dbm = pytest.importorskip(name)
+        dbm.open(places.out + "/theirs", "c").close()
+        before = sorted(os.listdir(places.out))
+        with guard():
+            assert denied(dbm.open, places.out + "/a", "c") == "open"
+            assert denied(dbm.open, places.out + "/a", "n") == "open"
+            assert denied(dbm.open, places.out + "/theirs", "w") == "open"
+            dbm.open(places.out + "/theirs").close()
+            dbm.open(places.ok + "/ours", "c").close()
+        assert sorted(os.listdir(places.out)) == before
+
+    def test_shared_memory(self, mk_audit, places):
+        shm = pytest.importorskip("_posixshmem")
+        name = f"/fastaudit-{os.getpid()}"
+        create = os.O_CREAT | os.O_EXCL | os.O_RDWR
+        with mk_audit([places.ok], monitor_calls=False)():
+            assert denied(shm.shm_open, name, create, mode=0o600) == "open"
+            assert denied(shm.shm_open, path=name, flags=create) == "open"
+            assert denied(shm.shm_unlink, name) == "os.remove"
+        assert not os.path.exists("/dev/shm" + name)
+        with mk_audit([places.ok, "/dev/shm"], monitor_calls=False)():
+            fd = shm.shm_open(name, create, mode=0o600)
+            shm.shm_unlink(name)
+        os.close(fd)
+
+    @pytest.mark.original_fails()
+    def test_unix_sockets(self, guard, places, monkeypatch):
+        monkeypatch.chdir(places.ok)
+        with guard():
+            for address in (
+                places.out + "/s",
+                os.fsencode(places.out + "/s"),
+                bytearray(os.fsencode(places.out + "/s")),
+                "../out/s",
+            ):
+                with socket.socket(socket.AF_UNIX) as server:
+                    assert denied(server.bind, address) == "socket.bind"
+            for address in (places.ok + "/s", "t", f"\0fastaudit-{os.getpid()}", ""):
+                with socket.socket(socket.AF_UNIX) as server:
+                    server.bind(address)
+            with socket.create_server(("127.0.0.1", 0)):
+                pass
+        assert os.listdir(places.out) == []
+        assert sorted(os.listdir(places.ok)) == ["s", "t"]
+
+
+# What changes a process for good, with arguments that do no harm when a call is made after all.
+CHANGES = {
+    "chroot": ("/missing",),
+    "initgroups": ("", -2),
+    "nice": (0,),
+    "sched_setaffinity": (0, []),
+    "sched_setscheduler": (0, -1, None),
+    "setegid": (-2,),
+    "seteuid": (-2,),
+    "setgid": (-2,),
+    "setgroups": ([-2],),
+    "setpgid": (-2, -2),
+    "setpriority": (-2, -2, 0),
+    "setregid": (-2, -2),
+    "setresgid": (-2, -2, -2),
+    "setresuid": (-2, -2, -2),
+    "setreuid": (-2, -2),
+    "setuid": (-2,),
+    "tcsetpgrp": (-1, -1),
+    "setns": (-1,),
+    "unshare": (-1,),
+    "login_tty": (-1,),
+}
+
+
+@pytest.mark.original_fails()
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_process_is(guard, name):
+    function = getattr(os, name, None)
+    if function is None:
+        pytest.skip("not on this Python")
+    with guard():
+        assert denied(function, *CHANGES[name]) == f"os.{name}"
+
+
+class TestProcess:
+    def test_its_end(self, run):
+        """Of the process itself; a copy may end."""
+        run(
+            """
+            import os, faulthandler, signal
+            with audit_perms():
+                for end in (lambda: os._exit(3), os.abort, faulthandler._sigsegv,
+                            lambda: signal.raise_signal(signal.SIGTERM)):
+                    try:
+                        end()
+                    except PermissionError:
+                        print("denied")
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(7)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            print("lives")
+            """,
+            ["denied"] * 4 + ["lives"],
+        )
+
+    def test_copies_where_threads_run(self, run):
+        run(
+            """
+            import os, threading
+            done = threading.Event()
+            thread = threading.Thread(target=done.wait)
+            thread.start()
+            with audit_perms():
+                for fork in (os.fork, os.forkpty):
+                    try:
+                        if not (made := fork()) or made == (0, made[1]):
+                            os._exit(1)
+                        print("made")
+                    except PermissionError as denied:
+                        print("no other thread" in str(denied))
+            done.set()
+            thread.join()
+            with audit_perms():
+                if (pid := os.fork()) == 0:
+                    os._exit(0)
+                print(os.waitpid(pid, 0)[1])
+            """,
+            ["True", "True", "0"],
+        )
+
+    @pytest.mark.original_fails()
+    def test_limits(self, guard):
+        limits = resource.getrlimit(resource.RLIMIT_CORE)
+        with guard():
+            assert denied(resource.setrlimit, resource.RLIMIT_CORE, limits) == "resource.setrlimit"
+            assert resource.getrlimit(resource.RLIMIT_CORE) == limits
+            if hasattr(resource, "prlimit"):
+                assert resource.prlimit(0, resource.RLIMIT_CORE) == limits
+                call = (resource.prlimit, 0, resource.RLIMIT_CORE, limits)
+                assert denied(*call) == "resource.prlimit"
+
+    @pytest.mark.original_fails()
+    def test_the_clock(self, guard):
+        with guard():
+            now = time.time()
+            assert denied(time.clock_settime, time.CLOCK_REALTIME, now) == "time.clock_settime"
+            ns = "time.clock_settime_ns"
+            assert denied(time.clock_settime_ns, time.CLOCK_REALTIME, int(now * 1e9)) == ns
+
+    @pytest.mark.original_fails()
+    def test_signals(self, guard):
+        with guard():
+            assert denied(signal.raise_signal, 0) == "signal.raise_signal"
+            if hasattr(signal, "pidfd_send_signal"):
+                assert denied(signal.pidfd_send_signal, -1, 0) == "signal.pidfd_send_signal"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="raises its event in the new interpreter")
+def test_other_interpreters(run):
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    run(
+        f"""
+        import {name} as interpreters
+        earlier = interpreters.create()
+        with audit_perms():
+            for call in (interpreters.create, lambda: interpreters.run_string(earlier, "1")):
+                try:
+                    call()
+                except PermissionError as denied:
+                    print(denied.event)
+        interpreters.run_string(earlier, "print('runs', flush=True)")
+        interpreters.destroy(earlier)
+        """,
+        ["cpython.PyInterpreterState_New", "_interpreters.run_string", "runs"],
+    )
+
+
+@pytest.fixture
+def run(places):
+    """`run(code, printed)`: runs it in a process of its own, where `audit_perms` guards."""
+
+    def run_code(code, printed):
+        lines = code.strip("\n").split("\n")
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        program = "from fastaudit_rs import mk_audit\n"
+        program += f"audit_perms = mk_audit([{places.ok!r}], monitor_calls=False)\n"
+        program += "\n".join(line[indent:] for line in lines)
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout.split("\n")[:-1]) == (0, printed), done.stderr
+
+    return run_code
+
+
+def test_nothing_is_raised_without_a_guard(run, places):
+    run(
+        f"""
+        import os, sys
+        seen = []
+        sys.addaudithook(lambda event, args: seen.append(event))
+        os.mkfifo({places.ok + "/a"!r})
+        print("os.mkfifo" in seen)
+        with audit_perms():
+            os.mkfifo({places.ok + "/b"!r})
+        print("os.mkfifo" in seen)
+        """,
+        ["False", "True"],
+    )
+
+
+def test_a_policy_judges_them_too(places):
+    with Policy(write=[places.ok]).guard(monitor_calls=False)():
+        os.mkfifo(places.ok + "/a")
+        for name in (places.out + "/a", places.ok + "/.ssh"):
+            with pytest.raises(AuditDenied) as caught:
+                os.mkfifo(name)
+            assert caught.value.rule in ("write", "protect")
+        with pytest.raises(AuditDenied), socket.socket(socket.AF_UNIX) as server:
+            server.bind(places.out + "/s")
