@@ -1,12 +1,12 @@
 //! Finds a name in a fixed list, at once for nearly all names.
 
 /// More than twice as many as any list has names, so that most are found or missed at once.
-const PLACES: usize = 512;
+const PLACES: usize = 1024;
 
 /// Where the names of a list are in it, by a hash of the name: one more than the position, 0 for
 /// none.
 pub struct Index {
-    places: [u8; PLACES],
+    places: [u16; PLACES],
     names: usize,
 }
 
@@ -23,7 +23,7 @@ const fn place(name: &[u8]) -> usize {
     let mixed = (first ^ last.rotate_left(13))
         .wrapping_add(name.len() as u32)
         .wrapping_mul(0x9E37_79B1);
-    mixed as usize >> 23
+    mixed as usize >> 22
 }
 
 impl Index {
@@ -38,12 +38,12 @@ impl Index {
     /// The same with a name, which is at this position of the list.
     pub const fn with(mut self, name: &str, position: usize) -> Self {
         self.names += 1;
-        assert!(self.names * 2 < PLACES && position < u8::MAX as usize);
+        assert!(self.names * 2 < PLACES && position < u16::MAX as usize);
         let mut at = place(name.as_bytes());
         while self.places[at] != 0 {
             at = (at + 1) % PLACES;
         }
-        self.places[at] = position as u8 + 1;
+        self.places[at] = position as u16 + 1;
         self
     }
 

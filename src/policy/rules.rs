@@ -237,7 +237,10 @@ pub const RULES: &[(&str, Rule)] = &[
     ("socket.sethostname", Rule::Deny),
     ("sys.addaudithook", Rule::Deny),
     ("sys.excepthook", Rule::Deny),
+    ("sys.monitoring.free_tool_id", Rule::Deny),
     ("sys.monitoring.register_callback", Rule::Deny),
+    ("sys.monitoring.set_events", Rule::Deny),
+    ("sys.monitoring.set_local_events", Rule::Deny),
     ("sys.remote_exec", Rule::Deny),
     ("sys.unraisablehook", Rule::Deny),
     // What CPython raises no event for (`python::silent`).

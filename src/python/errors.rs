@@ -248,3 +248,20 @@ pub fn unknown_method(class: &str, name: &str) -> PyErr {
         "fastaudit_rs: no guard can be held here: {class}.{name} is called in an unknown way"
     ))
 }
+
+/// No tool id is free.
+#[cfg(Py_3_12)]
+pub fn no_tool_id() -> PyErr {
+    PyRuntimeError::new_err(
+        "all sys.monitoring tool ids are in use by other tools: free one, or pass monitor_calls=False",
+    )
+}
+
+/// What other code does would end a guard's watch over calls.
+#[cfg(Py_3_12)]
+pub fn would_blind() -> PyErr {
+    PyPermissionError::new_err(
+        "this sys.monitoring tool id is that of fastaudit_rs, and a guard is in force that watches \
+         calls by it: use another one, or wait until the guard is left",
+    )
+}

@@ -11,7 +11,7 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
 use super::violations::Log;
-use super::{errors, ffi as raw, process_start};
+use super::{errors, ffi as raw, monitor, process_start};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,6 +41,13 @@ impl AuditPerms {
     /// A guard to enter with ``with``, or to decorate a function with.
     fn __call__(slf: Py<Self>) -> Guard {
         Guard::new(slf)
+    }
+
+    /// The ``sys.monitoring`` tool id that calls are watched with; ``None`` where they are not.
+    #[getter]
+    fn tool_id(&self, py: Python<'_>) -> Option<i32> {
+        let watches = self.config(py).get().monitor_calls();
+        watches.then(monitor::tool_id).flatten()
     }
 
     /// Replaces the host data for guards entered from now on, and returns it.

@@ -25,9 +25,6 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
     }
 }
 
-/// The `sys.monitoring` tool id used unless another is asked for.
-const DEFAULT_TOOL_ID: i32 = 3;
-
 /// Make a guard factory for code that may write only below the approved roots.
 ///
 /// Args:
@@ -42,7 +39,8 @@ const DEFAULT_TOOL_ID: i32 = 3;
 ///         raises ``fastaudit.call``. ``False`` suppresses the event;
 ///         ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
 ///     data: Any object; handed to both callbacks.
-///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5.
+///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given, 3 or
+///         another one that is free (``AuditPerms.tool_id``).
 ///     monitor_calls: Whether calls of native code that is not in the standard library raise the
 ///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
 ///     retire_sites: Whether a call site is watched no longer once it called Python code or the
@@ -172,11 +170,14 @@ impl<'py> GuardOptions<'py> {
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // Where all native code may be called there is nothing to watch.
         let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
-        let runs = monitor_calls && monitor::check_available(py, tool_id)?;
+        let free = match monitor_calls {
+            true => monitor::find_tool_id(py, tool_id)?,
+            false => None,
+        };
         hook::install(py)?;
         prepare(py, &allowed)?;
-        if monitor_calls && !runs {
-            monitor::install(py, tool_id)?;
+        if let Some(free) = free {
+            monitor::install(py, free)?;
         }
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
         let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
@@ -208,9 +209,10 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     violation::prepare(py, allowed.on_violation)
 }
 
-fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {
+/// The tool id that the host chose; `None` where any does.
+fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
     let OrDefault::Given(given) = given else {
-        return Ok(DEFAULT_TOOL_ID);
+        return Ok(None);
     };
     if given.is_instance_of::<PyBool>() || !given.is_instance_of::<pyo3::types::PyInt>() {
         return Err(errors::tool_id_type(given));
@@ -218,6 +220,7 @@ fn read_tool_id(given: &OrDefault<'_>) -> PyResult<i32> {
     raw::int_value(given)
         .and_then(|id| i32::try_from(id).ok())
         .filter(|id| (0..=5).contains(id))
+        .map(Some)
         .ok_or_else(|| errors::tool_id_range(given))
 }
 

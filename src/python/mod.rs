@@ -61,6 +61,8 @@ mod signature;
 mod silent;
 mod statements;
 mod threads;
+#[cfg(Py_3_12)]
+mod tool;
 mod v02;
 mod violation;
 mod violations;

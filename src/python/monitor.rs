@@ -4,10 +4,12 @@
 //! because its first callee was harmless, unless the host asks for that: the next one need not be.
 
 #[cfg(Py_3_12)]
-pub use on::{Hold, check_available, holds, install, native_code_loads, tool_id};
+pub use super::tool::tool_id;
+#[cfg(Py_3_12)]
+pub use on::{Hold, find_tool_id, holds, install, native_code_loads};
 
 #[cfg(not(Py_3_12))]
-pub use off::{Hold, check_available, holds, install, native_code_loads, tool_id};
+pub use off::{Hold, find_tool_id, holds, install, native_code_loads, tool_id};
 
 #[cfg(not(Py_3_12))]
 mod off {
@@ -38,11 +40,15 @@ mod off {
         0
     }
 
-    pub fn check_available(_py: Python<'_>, _tool_id: i32) -> PyResult<bool> {
+    /// Never made: there are no tool ids.
+    #[derive(Clone, Copy)]
+    pub enum Free {}
+
+    pub fn find_tool_id(_py: Python<'_>, _chosen: Option<i32>) -> PyResult<Option<Free>> {
         Err(errors::no_monitoring())
     }
 
-    pub fn install(_py: Python<'_>, _tool_id: i32) -> PyResult<()> {
+    pub fn install(_py: Python<'_>, _free: Free) -> PyResult<()> {
         Err(errors::no_monitoring())
     }
 }
@@ -53,25 +59,20 @@ mod on {
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
     use pyo3::exceptions::PyRuntimeError;
     use pyo3::ffi::PyObject;
     use pyo3::prelude::*;
-    use pyo3::sync::PyOnceLock;
-    use pyo3::types::{PyString, PyTuple};
+    use pyo3::types::PyTuple;
 
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Current};
     use crate::python::native_call::{self, NativeCall, Said};
-    use crate::python::{denial, errors, ffi as raw, fragile, frames, layout, loaded, quiet};
+    use crate::python::tool::{self, Free, Monitoring};
+    use crate::python::{denial, ffi as raw, fragile, frames, layout, loaded, quiet};
 
-    /// The name our tool id is taken under.
-    const TOOL: &str = "fastaudit_rs";
-    const NOT_INSTALLED: i32 = -1;
-
-    static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
     /// How many guards want the events on.
     static HOLDS: AtomicUsize = AtomicUsize::new(0);
     /// How many of them let sites be retired.
@@ -86,127 +87,53 @@ mod on {
     static RETIRED: AtomicBool = AtomicBool::new(false);
     /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
     static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
-    static MONITORING: PyOnceLock<Monitoring> = PyOnceLock::new();
 
-    /// What is used of `sys.monitoring`, as it was when the monitor was installed.
-    struct Monitoring {
-        get_tool: Py<PyAny>,
-        use_tool_id: Py<PyAny>,
-        free_tool_id: Py<PyAny>,
-        register_callback: Py<PyAny>,
-        set_events: Py<PyAny>,
-        restart_events: Py<PyAny>,
-        disable: Py<PyAny>,
-        call_event: Py<PyAny>,
-        callback: Py<PyAny>,
-        /// The name that our tool id is taken under: this very object.
-        name: Py<PyString>,
-    }
-
-    impl Monitoring {
-        fn get(py: Python<'_>) -> PyResult<&Self> {
-            MONITORING.get_or_try_init(py, || {
-                let monitoring = py.import("sys")?.getattr("monitoring")?;
-                let function = |name| monitoring.getattr(name).map(Bound::unbind);
-                Ok(Self {
-                    get_tool: function("get_tool")?,
-                    use_tool_id: function("use_tool_id")?,
-                    free_tool_id: function("free_tool_id")?,
-                    register_callback: function("register_callback")?,
-                    set_events: function("set_events")?,
-                    restart_events: function("restart_events")?,
-                    disable: function("DISABLE")?,
-                    call_event: monitoring.getattr("events")?.getattr("CALL")?.unbind(),
-                    callback: raw::new_callback(py, call_event)?.unbind(),
-                    name: PyString::new(py, TOOL).unbind(),
-                })
-            })
-        }
-
-        fn tool<'py>(&self, py: Python<'py>, id: i32) -> PyResult<Bound<'py, PyAny>> {
-            self.get_tool.bind(py).call1((id,))
-        }
-
-        fn is_ours(&self, py: Python<'_>, id: i32) -> PyResult<bool> {
-            Ok(self.tool(py, id)?.is(&self.name))
-        }
-
-        fn set_events(&self, py: Python<'_>, id: i32, on: bool) -> PyResult<()> {
-            let set = self.set_events.bind(py);
-            if on {
-                set.call1((id, &self.call_event))?;
-            } else {
-                set.call1((id, 0))?;
-            }
-            ON.store(on, Ordering::Relaxed);
-            Ok(())
-        }
-
-        /// Switches the events on, if there is anything to watch.
-        fn begin(&self, py: Python<'_>, id: i32) -> PyResult<()> {
-            if loaded::foreign() && !ON.load(Ordering::Relaxed) {
-                self.set_events(py, id, true)?;
-            }
-            Ok(())
-        }
-    }
-
-    /// Checks that the monitor can run under a tool id; whether it does.
+    /// A tool id for the monitor, the one that the host chose if it did; `None` where it runs.
     ///
     /// # Errors
-    /// `RuntimeError` when it runs under another one, or the tool id is another tool's.
-    pub fn check_available(py: Python<'_>, tool_id: i32) -> PyResult<bool> {
-        let monitoring = Monitoring::get(py)?;
-        let ours = TOOL_ID.load(Ordering::Relaxed);
-        if ours != NOT_INSTALLED && monitoring.is_ours(py, ours)? {
-            return if ours == tool_id {
-                Ok(true)
-            } else {
-                Err(errors::other_tool_id(ours))
-            };
-        }
-        let tool = monitoring.tool(py, tool_id)?;
-        if tool.is_none() {
-            Ok(false)
-        } else {
-            Err(errors::tool_id_taken(tool_id, &tool))
-        }
+    /// As `tool::find`.
+    pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
+        tool::find(py, Monitoring::get(py, call_event)?, chosen)
     }
 
-    /// Takes the tool id and registers the callback, unless that was done before.
+    /// Takes the tool id and registers the callback.
     ///
     /// # Errors
-    /// As [`check_available`].
-    pub fn install(py: Python<'_>, tool_id: i32) -> PyResult<()> {
-        if check_available(py, tool_id)? {
-            return Ok(());
-        }
-        let monitoring = Monitoring::get(py)?;
+    /// As `tool::take`.
+    pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
+        let monitoring = Monitoring::get(py, call_event)?;
         callee::prepare(py)?;
         loaded::install(py)?;
         fragile::prepare(py, call_ended)?;
         DISABLE.store(monitoring.disable.as_ptr(), Ordering::Relaxed);
-        let name = (tool_id, &monitoring.name);
-        monitoring.use_tool_id.bind(py).call1(name)?;
-        let register = monitoring.register_callback.bind(py);
-        let callback = (tool_id, &monitoring.call_event, &monitoring.callback);
-        if let Err(error) = fragile::while_registering(|| register.call1(callback)) {
-            // An audit hook refused it.
-            monitoring.free_tool_id.bind(py).call1((tool_id,))?;
-            return Err(error);
-        }
-        TOOL_ID.store(tool_id, Ordering::Relaxed);
+        tool::take(py, monitoring, free)?;
         ON.store(false, Ordering::Relaxed);
         if HOLDS.load(Ordering::Relaxed) > 0 {
             // The tool id was freed under a guard that is still in force.
-            monitoring.begin(py, tool_id)?;
+            begin(py, monitoring)?;
         }
         Ok(())
     }
 
-    /// The tool id that the monitor runs under, once it does.
-    pub fn tool_id() -> Option<i32> {
-        Some(TOOL_ID.load(Ordering::Relaxed)).filter(|id| *id != NOT_INSTALLED)
+    /// Switches the events on, if there is anything to watch.
+    fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+        if loaded::foreign() && !ON.load(Ordering::Relaxed) {
+            monitoring.set_events(py, true)?;
+            ON.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes the tool id again, registers the callback and switches the events on, whatever others
+    /// made of them.
+    #[cold]
+    fn repair(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+        tool::take_again(py, monitoring)?;
+        ON.store(false, Ordering::Relaxed);
+        if HOLDS.load(Ordering::Relaxed) > 0 {
+            begin(py, monitoring)?;
+        }
+        Ok(())
     }
 
     /// How many guards want calls watched.
@@ -224,12 +151,11 @@ mod on {
             return Ok(());
         }
         let py = args.py();
-        let monitoring = Monitoring::get(py)?;
-        let id = TOOL_ID.load(Ordering::Relaxed);
-        if !monitoring.is_ours(py, id)? {
-            return Err(errors::tool_id_lost(id));
+        let monitoring = Monitoring::get(py, call_event)?;
+        if tool::was_changed() || !monitoring.is_ours(py)? {
+            repair(py, monitoring)?;
         }
-        monitoring.begin(py, id)
+        begin(py, monitoring)
     }
 
     /// Keeps the events on for as long as it lives.
@@ -245,10 +171,9 @@ mod on {
         /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
         pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
             let (retires, is_strict) = (config.retire_sites(), config.is_strict());
-            let monitoring = Monitoring::get(py)?;
-            let id = TOOL_ID.load(Ordering::Relaxed);
-            if !monitoring.is_ours(py, id)? {
-                return Err(errors::tool_id_lost(id));
+            let monitoring = Monitoring::get(py, call_event)?;
+            if tool::was_changed() || !monitoring.is_ours(py)? {
+                repair(py, monitoring)?;
             }
             let blind = SWITCHED_OFF.load(Ordering::Relaxed)
                 || (RETIRED.load(Ordering::Relaxed) && !retires);
@@ -262,7 +187,7 @@ mod on {
             HOLDS.fetch_add(1, Ordering::Relaxed);
             STRICT.fetch_add(is_strict.into(), Ordering::Relaxed);
             RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
-            monitoring.begin(py, id)?;
+            begin(py, monitoring)?;
             Ok(hold)
         }
     }
@@ -281,11 +206,10 @@ mod on {
             }
             let pending = PyErr::take(py);
             // A tool id that is no longer ours has no events of ours to switch off.
-            let id = TOOL_ID.load(Ordering::Relaxed);
-            if let Ok(monitoring) = Monitoring::get(py)
-                && monitoring.is_ours(py, id).unwrap_or(false)
+            if let Ok(monitoring) = Monitoring::get(py, call_event)
+                && monitoring.is_ours(py).unwrap_or(false)
             {
-                let _ = monitoring.set_events(py, id, false);
+                let _ = monitoring.set_events(py, false);
             }
             ON.store(false, Ordering::Relaxed);
             if let Some(pending) = pending {
@@ -397,9 +321,8 @@ mod on {
     }
 
     fn disable_object(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
-        MONITORING
-            .get(py)
-            .map(|monitoring| monitoring.disable.bind(py).clone())
+        let monitoring = Monitoring::get(py, call_event).ok();
+        monitoring.map(|monitoring| monitoring.disable.bind(py).clone())
     }
 
     /// Handles a call.
@@ -444,7 +367,7 @@ mod on {
                     quiet::remember_safe_object(callee.clone().unbind());
                 }
             }
-            fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &full)?;
+            fragile::begins(py, tool::id(), &full)?;
             return Ok(Answer::Watch);
         }
         let (caller, full) = (frames::caller(code)?, name.full()?);
@@ -458,7 +381,7 @@ mod on {
         };
         match call.ask(config) {
             Ok(said) => {
-                fragile::begins(py, TOOL_ID.load(Ordering::Relaxed), &full)?;
+                fragile::begins(py, tool::id(), &full)?;
                 // A site that is off is off for every guard, so only where no other could miss it.
                 let off = matches!(said, Said::SwitchOff) && HOLDS.load(Ordering::Relaxed) == 1;
                 SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
@@ -484,7 +407,7 @@ mod on {
         let py = unsafe { Python::assume_attached() };
         let result = catch_unwind(AssertUnwindSafe(|| {
             raw::with_attachment_counted(|| {
-                let ended = fragile::ends(py, TOOL_ID.load(Ordering::Relaxed));
+                let ended = fragile::ends(py, tool::id());
                 ended.map_err(|error| error.restore(py))
             })
         }));

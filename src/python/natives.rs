@@ -15,6 +15,8 @@ use pyo3::types::PyString;
 use super::methods::{Builtin, Vectorcall};
 use super::noted::{self, Follows};
 use super::silent::{self, Silent};
+#[cfg(Py_3_12)]
+use super::tool;
 use super::{context, ffi as raw, intercept, statements};
 
 /// What is done with the calls of a function.
@@ -24,6 +26,9 @@ pub enum What {
     Notes(Follows),
     /// An event is raised, as it has none of its own.
     Raises(&'static Silent),
+    /// It changes tools of `sys.monitoring`.
+    #[cfg(Py_3_12)]
+    ChangesTools(tool::Changes),
     /// It loads a native module, and returns it.
     Loads,
     /// It makes a native module ready that it is given.
@@ -117,6 +122,13 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .filter(move |_| module == "posix")
         .map(|(name, follows)| (*name, What::Notes(*follows)));
     let loading = LOADING.iter().filter(move |_| module == "_imp").copied();
+    #[cfg(Py_3_12)]
+    let loading = loading.chain(
+        tool::FUNCTIONS
+            .iter()
+            .filter(move |_| module == "sys.monitoring")
+            .map(|(name, changes)| (*name, What::ChangesTools(*changes))),
+    );
     noting.chain(silent::of(module)).chain(loading)
 }
 
@@ -141,7 +153,11 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         };
         add(&module, name)?;
     }
-    Ok(())
+    // An attribute of `sys` alone.
+    match sys.getattr_opt("monitoring")? {
+        Some(monitoring) => add(&monitoring, "sys.monitoring"),
+        None => Ok(()),
+    }
 }
 
 /// Has the functions of a module come here.
@@ -225,6 +241,10 @@ unsafe extern "C-unwind" fn called(
                 }
                 result
             }
+            #[cfg(Py_3_12)]
+            What::ChangesTools(changes) if context::is_ours() => tool::call(call, changes),
+            #[cfg(Py_3_12)]
+            What::ChangesTools(_) => call.make(arguments),
             _ if !context::may_be_guarded() => call.make(arguments),
             What::Notes(follows) => noted::call(call, follows),
             What::Raises(silent) => silent::call(call, silent),
