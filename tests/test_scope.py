@@ -126,6 +126,105 @@ class TestContexts:
         assert not guarded()
 
 
+class TestLeaving:
+    """What enters a guard by a `with` statement leaves it by the end of that alone."""
+
+    def found(self):
+        """Whatever of guards the frames on the stack hold."""
+        frame = sys._getframe()
+        while frame:
+            for held in gc.get_referents(frame) + list(frame.f_locals.values()):
+                if getattr(held, "__name__", "") in ("__exit__", "__aexit__"):
+                    yield held
+                elif type(held).__name__ == "Guard":
+                    yield held.__exit__
+            frame = frame.f_back
+
+    def leave_all(self):
+        for leave in list(self.found()):
+            with contextlib.suppress(RuntimeError, TypeError):
+                leave(None, None, None)
+
+    def test_by_what_it_guards(self, audit_perms, guarded):
+        with audit_perms() as guard:
+            assert list(self.found())
+            with pytest.raises(RuntimeError, match="end of that statement alone"):
+                self.leave(guard)
+            self.leave_all()
+            assert guarded()
+        assert not guarded()
+
+    def leave(self, guard):
+        guard.__exit__(None, None, None)
+
+    def test_in_a_context_manager(self, audit_perms, guarded):
+        @contextlib.contextmanager
+        def manager():
+            with audit_perms() as guard:
+                yield guard
+
+        with manager() as guard:
+            with pytest.raises(RuntimeError, match="end of that statement alone"):
+                guard.__exit__(None, None, None)
+            assert guarded()
+        assert not guarded()
+
+    def test_in_coroutines(self, audit_perms, guarded):
+        async def main():
+            async with audit_perms() as guard:
+                with pytest.raises(RuntimeError, match="end of that statement alone"):
+                    self.leave(guard)
+                await asyncio.sleep(0)
+                assert guarded()
+            with audit_perms() as guard:
+                with pytest.raises(RuntimeError, match="end of that statement alone"):
+                    self.leave(guard)
+                await asyncio.sleep(0)
+                assert guarded()
+            assert not guarded()
+
+        asyncio.run(main())
+
+    def test_a_decorator(self, audit_perms, guarded):
+        @audit_perms()
+        def function():
+            self.leave_all()
+            return guarded()
+
+        assert function()
+        assert not guarded()
+
+    def test_by_who_entered_it_by_a_call(self, audit_perms, guarded):
+        guard = audit_perms()
+        guard.__enter__()
+        assert guarded()
+        self.leave(guard)
+        assert not guarded()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(audit_perms())
+            assert guarded()
+        assert not guarded()
+        stack.enter_context(audit_perms())
+        (lambda: stack.close())()
+        assert not guarded()
+
+    def test_generators_that_are_closed(self, audit_perms, guarded):
+        def generator():
+            with audit_perms():
+                yield
+
+        made = generator()
+        next(made)
+        assert guarded()
+        made.close()
+        assert not guarded()
+        made = generator()
+        next(made)
+        del made
+        gc.collect()
+        assert not guarded()
+
+
 class TestTheVariable:
     @pytest.mark.original_fails()
     def test_set_to_something_else_it_denies_everything(self, audit_perms, places):

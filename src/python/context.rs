@@ -22,6 +22,7 @@ use super::forks;
 use super::monitor;
 use super::origin::Origin;
 use super::violations::Log;
+use super::with_statement::Place;
 use crate::policy::fs::{FileSystem, Os, PathBuf};
 
 /// How many guards are in force anywhere in the process. While there is none, the hook returns at
@@ -375,9 +376,22 @@ pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
 pub struct Entered {
     active: Py<Active>,
     token: Py<PyAny>,
+    place: Option<Place>,
 }
 
 impl Entered {
+    /// Whether the code that runs is the one that may leave it: of a `with` statement the frame that
+    /// it is in, and not what it guards.
+    ///
+    /// # Errors
+    /// What reading the code of the frame raises.
+    pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.place {
+            Some(place) if !place.is_current_frame(py) => Ok(!place.is_with_statement(py)?),
+            _ => Ok(true),
+        }
+    }
+
     /// The denials under the guard.
     pub fn log(&self) -> &Arc<Log> {
         self.active.get().log()
@@ -407,6 +421,9 @@ impl Entered {
     /// Shows the garbage collector what is held.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.active)?;
+        if let Some(place) = &self.place {
+            place.traverse(&visit)?;
+        }
         visit.call(&self.token)
     }
 }
@@ -438,6 +455,7 @@ pub fn enter(
     Ok(Entered {
         active: active.unbind(),
         token: token.unbind(),
+        place: Place::here(py),
     })
 }
 

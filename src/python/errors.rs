@@ -223,6 +223,13 @@ pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
     caused_by(py, error, cause)
 }
 
+/// A guard that a `with` statement entered is left by something else.
+pub fn left_by_what_it_guards() -> PyErr {
+    PyRuntimeError::new_err(
+        "this guard was entered by a with statement, and is left by the end of that statement alone",
+    )
+}
+
 /// `mk_audit` is called while it is being set up.
 pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")

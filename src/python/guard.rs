@@ -169,6 +169,13 @@ impl Guard {
                 return Err(PyRuntimeError::new_err("this guard is not entered"));
             }
         };
+        match entered.may_be_left_here(py) {
+            Ok(true) => {}
+            other => {
+                *lock(&self.state) = State::Entered(entered);
+                return Err(other.err().unwrap_or_else(errors::left_by_what_it_guards));
+            }
+        }
         if let Err(error) = context::leave(py, &entered) {
             // Still in force where it was entered: it can be left there.
             *lock(&self.state) = State::Entered(entered);

@@ -11,7 +11,9 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
-use super::{denial, denied, errors, ffi as raw, forks, monitor, natives, recorder, scope};
+use super::{
+    denial, denied, errors, ffi as raw, forks, monitor, natives, recorder, scope, with_statement,
+};
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
 use crate::policy::rules_02;
@@ -46,6 +48,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
     forks::install(py)?;
+    with_statement::prepare(py)?;
     denied::prepare(py)?;
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it

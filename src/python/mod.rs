@@ -66,6 +66,7 @@ mod tool;
 mod v02;
 mod violation;
 mod violations;
+mod with_statement;
 
 use pyo3::prelude::*;
 

@@ -30,6 +30,28 @@ pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
     }
 }
 
+/// The offset of the instruction that a frame is at, in bytes; `None` before its first.
+#[cfg(Py_3_11)]
+pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
+    let frame = frame.cast::<PyFrame>().ok()?;
+    // SAFETY: the object is a frame.
+    let offset = unsafe { PyFrame_GetLasti(frame.as_ptr().cast()) };
+    usize::try_from(offset).ok()
+}
+
+/// The same, on a Python without the function.
+#[cfg(not(Py_3_11))]
+pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
+    let offset = frame.getattr(pyo3::intern!(frame.py(), "f_lasti")).ok()?;
+    usize::try_from(super::ffi::int_value(&offset)?).ok()
+}
+
+#[cfg(Py_3_11)]
+unsafe extern "C" {
+    /// <https://docs.python.org/3/c-api/frame.html#c.PyFrame_GetLasti>
+    fn PyFrame_GetLasti(frame: *mut ffi::PyFrameObject) -> std::ffi::c_int;
+}
+
 /// The frame of a traceback's entry.
 pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyAny> {
     // SAFETY: the object is a traceback, whose frame is set when it is made and never changed.
