@@ -66,6 +66,10 @@ conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own
 $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 	scripts/test-version $* conformance
 
+.PHONY: scenarios
+scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in the README
+	$(PY) scripts/scenarios.py --publish
+
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in the README
 	$(PY) benches/run.py --publish

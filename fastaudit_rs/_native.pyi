@@ -92,8 +92,8 @@ def mk_audit(
             raises ``fastaudit.call``. ``False`` suppresses the event;
             ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
         data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given, 3 or
-            another one that is free (``AuditPerms.tool_id``).
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
+            3 or another one that is free (``AuditPerms.tool_id``).
         monitor_calls: Whether calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
         retire_sites: Whether a call site is watched no longer once it called Python code or the
@@ -158,8 +158,8 @@ def _mk_audit_02(
             call raises ``fastaudit.call``. ``False`` suppresses the event;
             ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
         data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given, 3 or
-            another one that is free (``AuditPerms.tool_id``).
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
+            3 or another one that is free (``AuditPerms.tool_id``).
         monitor_calls: Whether calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
         allow_imports: Modules whose import may do what is denied, with what is below them.
@@ -637,7 +637,7 @@ class AuditPerms:
 
     @property
     def tool_id(self) -> int | None:
-        """The ``sys.monitoring`` tool id that calls are watched with; ``None`` where they are not."""
+        """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
 
     def set_data(self, d: _Data) -> _Data:
         """Replace the host data for guards entered from now on, and return it.

@@ -1,5 +1,6 @@
 """What CPython changes the world by without an audit event, one of ours is raised for."""
 
+import ctypes
 import importlib.util
 import os
 import resource
@@ -328,3 +329,56 @@ def test_a_policy_judges_them_too(places):
             assert caught.value.rule in ("write", "protect")
         with pytest.raises(AuditDenied), socket.socket(socket.AF_UNIX) as server:
             server.bind(places.out + "/s")
+
+
+class TestForeignFunctions:
+    """What `ctypes` found before the guard began."""
+
+    @pytest.mark.original_fails()
+    def test_calls(self, guard, places):
+        library = ctypes.CDLL(None)
+        mkdir, getpid = library.mkdir, library.getpid
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
+        address = ctypes.cast(mkdir, ctypes.c_void_p).value
+        path = os.fsencode(places.out + "/a")
+        with guard():
+            for call in (
+                lambda: mkdir(path, 0o777),
+                lambda: mkdir.__call__(path, 0o777),
+                lambda: list(map(mkdir, [path], [0o777])),
+                lambda: kind(address)(path, 0o777),
+                lambda: library.mkdir(path, 0o777),
+                lambda: getpid(),
+            ):
+                assert denied(call) == "fastaudit.call"
+        assert os.listdir(places.out) == []
+        assert getpid() == os.getpid()
+
+    def test_a_denial_says_which(self, guard):
+        getpid = ctypes.CDLL(None).getpid
+        with guard(), pytest.raises(AuditDenied) as caught:
+            getpid()
+        caller = f"{__name__}.{type(self).__name__}." if sys.version_info >= (3, 11) else ""
+        assert f"{caller}test_a_denial_says_which', 'ctypes.getpid')" in caught.value.args[0]
+
+    def test_a_policy_may_allow_them(self, places):
+        getpid = ctypes.CDLL(None).getpid
+        for native in (True, ["ctypes"]):
+            with Policy(write=[places.ok], native=native).guard(monitor_calls=False)():
+                assert getpid() == os.getpid()
+
+    def test_of_libraries_that_are_loaded_later(self, run):
+        run(
+            """
+            with audit_perms():
+                pass
+            import ctypes
+            getpid = ctypes.CDLL(None).getpid
+            with audit_perms():
+                try:
+                    getpid()
+                except PermissionError as denied:
+                    print(denied.event)
+            """,
+            ["fastaudit.call"],
+        )

@@ -254,7 +254,6 @@ pub fn is_python_function(object: *mut PyObject) -> bool {
 }
 
 /// `module.name`, whatever characters they have.
-#[cfg(Py_3_12)]
 pub fn dotted<'py>(
     module: &Bound<'py, PyString>,
     name: &Bound<'py, PyAny>,

@@ -99,13 +99,19 @@ impl Site {
             |module| module.bind(py).to_string_lossy().into_owned(),
         );
         let code = self.code.bind(py);
-        // `co_qualname` came with 3.11.
-        let own = match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
-            Some(own) => own,
-            None => code.getattr(pyo3::intern!(py, "co_name"))?,
-        };
+        let own = own_name(code)?;
         let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
         Ok(format!("{module}.{own}"))
+    }
+}
+
+/// The qualified name of code; its name where it has no other.
+fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = code.py();
+    // It came with 3.11.
+    match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
+        Some(own) => Ok(own),
+        None => code.getattr(pyo3::intern!(py, "co_name")),
     }
 }
 
@@ -135,15 +141,13 @@ pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyStr
 }
 
 /// Names the code that makes a call: its module's name and its own qualified name.
-#[cfg(Py_3_12)]
 pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = code.py();
     let module = raw_frames::current_globals(py)
         .as_ref()
         .and_then(module_name);
     let module = module.unwrap_or_else(|| PyString::new(py, "None"));
-    let qualname = code.getattr(pyo3::intern!(py, "co_qualname"))?;
-    raw::dotted(&module, &qualname)
+    raw::dotted(&module, &own_name(code)?)
 }
 
 /// Whether the innermost Python code is that of the module that it names itself after.

@@ -19,6 +19,7 @@ mod explanation;
 mod ffi;
 mod fields;
 mod file_methods;
+mod foreign_functions;
 mod forks;
 #[cfg(Py_3_12)]
 mod fragile;

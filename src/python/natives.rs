@@ -17,7 +17,7 @@ use super::noted::{self, Follows};
 use super::silent::{self, Silent};
 #[cfg(Py_3_12)]
 use super::tool;
-use super::{context, ffi as raw, intercept, statements};
+use super::{context, ffi as raw, foreign_functions, intercept, statements};
 
 /// What is done with the calls of a function.
 #[derive(Clone, Copy)]
@@ -146,7 +146,12 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     };
     let modules = sys.getattr("modules")?;
     let mut names = silent::modules();
-    names.extend(["_imp", "posix", statements::MODULE]);
+    names.extend([
+        "_imp",
+        "posix",
+        foreign_functions::MODULE,
+        statements::MODULE,
+    ]);
     for name in names {
         let Ok(module) = modules.get_item(name) else {
             continue;
@@ -162,8 +167,10 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 /// Has the functions of a module come here.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
-    if name == statements::MODULE {
-        return statements::install(module);
+    match name {
+        foreign_functions::MODULE => return foreign_functions::install(module),
+        statements::MODULE => return statements::install(module),
+        _ => {}
     }
     for (name, what) in wanted(name) {
         let Some(object) = module.getattr_opt(name)? else {

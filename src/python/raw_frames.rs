@@ -3,9 +3,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-#[cfg(Py_3_12)]
-use pyo3::types::PyDict;
-use pyo3::types::{PyFrame, PyTraceback};
+use pyo3::types::{PyDict, PyFrame, PyTraceback};
 
 /// The frame of the innermost Python code, `None` when there is none.
 pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
@@ -14,7 +12,6 @@ pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
 }
 
 /// The globals of the innermost Python code.
-#[cfg(Py_3_12)]
 pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
     // SAFETY: the result is borrowed from the running frame, or null.
     let globals = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetGlobals()) };

@@ -1,7 +1,7 @@
 """Runs the scenarios and judges them by what they did.
 
-A scenario is a table in one of the TOML files beside this: `[[stop]]`, what must have no effect under
-a guard, or `[[allow]]`, ordinary code that must pass. Its fields:
+A scenario is a table in one of the TOML files beside this: `[[stop]]`, what must have no effect
+under a guard, or `[[allow]]`, ordinary code that must pass. Its fields:
 
 - `name`, and `code`, which runs under the guard with `OK` as its root; `OUT` is outside.
 - `before` and `after` run without the guard, in the same process. `after` may say what `happened`;
@@ -10,7 +10,7 @@ a guard, or `[[allow]]`, ordinary code that must pass. Its fields:
   and `root` say where it can run.
 - `ends`: the effect is that the process ends.
 - `only_guarded`: without a guard there is nothing that it would get around.
-- `claims`: the guards of ours that are held to it, if not all, and `why`; `docs/limits.md` says more.
+- `claims`: the guards of ours that are held to it, if not all, and `why`.
 """
 
 import concurrent.futures
@@ -135,3 +135,18 @@ def results(scenarios, guards, pythons, jobs=2):
 def is_claimed(scenario, guard):
     """Whether the guard is held to the scenario."""
     return guard in scenario.get("claims", OURS)
+
+
+def went_wrong(scenario, guard, found):
+    """What is to be said of a scenario that did not go as it must; `None` if it did."""
+    went_well, said = found
+    if went_well is None:
+        return None
+    if guard == NONE:
+        # Without a guard there is an effect, or the scenario would show nothing.
+        must_be = scenario["kind"] == "allow"
+        if went_well == must_be or scenario.get("only_guarded"):
+            return None
+    elif went_well or guard not in OURS or not is_claimed(scenario, guard):
+        return None
+    return f"{guard}: {scenario['category']}: {scenario['name']}: {said}"
