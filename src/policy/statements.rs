@@ -124,6 +124,8 @@ impl Tokens<'_> {
             let first = *self.0.first()?;
             match (first, self.0.get(1)) {
                 (b' ' | b'\t' | b'\n' | b'\x0c' | b'\r', _) => self.skip(1),
+                // A byte order mark is white space, at the start of a token alone.
+                (0xef, _) if self.0.starts_with(b"\xef\xbb\xbf") => self.skip(3),
                 (b'-', Some(b'-')) => {
                     let end = memchr(b'\n', self.0);
                     self.skip(end.map_or(usize::MAX, |end| end + 1));
@@ -204,6 +206,8 @@ mod tests {
             ("attach ? as z", vec![Opened::Parameter]),
             ("attach ?1 as z", vec![Opened::Unknown]),
             ("attach :a as z", vec![Opened::Unknown]),
+            ("\u{feff}attach\u{feff} 'x' as y", vec![]),
+            ("\u{feff} attach \u{feff}'x' as y", named("x")),
             ("attach 'unterminated", named("unterminated")),
             ("vacuum into 'x'", named("x")),
             ("vacuum main into 'x'", named("x")),
