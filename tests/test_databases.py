@@ -263,7 +263,7 @@ class TestStatements:
                 database.execute()
             with pytest.raises(TypeError):
                 database.execute(b"attach")
-            with pytest.raises(TypeError):
+            with pytest.raises((TypeError, ValueError)):
                 database.executescript(1)
             with pytest.raises(sqlite3.OperationalError):
                 database.execute("nonsense")

@@ -11,6 +11,8 @@ use pyo3::types::PyTuple;
 
 use super::context::{self, Active, Current};
 use super::event::{Event, is_open_for_reading};
+use super::guard::Ready;
+use super::threads::Carried;
 use super::{
     denial, denied, errors, ffi as raw, forks, monitor, natives, recorder, scope, with_statement,
 };
@@ -50,6 +52,7 @@ fn add(py: Python<'_>) -> PyResult<()> {
     forks::install(py)?;
     with_statement::prepare(py)?;
     denied::prepare(py)?;
+    make_classes(py);
     raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
@@ -59,6 +62,14 @@ fn add(py: Python<'_>) -> PyResult<()> {
     }
     natives::install(py)?;
     scope::install(py)
+}
+
+/// Makes the classes that are not made as the module is imported: later there may be no memory, and
+/// PyO3 panics then.
+fn make_classes(py: Python<'_>) {
+    py.get_type::<Active>();
+    py.get_type::<Carried>();
+    py.get_type::<Ready>();
 }
 
 /// # Safety

@@ -1,5 +1,6 @@
 //! The CPython binding: the only part that knows of Python objects.
 
+mod active;
 mod allowed;
 mod callbacks;
 #[cfg(Py_3_12)]
@@ -33,6 +34,7 @@ mod install;
 mod intercept;
 #[cfg(Py_3_12)]
 mod layout;
+mod lending;
 #[cfg(Py_3_12)]
 mod loaded;
 mod lookups;

@@ -13,7 +13,7 @@ use pyo3::types::PyType;
 
 use super::context::{self, Current};
 use super::methods::Method;
-use super::{errors, ffi as raw, intercept};
+use super::{errors, ffi as raw, intercept, lending};
 
 static RUN: OnceLock<Method> = OnceLock::new();
 static SET: OnceLock<Method> = OnceLock::new();
@@ -95,7 +95,7 @@ unsafe extern "C-unwind" fn run(
             return original(context, args, count, kwnames);
         }
         let lent = intercept::ours(|py| {
-            let lent = context::lend(py, &Borrowed::from_ptr(py, context))?;
+            let lent = lending::lend(py, &Borrowed::from_ptr(py, context))?;
             Ok(lent.map(|lent| Box::into_raw(Box::new(lent))))
         });
         let Some(lent) = lent else {
@@ -107,7 +107,7 @@ unsafe extern "C-unwind" fn run(
         };
         let taken_back = intercept::ours(|py| {
             let pending = PyErr::take(py);
-            let taken = context::take_back(&Borrowed::from_ptr(py, context), *Box::from_raw(lent));
+            let taken = lending::take_back(&Borrowed::from_ptr(py, context), *Box::from_raw(lent));
             match pending {
                 Some(pending) => Err(pending),
                 None => taken,
@@ -144,7 +144,7 @@ unsafe extern "C-unwind" fn set(variable: *mut PyObject, value: *mut PyObject) -
     unsafe {
         let may_set = may(|py| {
             let [variable, value] = [variable, value].map(|object| Borrowed::from_ptr(py, object));
-            Ok(!context::is_var(&variable) || context::may_set(&value)?)
+            Ok(!lending::is_var(&variable) || lending::may_set(&value)?)
         });
         call(&SET, may_set, variable, value)
     }
@@ -157,7 +157,7 @@ unsafe extern "C-unwind" fn reset(variable: *mut PyObject, token: *mut PyObject)
     unsafe {
         let may_reset = may(|py| {
             let [variable, token] = [variable, token].map(|object| Borrowed::from_ptr(py, object));
-            Ok(!context::is_var(&variable) || context::may_reset(&token)?)
+            Ok(!lending::is_var(&variable) || lending::may_reset(&token)?)
         });
         call(&RESET, may_reset, variable, token)
     }
@@ -195,7 +195,7 @@ unsafe extern "C-unwind" fn token_exit(
         let may_reset = may(|py| {
             let token = Borrowed::from_ptr(py, token);
             let variable = token.getattr(pyo3::intern!(py, "var"))?;
-            Ok(!context::is_var(&variable) || context::may_reset(&token)?)
+            Ok(!lending::is_var(&variable) || lending::may_reset(&token)?)
         });
         if !may_reset {
             return std::ptr::null_mut();

@@ -1,0 +1,112 @@
+//! Guards in contexts that guarded code enters: the one in force is lent to them for as long as that
+//! takes. And what guarded code may do with the guards' context variable.
+
+use pyo3::prelude::*;
+
+use super::active::{Active, relink};
+use super::context::{self, Current};
+use super::{errors, ffi as raw};
+
+/// A guard that was put in force in a context for as long as it is entered.
+pub struct Lent {
+    active: Py<Active>,
+    token: Py<PyAny>,
+    before: Option<Py<Active>>,
+}
+
+/// Puts the guard in force here in force in a context that is about to be entered, where it is not.
+///
+/// # Errors
+/// What setting a context variable raises.
+pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
+    let active = match context::own(py)? {
+        Current::Guarded(active) => active,
+        Current::Unguarded => return Ok(None),
+        Current::Tampered => return Err(errors::variable_changed()),
+    };
+    // One that is entered already cannot be entered: CPython says so.
+    let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
+        return Ok(None);
+    };
+    let (lent, before) = match context::own(py)? {
+        Current::Tampered => return Ok(None),
+        Current::Unguarded => (active.clone().unbind(), None),
+        Current::Guarded(before) if Active::is_within(&before, &active) => return Ok(None),
+        Current::Guarded(before) => {
+            let both = Active::beside(py, &before, &active)?;
+            (both, Some(before.unbind()))
+        }
+    };
+    let token = raw::context_var_set(context::var(py)?, lent.bind(py).as_any())?;
+    Ok(Some(Lent {
+        active: lent,
+        token: token.unbind(),
+        before,
+    }))
+}
+
+/// Undoes `lend`.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered: the guard then stays in force in it.
+pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
+    let py = context.py();
+    let Some(_entered) = raw::EnteredContext::new(context)? else {
+        return Ok(());
+    };
+    let Lent {
+        active,
+        token,
+        before,
+    } = lent;
+    // Where it was left meanwhile, another link took its place.
+    let was_left = active.get().has_another_outer();
+    let old = before.as_ref().and_then(|_| active.get().outer(py));
+    match raw::context_var_get(py, context::var(py)?)? {
+        Some(now) if !now.is(&active) => {
+            // A guard that was entered and not left: it goes on without this one.
+            if let Ok(inner) = now.cast_into_exact::<Active>() {
+                relink(py, inner.unbind(), &active, old);
+            }
+        }
+        _ if before.is_some() && was_left => {
+            let old = old.map_or_else(|| Py::new(py, Active::detached()), Ok)?;
+            raw::context_var_set(context::var(py)?, old.bind(py).as_any())?;
+        }
+        _ => raw::context_var_reset(context::var(py)?, token.bind(py))?,
+    }
+    Ok(())
+}
+
+/// Whether the object is the guards' context variable.
+pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
+    context::var(object.py()).is_ok_and(|var| object.is(var))
+}
+
+/// Whether code in the current context may give the variable a value: not that of another guard.
+///
+/// # Errors
+/// What reading the variable raises.
+pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_guard = value.cast_exact::<Active>().is_ok();
+    Ok(!is_guard || matches!(context::own(value.py())?, Current::Unguarded))
+}
+
+/// Whether it may have back what it had before, where that is what the guard in force put there.
+///
+/// # Errors
+/// What reading the variable, or the token, raises.
+pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = token.py();
+    Ok(match context::own(py)? {
+        Current::Unguarded => true,
+        Current::Guarded(_) => false,
+        Current::Tampered => match token.getattr_opt(pyo3::intern!(py, "old_value"))? {
+            Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
+                let old = old.get();
+                old.config().is_some() && !old.is_left()
+            }),
+            None => false,
+        },
+    })
+}
