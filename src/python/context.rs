@@ -166,6 +166,12 @@ impl Entered {
         }
     }
 
+    /// Whether a `with` statement entered it.
+    pub fn is_of_with_statement(&self, py: Python<'_>) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
+    }
+
     /// The denials under the guard.
     pub fn log(&self) -> &Arc<Log> {
         self.active.get().log()
@@ -259,6 +265,16 @@ fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
 /// Puts a guard that is in force elsewhere in force in the current context as well, for good.
 pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
+}
+
+/// Puts a guard in force in the current context for a while; the token that undoes it.
+pub fn put(py: Python<'_>, active: &Py<Active>) -> PyResult<Py<PyAny>> {
+    raw::context_var_set(var(py)?, active.bind(py).as_any()).map(Bound::unbind)
+}
+
+/// Undoes `put`.
+pub fn put_back(py: Python<'_>, token: &Py<PyAny>) -> PyResult<()> {
+    raw::context_var_reset(var(py)?, token.bind(py))
 }
 
 /// The same in another context; does nothing for what is none.

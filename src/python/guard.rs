@@ -192,6 +192,30 @@ impl Guard {
     }
 }
 
+impl Drop for Guard {
+    /// A `with` statement holds its guard until it ends. Where it does not end, as an exception was
+    /// raised between `__enter__` and its body (a signal handler's, since 3.14), the guard goes with it.
+    fn drop(&mut self) {
+        let state = std::mem::take(&mut *lock(&self.state));
+        let State::Entered(entered) = state else {
+            return;
+        };
+        Python::attach(|py| {
+            if raw::is_finalizing(py) {
+                return;
+            }
+            let pending = PyErr::take(py);
+            if entered.is_of_with_statement(py) {
+                // Elsewhere it stays in force.
+                let _ = context::leave(py, &entered);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+}
+
 #[pymethods]
 impl Guard {
     fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {

@@ -14,7 +14,8 @@ use super::event::{Event, is_open_for_reading};
 use super::guard::Ready;
 use super::threads::Carried;
 use super::{
-    denial, denied, errors, ffi as raw, forks, monitor, natives, recorder, scope, with_statement,
+    denial, denied, errors, ffi as raw, forks, later, monitor, natives, recorder, scope,
+    with_statement,
 };
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
@@ -50,6 +51,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
     forks::install(py)?;
+    later::prepare(py)?;
     with_statement::prepare(py)?;
     denied::prepare(py)?;
     make_classes(py);

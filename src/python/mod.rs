@@ -32,6 +32,7 @@ mod host_code;
 mod importing;
 mod install;
 mod intercept;
+mod later;
 #[cfg(Py_3_12)]
 mod layout;
 mod lending;

@@ -17,7 +17,7 @@ use super::noted::{self, Follows};
 use super::silent::{self, Silent};
 #[cfg(Py_3_12)]
 use super::tool;
-use super::{context, ffi as raw, foreign_functions, intercept, statements};
+use super::{context, ffi as raw, foreign_functions, intercept, later, statements};
 
 /// What is done with the calls of a function.
 #[derive(Clone, Copy)]
@@ -26,6 +26,8 @@ pub enum What {
     Notes(Follows),
     /// An event is raised, as it has none of its own.
     Raises(&'static Silent),
+    /// It has something called as the process ends.
+    Registers,
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
     ChangesTools(tool::Changes),
@@ -122,6 +124,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .filter(move |_| module == "posix")
         .map(|(name, follows)| (*name, What::Notes(*follows)));
     let loading = LOADING.iter().filter(move |_| module == "_imp").copied();
+    let loading = loading.chain((module == "atexit").then_some(("register", What::Registers)));
     #[cfg(Py_3_12)]
     let loading = loading.chain(
         tool::FUNCTIONS
@@ -147,6 +150,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let modules = sys.getattr("modules")?;
     let mut names = silent::modules();
     names.extend([
+        "atexit",
         "_imp",
         "posix",
         foreign_functions::MODULE,
@@ -255,6 +259,7 @@ unsafe extern "C-unwind" fn called(
             _ if !context::may_be_guarded() => call.make(arguments),
             What::Notes(follows) => noted::call(call, follows),
             What::Raises(silent) => silent::call(call, silent),
+            What::Registers => later::call(call),
         }
     }
 }
