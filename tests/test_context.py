@@ -225,7 +225,7 @@ def test_generators_guard_their_caller_while_suspended(audit_perms, guarded):
 
 
 def test_threads_that_the_host_allows(mk_audit, places, guarded):
-    """They start without the guard; since 3.14 in a context that is made under it, and so with it."""
+    """They start without the guard; since 3.14 in a context that is made under it, so with it."""
     answers = []
     audit_perms = mk_audit([places.ok], lambda event, *_: "thread" in event, monitor_calls=False)
     with audit_perms():

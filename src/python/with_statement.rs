@@ -41,6 +41,8 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
             looking_up: number(LOOKING_UP)?,
         })
     })?;
+    // What it takes is made now: later there may be no memory.
+    Place::here(py);
     Ok(())
 }
 
