@@ -101,6 +101,9 @@ def test_no_memory(run):
     assert lines == ["True [] False"]
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="ContextVar.set itself crashes without memory for its token"
+)
 def test_no_memory_to_enter_or_leave(run):
     pytest.importorskip("_testcapi")
     lines = run(
