@@ -196,8 +196,11 @@ impl Drop for Guard {
     /// A `with` statement holds its guard until it ends. Where it does not end, as an exception was
     /// raised between `__enter__` and its body (a signal handler's, since 3.14), the guard goes with it.
     fn drop(&mut self) {
-        let state = std::mem::take(&mut *lock(&self.state));
-        let State::Entered(entered) = state else {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if matches!(state, State::Left(_)) {
+            return;
+        }
+        let State::Entered(entered) = std::mem::take(state) else {
             return;
         };
         Python::attach(|py| {
