@@ -1,18 +1,18 @@
 //! Path containment against a real temporary tree, with the operating system as the judge.
-//!
-//! Where a path exists, `std::fs::canonicalize` (realpath(3)) says where it is. Where its tail
-//! does not, the tail is taken as written from the longest part that does.
 #![cfg(unix)]
+
+mod oracle;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use fastaudit_rs::policy::path::{Base, resolve};
 use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict, Why};
+use oracle::{may_link, uses, where_it_is};
 use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
@@ -58,55 +58,10 @@ fn tree() -> &'static Tree {
         let root = at("root");
         roots.add(&resolve(&Os, root.as_os_str().as_bytes(), Base::CurrentDir).unwrap());
         Tree {
-            policy: Policy::new(roots),
+            policy: Policy::new(roots.clone()).reading(Some(roots)),
             dir,
         }
     })
-}
-
-/// Where a path leads, by the system: the longest part that exists, then the rest as written.
-/// Links whose target is missing are read one by one, as `canonicalize` refuses them.
-fn where_it_is(path: &Path) -> PathBuf {
-    let mut real = PathBuf::from("/");
-    let mut rest: Vec<PathBuf> = parts(path);
-    let mut links = 0;
-    while let Some(part) = rest.pop() {
-        if part == Path::new("..") {
-            real.pop();
-            continue;
-        }
-        let next = real.join(&part);
-        match fs::read_link(&next) {
-            Ok(text) if links < 40 => {
-                links += 1;
-                if text.is_absolute() {
-                    real = PathBuf::from("/");
-                }
-                rest.extend(parts(&text));
-            }
-            _ => real = next,
-        }
-    }
-    if let Ok(known) = fs::canonicalize(path) {
-        assert_eq!(
-            known,
-            real,
-            "the oracle disagrees with realpath(3) on {}",
-            path.display()
-        );
-    }
-    real
-}
-
-fn parts(path: &Path) -> Vec<PathBuf> {
-    let normal = path.components().filter_map(|part| match part {
-        Component::Normal(part) => Some(PathBuf::from(part)),
-        Component::ParentDir => Some(PathBuf::from("..")),
-        _ => None,
-    });
-    let mut parts: Vec<_> = normal.collect();
-    parts.reverse();
-    parts
 }
 
 fn component() -> impl Strategy<Value = String> {
@@ -132,11 +87,11 @@ fn root() -> &'static Path {
     ROOT.get_or_init(|| fs::canonicalize(tree().dir.path().join("root")).unwrap())
 }
 
-fn verdict(allowed: bool) -> Verdict {
-    if allowed {
-        Verdict::Allow
-    } else {
-        Verdict::Deny(Why::Unapproved)
+fn verdict(operation: Operation<'_>, allowed: bool) -> Verdict {
+    match operation {
+        _ if allowed => Verdict::Allow,
+        Operation::Read(_) => Verdict::Deny(Why::Unreadable),
+        _ => Verdict::Deny(Why::Unapproved),
     }
 }
 
@@ -152,42 +107,22 @@ proptest! {
     }
 
     #[test]
-    fn an_entry_is_held_by_the_directory_it_is_in(relative in relative_path()) {
+    fn each_use_of_a_path_is_judged_by_where_it_leads(relative in relative_path()) {
         let path = format!("{}/{relative}", tree().dir.path().display());
-        let (holder, name) = path.rsplit_once('/').unwrap();
-        let holder = match name {
-            "" | "." | ".." => {
-                let place = where_it_is(Path::new(&path));
-                place.parent().unwrap_or(&place).to_owned()
-            }
-            _ => where_it_is(Path::new(holder)),
-        };
-        let operation = Operation::ChangeEntry(Target::path(path.as_bytes()));
-        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(holder.starts_with(root())));
+        for (operation, approved) in uses(path.as_bytes(), root()) {
+            prop_assert_eq!(tree().policy.check(&Os, operation), verdict(operation, approved));
+        }
     }
 
     #[test]
-    fn a_file_is_where_its_path_lands(relative in relative_path()) {
-        let path = format!("{}/{relative}", tree().dir.path().display());
-        let landing = where_it_is(Path::new(&path));
-        let inside = landing.starts_with(root()) && landing != root();
-        let is_place = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
-        let changed = inside || (is_place && landing == root());
-        let operation = Operation::ChangeFile(Target::path(path.as_bytes()));
-        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(changed));
-        // A root is opened for writing by who makes a file without a name in it.
-        let operation = Operation::OpenForWriting(Target::path(path.as_bytes()));
-        let opened = inside || landing == root();
-        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(opened));
-    }
-
-    #[test]
-    fn a_place_is_the_directory_a_path_with_a_slash_names(relative in relative_path()) {
-        let path = format!("{}/{relative}", tree().dir.path().display());
-        let holder = &path[..path.rfind('/').unwrap()];
-        let approved = where_it_is(Path::new(holder)).starts_with(root());
-        let operation = Operation::ChangePlace(Target::path(path.as_bytes()));
-        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(approved));
+    fn a_link_is_judged_by_where_its_text_leads(
+        text in relative_path(), absolute in any::<bool>(), relative in relative_path(),
+    ) {
+        let dir = tree().dir.path().display();
+        let text = if absolute { format!("{dir}/{text}") } else { text };
+        let at = format!("{dir}/{relative}");
+        let (operation, approved) = may_link(text.as_bytes(), at.as_bytes(), root());
+        prop_assert_eq!(tree().policy.check(&Os, operation), verdict(operation, approved));
     }
 
     #[test]

@@ -185,7 +185,6 @@ class TestBeside:
 
     @pytest.mark.parametrize("core", ["ctrace", "pytrace", "sysmon"])
     def test_coverage(self, run, core):
-        pytest.importorskip("coverage")
         lines = run(
             """
             def branches(number):

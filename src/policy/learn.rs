@@ -73,7 +73,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         Operation::ChangePlace(target) => entry(target).map(write).into_iter().collect(),
         Operation::ChangeFile(target) => file(target).map(write).into_iter().collect(),
         Operation::OpenForWriting(target)
-            if entry(target).is_some_and(|path| super::check::is_standing_device(&path)) =>
+            if entry(target).is_some_and(|path| super::opening::is_standing_device(&path)) =>
         {
             Vec::new()
         }

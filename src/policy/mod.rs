@@ -15,6 +15,7 @@ mod index;
 pub mod learn;
 pub mod lint;
 pub mod network;
+pub mod opening;
 pub mod operation;
 pub mod path;
 pub mod places;

@@ -8,8 +8,9 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use super::arguments::Arguments;
 use super::methods::Method;
-use super::quota::{Call, Writes, count};
+use super::quota::{Writes, count};
 
 /// The methods of `_io.FileIO` as they were.
 static FILE_WRITE: OnceLock<Method> = OnceLock::new();
@@ -79,9 +80,9 @@ unsafe extern "C-unwind" fn file_write_one(
     // SAFETY: as this function's; the original has the same convention.
     unsafe {
         let original = std::mem::transmute::<*mut (), One>(original.function());
-        let call = Call {
+        let call = Arguments {
             args: &raw const data,
-            positional: 1,
+            nargsf: 1,
             kwnames: std::ptr::null_mut(),
         };
         count(Some(file), call, Writes::Data, || original(file, data))
@@ -120,9 +121,9 @@ unsafe extern "C-unwind" fn file_truncate_fast(
     // SAFETY: as this function's; the original has the same convention.
     unsafe {
         let original = std::mem::transmute::<*mut (), Fast>(original.function());
-        let call = Call {
+        let call = Arguments {
             args,
-            positional: positional as usize,
+            nargsf: positional as usize,
             kwnames: std::ptr::null_mut(),
         };
         count(Some(file), call, Writes::Length, || {
@@ -171,9 +172,9 @@ unsafe fn of_class(
     // SAFETY: as this function's.
     unsafe {
         let original = std::mem::transmute::<*mut (), OfClass>(original.function());
-        let call = Call {
+        let call = Arguments {
             args,
-            positional: positional as usize,
+            nargsf: positional as usize,
             kwnames,
         };
         count(Some(file), call, writes, || {

@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFrame, PyString, PyTuple};
 
 use super::context::{self, Active, Current};
-use super::natives::{Arguments, Called};
+use super::natives::Called;
 use super::{ffi as raw, host_code, intercept, raw_frames};
 
 /// The directory of the standard library's code.
@@ -102,38 +102,20 @@ fn is_standard_library(py: Python<'_>) -> PyResult<bool> {
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
 pub unsafe fn call(called: Called) -> *mut PyObject {
-    let Arguments {
-        args,
-        nargsf,
-        kwnames,
-    } = called.arguments;
-    // SAFETY: as this function's. Registering runs no Python code.
+    // SAFETY: as this function's.
     unsafe {
-        let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
-        if positional == 0 {
+        if called.arguments.positional() == 0 {
             return called.make(called.arguments);
         }
-        let function = *args;
-        let later = intercept::ours(|py| wrap(&Borrowed::from_ptr(py, function)));
-        let later = match later {
+        let function = *called.arguments.args;
+        let later = match intercept::ours(|py| wrap(&Borrowed::from_ptr(py, function))) {
             None => return std::ptr::null_mut(),
             Some(None) => return called.make(called.arguments),
             Some(Some(later)) => later,
         };
-        let named = match kwnames.is_null() {
-            true => 0,
-            false => ffi::PyTuple_GET_SIZE(kwnames) as usize,
-        };
-        let given = std::slice::from_raw_parts(args, positional + named);
-        let mut all = given.to_vec();
-        all[0] = later;
-        let result = called.make(Arguments {
-            args: all.as_ptr(),
-            nargsf: positional,
-            kwnames,
-        });
-        raw::with_attachment_counted(|| ffi::Py_DECREF(later));
-        if result != later {
+        let make = |arguments| called.make(arguments);
+        let result = called.arguments.replacing(0, later, make);
+        if result.is_null() {
             return result;
         }
         // It returns what it was given.

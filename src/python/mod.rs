@@ -2,6 +2,7 @@
 
 mod active;
 mod allowed;
+mod arguments;
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
@@ -48,7 +49,6 @@ mod natives;
 mod network;
 mod network_rules;
 mod noted;
-
 mod origin;
 mod plain;
 mod policy;

@@ -12,6 +12,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::arguments::Arguments;
 use super::methods::{Builtin, Vectorcall};
 use super::noted::{self, Follows};
 use super::silent::{self, Silent};
@@ -35,14 +36,6 @@ pub enum What {
     Loads,
     /// It makes a native module ready that it is given.
     MakesReady,
-}
-
-/// The arguments of a call, by the vectorcall convention.
-#[derive(Clone, Copy)]
-pub struct Arguments {
-    pub args: *const *mut PyObject,
-    pub nargsf: usize,
-    pub kwnames: *mut PyObject,
 }
 
 /// A function whose calls come here.
@@ -148,14 +141,14 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     };
     let modules = sys.getattr("modules")?;
-    let mut names = silent::modules();
-    names.extend([
-        "atexit",
+    // The functions of `posix` are called most.
+    let others = [
         "_imp",
-        "posix",
+        "atexit",
         foreign_functions::MODULE,
         statements::MODULE,
-    ]);
+    ];
+    let names = ["posix"].into_iter().chain(others).chain(silent::modules());
     for name in names {
         let Ok(module) = modules.get_item(name) else {
             continue;

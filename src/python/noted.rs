@@ -11,7 +11,8 @@ use std::cell::Cell;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use super::natives::{Arguments, Called};
+use super::arguments::Arguments;
+use super::natives::Called;
 use crate::policy::path::Base;
 
 /// Whether a call follows a link that its path names.

@@ -8,6 +8,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use super::arguments::Arguments;
 use super::context::{self, Active};
 use super::ffi as raw;
 use super::file_methods;
@@ -36,46 +37,6 @@ struct Planned {
     bytes: u64,
 }
 
-/// The arguments of a call.
-#[derive(Clone, Copy)]
-pub struct Call {
-    pub args: *const *mut PyObject,
-    pub positional: usize,
-    pub kwnames: *mut PyObject,
-}
-
-impl Call {
-    /// The argument at a position, or of a name.
-    ///
-    /// # Safety
-    /// The arguments live for the call.
-    unsafe fn at<'py>(
-        self,
-        py: Python<'py>,
-        index: usize,
-        name: Option<&std::ffi::CStr>,
-    ) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: there are as many; the values of named arguments follow the positional ones.
-        unsafe {
-            if index < self.positional {
-                return Some(Bound::from_borrowed_ptr(py, *self.args.add(index)));
-            }
-            if self.kwnames.is_null() {
-                return None;
-            }
-            let name = name?;
-            (0..ffi::PyTuple_GET_SIZE(self.kwnames))
-                .find(|&at| {
-                    let own = ffi::PyTuple_GET_ITEM(self.kwnames, at);
-                    ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
-                })
-                .map(|at| {
-                    Bound::from_borrowed_ptr(py, *self.args.add(self.positional + at as usize))
-                })
-        }
-    }
-}
-
 macro_rules! counted {
     ($($function:ident, $original:ident, $name:literal, $writes:expr;)*) => {
         $(
@@ -91,8 +52,7 @@ macro_rules! counted {
             ) -> *mut PyObject {
                 // SAFETY: as this function's.
                 unsafe {
-                    let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
-                    let call = Call { args, positional, kwnames };
+                    let call = Arguments { args, nargsf, kwnames };
                     count(None, call, $writes, || $original.call(args, nargsf, kwnames))
                 }
             }
@@ -138,7 +98,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 /// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
 pub unsafe fn count(
     file: Option<*mut PyObject>,
-    call: Call,
+    call: Arguments,
     writes: Writes,
     original: impl FnOnce() -> *mut PyObject,
 ) -> *mut PyObject {
@@ -226,11 +186,11 @@ fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
 unsafe fn plan(
     py: Python<'_>,
     file: Option<*mut PyObject>,
-    call: Call,
+    call: Arguments,
     writes: Writes,
 ) -> Option<Planned> {
     // SAFETY: the caller vouches for it.
-    let at = |index: usize| unsafe { call.at(py, index, None) };
+    let at = |index: usize| unsafe { call.find(py, index, None) };
     let number = |index: usize| raw::int_value(&at(index)?);
     if let Some(file) = file {
         // SAFETY: the caller vouches for it.
@@ -250,7 +210,7 @@ unsafe fn plan(
     }
     if let Writes::Copy([target, source, count, offset]) = writes {
         // SAFETY: the caller vouches for it.
-        let named = |(index, name)| raw::int_value(&unsafe { call.at(py, index, Some(name)) }?);
+        let named = |(index, name)| raw::int_value(&unsafe { call.find(py, index, Some(name)) }?);
         let fd = i32::try_from(named(target)?).ok()?;
         size_of_file(fd)?;
         let most = u64::try_from(named(count)?).ok()?;

@@ -7,12 +7,12 @@
 
 use std::ffi::CStr;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use super::natives::{Arguments, Called, What};
+use super::arguments::Arguments;
+use super::natives::{Called, What};
 use super::{ffi as raw, intercept};
 
 /// A function without an event.
@@ -141,96 +141,42 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .map(|function| (function.name, What::Raises(function)))
 }
 
-/// More than any of the functions takes.
-const MAX_ARGUMENTS: usize = 24;
-
 /// Raises the event, and then makes the call.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
 pub unsafe fn call(called: Called, silent: &Silent) -> *mut PyObject {
-    let Arguments {
-        args,
-        nargsf,
-        kwnames,
-    } = called.arguments;
-    // SAFETY: as this function's; at most `count` arguments are read and passed on.
+    let call = Call(called.arguments);
+    // SAFETY: as this function's.
     unsafe {
-        let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
-        let named = match kwnames.is_null() {
-            true => 0,
-            false => ffi::PyTuple_GET_SIZE(kwnames) as usize,
-        };
-        let count = positional + named;
-        let call = Call {
-            args,
-            positional,
-            kwnames,
-        };
-        let path = intercept::ours(|py| {
-            if count > MAX_ARGUMENTS {
-                return Err(PyTypeError::new_err("too many arguments"));
+        let path = intercept::ours(|py| call.raise(py, silent));
+        match path {
+            None => std::ptr::null_mut(),
+            Some(None) => called.make(called.arguments),
+            // What was checked is what is used: a path-like object would be asked again.
+            Some(Some((at, path))) => {
+                let make = |arguments| called.make(arguments);
+                called.arguments.replacing(at, path, make)
             }
-            call.raise(py, silent)
-        });
-        let Some(path) = path else {
-            return std::ptr::null_mut();
-        };
-        let Some((at, path)) = path else {
-            return called.make(called.arguments);
-        };
-        // What was checked is what is used: a path-like object would be asked again. Nothing here
-        // is dropped late: see `methods::Vectorcall`.
-        let mut all = [std::ptr::null_mut(); MAX_ARGUMENTS];
-        std::ptr::copy_nonoverlapping(args, all.as_mut_ptr(), count);
-        all[at] = path;
-        let result = called.make(Arguments {
-            args: all.as_ptr(),
-            nargsf: positional,
-            kwnames,
-        });
-        raw::with_attachment_counted(|| ffi::Py_DECREF(path));
-        result
+        }
     }
 }
 
-/// The arguments of a call that is made.
-struct Call {
-    args: *const *mut PyObject,
-    positional: usize,
-    kwnames: *mut PyObject,
-}
+/// The arguments of a call that is being made: only `call` makes one.
+struct Call(Arguments);
 
 /// A path in place of the argument at a position.
 type Replaced = Option<(usize, *mut PyObject)>;
 
 impl Call {
-    /// The position of an argument that may be given by name.
-    fn position(&self, index: usize, name: &CStr) -> Option<usize> {
-        if index < self.positional {
-            return Some(index);
-        }
-        if self.kwnames.is_null() {
-            return None;
-        }
-        // SAFETY: the names of a vectorcall are a tuple of str, which lives for the call.
-        unsafe {
-            (0..ffi::PyTuple_GET_SIZE(self.kwnames))
-                .find(|&at| {
-                    let own = ffi::PyTuple_GET_ITEM(self.kwnames, at);
-                    ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
-                })
-                .map(|at| self.positional + at as usize)
-        }
+    fn find<'py>(&self, py: Python<'py>, index: usize, name: &CStr) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the call is being made.
+        unsafe { self.0.find(py, index, Some(name)) }
     }
 
     fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
-        // SAFETY: `position` gives positions that there are; arguments live for the call.
-        unsafe { Bound::from_borrowed_ptr(py, *self.args.add(position)) }
-    }
-
-    fn find<'py>(&self, py: Python<'py>, index: usize, name: &CStr) -> Option<Bound<'py, PyAny>> {
-        Some(self.at(py, self.position(index, name)?))
+        // SAFETY: the call is being made; callers ask for what `position` gave.
+        unsafe { self.0.at(py, position) }
     }
 
     /// The path at a position, asked of an object for it once.
@@ -255,14 +201,14 @@ impl Call {
         let none = || py.None().into_bound(py);
         match silent.raises {
             Raises::As(event) => {
-                let given: Vec<_> = (0..self.positional)
+                let given: Vec<_> = (0..self.0.positional())
                     .map(|index| self.at(py, index))
                     .collect();
                 raw::audit(py, event, &given.iter().collect::<Vec<_>>())?;
                 Ok(None)
             }
             Raises::Entry(event, names) => {
-                let Some(position) = self.position(0, names[0]) else {
+                let Some(position) = self.0.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
                 let (path, replaced) = self.path(py, position)?;
@@ -285,7 +231,7 @@ impl Call {
                 Ok(replaced.keep())
             }
             Raises::Opens(index, name, mode) => {
-                let (path, replaced) = match self.position(index, name) {
+                let (path, replaced) = match self.0.position(index, Some(name)) {
                     Some(position) if !self.at(py, position).is_none() => {
                         self.path(py, position)?
                     }

@@ -15,6 +15,7 @@ use pyo3::types::PyString;
 #[cfg(not(Py_3_12))]
 use pyo3::types::PyTuple;
 
+use super::arguments::Arguments;
 use super::context::{self, Active, Current};
 use super::ffi as raw;
 use super::host_code;
@@ -187,9 +188,6 @@ unsafe extern "C-unwind" fn start_joinable_thread(
     unsafe { start(&START_JOINABLE_THREAD, args, nargsf, kwnames) }
 }
 
-/// More than the functions that start threads take.
-const MAX_ARGUMENTS: usize = 8;
-
 /// Starts a thread, with the guard that is in force if its policy says so.
 ///
 /// # Safety
@@ -200,43 +198,28 @@ unsafe fn start(
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as this function's; at most `count` arguments are read, which live for the call.
+    // SAFETY: as this function's; there is an argument where `position` says so.
     unsafe {
         if !context::may_be_guarded() {
             return original.call(args, nargsf, kwnames);
         }
-        let positional = ffi::PyVectorcall_NARGS(nargsf) as usize;
-        let named = if kwnames.is_null() {
-            0
-        } else {
-            ffi::PyTuple_GET_SIZE(kwnames) as usize
+        let arguments = Arguments {
+            args,
+            nargsf,
+            kwnames,
         };
-        let count = positional + named;
-        let at = if positional > 0 {
-            Some(0)
-        } else {
-            (0..named).find(|&index| {
-                let name = ffi::PyTuple_GET_ITEM(kwnames, index as isize);
-                ffi::PyUnicode_CompareWithASCIIString(name, c"function".as_ptr()) == 0
-            })
-        };
-        let Some(at) = at.filter(|_| count <= MAX_ARGUMENTS) else {
+        let Some(at) = arguments.position(0, Some(c"function")) else {
             // CPython says what is wrong; there is nothing that could start.
             return original.call(args, nargsf, kwnames);
         };
         let asked = intercept::ours(|py| carried(&Borrowed::from_ptr(py, *args.add(at))));
-        let carried = match asked {
-            Some(Some(carried)) => carried,
-            Some(None) => return original.call(args, nargsf, kwnames),
-            None => return std::ptr::null_mut(),
-        };
-        // Nothing here is dropped late: see `methods::Vectorcall`.
-        let mut all = [std::ptr::null_mut(); MAX_ARGUMENTS];
-        std::ptr::copy_nonoverlapping(args, all.as_mut_ptr(), count);
-        all[at] = carried;
-        let result = original.call(all.as_ptr(), positional, kwnames);
-        raw::with_attachment_counted(|| ffi::Py_DECREF(carried));
-        result
+        match asked {
+            None => std::ptr::null_mut(),
+            Some(None) => original.call(args, nargsf, kwnames),
+            Some(Some(carried)) => arguments.replacing(at, carried, |given| {
+                original.call(given.args, given.nargsf, given.kwnames)
+            }),
+        }
     }
 }
 
