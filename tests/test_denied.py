@@ -94,6 +94,36 @@ def test_the_hint_for_other_events_is_true(perms, places):
     assert denial(perms, os.putenv, "A", "B").hint.endswith('"os.putenv"')
 
 
+@pytest.mark.parametrize("event", ["os.system", "os.remove"])
+def test_its_text_asks_an_argument_for_its_repr_alone(perms, event, capfd):
+    asked = []
+
+    class Text(str):
+        def __str__(self):
+            asked.append(self)
+            raise KeyboardInterrupt
+
+        __repr__ = __format__ = __str__
+
+    class Shown:
+        def __repr__(self):
+            return Text("shown")
+
+    class Meta(type):
+        @property
+        def __name__(cls):
+            return Text("named")
+
+    class Failing(metaclass=Meta):
+        def __repr__(self):
+            raise ValueError
+
+    assert "shown" in denial(perms, sys.audit, event, Shown(), -1).message
+    message = denial(perms, sys.audit, event, Failing(), -1).message
+    assert "<Failing object whose repr failed>" in message
+    assert (asked, capfd.readouterr().err) == ([], "")
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
 def test_a_native_call(places):
     import orjson

@@ -407,7 +407,7 @@ pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> 
     };
     match repr {
         Err(error) if error.is_instance_of::<PyException>(object.py()) => {
-            let ty = object.get_type().name()?;
+            let ty = raw::class_name(object);
             PyString::from_fmt(object.py(), format_args!("<{ty} object whose repr failed>"))
         }
         repr => repr,

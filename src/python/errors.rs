@@ -3,19 +3,13 @@
 use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-/// The name of an object's class.
-pub fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object
-        .get_type()
-        .name()
-        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
-}
+use super::host_code;
+
+pub use super::ffi::class_name as type_name;
 
 /// The `repr` of an object.
 pub fn shown(object: &Bound<'_, PyAny>) -> String {
-    object
-        .repr()
-        .map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
+    host_code::repr(object).map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
 }
 
 fn caused_by(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {

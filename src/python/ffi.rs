@@ -381,6 +381,26 @@ pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyStrin
     }
 }
 
+/// The actual text as a plain str, whose methods are CPython's own.
+pub fn plain_str<'py>(text: Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    if text.is_exact_instance_of::<PyString>() {
+        return Ok(text);
+    }
+    // SAFETY: takes any str, and copies the text of one of a subclass.
+    unsafe {
+        let plain = ffi::PyUnicode_FromObject(text.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(text.py(), plain)?.cast_into_unchecked())
+    }
+}
+
+/// The name of an object's class as it was made, whatever a metaclass makes of it.
+pub fn class_name(object: &Bound<'_, PyAny>) -> String {
+    // SAFETY: each type has a name, which is NUL-terminated and lives as long as the type.
+    let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(object.as_ptr())).tp_name) };
+    let name = name.to_string_lossy();
+    name.rsplit('.').next().unwrap_or(&name).to_owned()
+}
+
 /// Raises an exception as `raise` does: its context is the exception that is being handled.
 pub fn raise(exception: &Bound<'_, PyAny>) {
     // SAFETY: CPython looks whether the type is one of exceptions.

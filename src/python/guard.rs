@@ -286,7 +286,7 @@ impl Guard {
         if !function.is_callable() {
             return Err(PyTypeError::new_err(format!(
                 "a guard decorates a function, not {}",
-                function.get_type().name()?
+                errors::type_name(function)
             )));
         }
         let inspect = py.import("inspect")?;

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::denial::shown;
 use super::denied::Denial;
 use super::ffi as raw;
 use super::plain;
@@ -61,7 +62,7 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
     }
     if event == "fastaudit.call" {
         let callee = denial.args.bind(py).get_item(1).ok()?;
-        let callee = callee.repr().ok()?;
+        let callee = shown(&callee).ok()?;
         return Some(format!("an on_call that returns False for {callee}"));
     }
     if !denial.has_roots() {

@@ -12,6 +12,8 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use super::ffi as raw;
+
 type Call =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
 type Convert = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
@@ -80,7 +82,8 @@ pub fn call<'py>(
     }
 }
 
-/// `repr(object)`.
+/// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked for
+/// its text again where it is shown.
 ///
 /// # Errors
 /// What it raised.
@@ -88,7 +91,8 @@ pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     // SAFETY: a new reference to a str or an error.
     unsafe {
         let result = held(|| object_repr()(object.as_ptr()));
-        Bound::from_owned_ptr_or_err(object.py(), result).map(|text| text.cast_into_unchecked())
+        let text = Bound::from_owned_ptr_or_err(object.py(), result)?;
+        raw::plain_str(text.cast_into_unchecked())
     }
 }
 

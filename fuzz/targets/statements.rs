@@ -1,0 +1,69 @@
+//! Any SQL: what SQLite's authorizer says is opened must be found in it.
+#![no_main]
+
+use std::cell::{Cell, RefCell};
+
+use fastaudit_rs::policy::statements::{Opened, may_open, opened};
+use libfuzzer_sys::fuzz_target;
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+
+thread_local! {
+    static ASKED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// What to say to opening a database. The next statement runs only if this one is ignored, and
+    /// `VACUUM` crashes SQLite if that is.
+    static ANSWER: Cell<Authorization> = const { Cell::new(Authorization::Deny) };
+}
+
+/// Notes what would be opened, and lets nothing happen.
+fn authorize(context: AuthContext<'_>) -> Authorization {
+    match context.action {
+        AuthAction::Attach { filename } => {
+            ASKED.with_borrow_mut(|asked| asked.push(filename.to_owned()));
+            ANSWER.get()
+        }
+        AuthAction::Pragma { .. } | AuthAction::Recursive => Authorization::Deny,
+        _ => Authorization::Allow,
+    }
+}
+
+/// The names that SQLite would open, and "" where an expression says which.
+fn ask(sql: &str) -> Vec<String> {
+    let database = Connection::open_in_memory().unwrap();
+    database.authorizer(Some(authorize));
+    database
+        .set_limit(Limit::SQLITE_LIMIT_LENGTH, 100_000)
+        .unwrap();
+    database.progress_handler(10_000, Some(|| true));
+    ASKED.with_borrow_mut(Vec::clear);
+    let vacuums = sql.to_ascii_lowercase().contains("vacuum");
+    ANSWER.set(if vacuums {
+        Authorization::Deny
+    } else {
+        Authorization::Ignore
+    });
+    // What is wrong with the statements does not matter.
+    let _ = database.execute_batch(sql);
+    ASKED.take()
+}
+
+fuzz_target!(|sql: &str| {
+    let found = opened(sql.as_bytes());
+    assert!(may_open(sql.as_bytes()) || found.is_empty(), "{found:?}");
+    // `explain` asks, and opens nothing.
+    if sql.contains('\0') || sql.to_ascii_lowercase().contains("explain") {
+        return;
+    }
+    for name in ask(sql) {
+        // What `VACUUM` makes for itself.
+        if name.is_empty() && sql.to_ascii_lowercase().contains("vacuum") {
+            continue;
+        }
+        let is_it = |opened: &Opened| match opened {
+            Opened::Named(own) => own == name.as_bytes(),
+            Opened::Parameter | Opened::Unknown => true,
+        };
+        assert!(found.iter().any(is_it), "{name:?} is not in {found:?}");
+    }
+});
