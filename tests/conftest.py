@@ -3,7 +3,9 @@
 import contextvars
 import importlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +65,26 @@ def places(tmp_path, monkeypatch) -> Places:
 
 @pytest.fixture
 def elsewhere():
-    """`elsewhere(function, *args)`: its result in another thread, one that runs for the test."""
-    with ThreadPoolExecutor(1) as executor:
-        executor.submit(int).result()
-        yield lambda function, *args: executor.submit(function, *args).result()
+    """`elsewhere(function, *args)`: its result in another thread, which no guard reaches."""
+    jobs = queue.Queue()
+
+    def work():
+        for function, args, future in iter(jobs.get, None):
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def run(function, *args):
+        future = Future()
+        jobs.put((function, args, future))
+        return future.result()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield run
+    jobs.put(None)
+    thread.join()
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """What guarded code leaves behind to run after its guard."""
 
+import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
+
+# Since Python 3.11 `asyncio.run` does.
+SETS_A_HANDLER = sys.version_info >= (3, 11)
 
 HEAD = """
 import atexit, os, sys
@@ -109,3 +113,109 @@ class TestAtExit:
         """)
             == ["TypeError"] * 2
         )
+
+
+class TestAtSignals:
+    """A handler runs under the guard that it was set under, whenever the signal comes."""
+
+    def test_handlers(self, run):
+        assert run("""
+            import signal
+            def handler(number, frame):
+                guarded(number == signal.SIGUSR1, frame is None)
+            with audit_perms():
+                signal.signal(signal.SIGUSR1, handler)
+            signal.raise_signal(signal.SIGUSR1)
+            signal.signal(signal.SIGUSR1, handler)
+            signal.raise_signal(signal.SIGUSR1)
+        """) == ["True True False", "False True False"]
+
+    def test_a_handler_that_fires_under_another_guard(self, run):
+        """Both hold then."""
+        assert run("""
+            import signal
+            with audit_perms():
+                signal.signal(signal.SIGUSR1, lambda *_: guarded("first"))
+            with mk_audit([ok, out], lambda event, *_: "signal" in event, monitor_calls=False)():
+                signal.raise_signal(signal.SIGUSR1)
+            with mk_audit([ok], lambda event, *_: "signal" in event, monitor_calls=False)():
+                signal.signal(signal.SIGUSR2, lambda *_: guarded("other"))
+            with mk_audit([out], lambda event, *_: "signal" in event, monitor_calls=False)():
+                guarded("now")
+                signal.raise_signal(signal.SIGUSR2)
+        """) == ["True first", "False now", "True other"]
+
+    def test_code_under_the_guard_sees_its_own_handler(self, run):
+        assert run("""
+            import signal
+            def handler(*_): pass
+            with audit_perms():
+                before = signal.signal(signal.SIGUSR1, handler)
+                print(before is signal.SIG_DFL, signal.getsignal(signal.SIGUSR1) is handler)
+                print(signal.signal(signal.SIGUSR1, before) is handler)
+                print(signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL)
+                signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+                print(signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN)
+        """) == ["True True", "True", "True", "True"]
+
+    def test_a_host_that_restores_a_handler_keeps_its_guard(self, run):
+        assert run("""
+            import signal
+            with audit_perms():
+                signal.signal(signal.SIGUSR1, guarded)
+            old = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            print(old == guarded, hash(old) == hash(guarded))
+            signal.signal(signal.SIGUSR1, old)
+            print(signal.getsignal(signal.SIGUSR1) is old)
+            signal.signal(signal.SIGUSR1, lambda *_: old())
+            signal.raise_signal(signal.SIGUSR1)
+        """) == ["True True", "True", "True"]
+
+    def test_what_a_handler_raises_is_raised(self, run):
+        assert run("""
+            import signal
+            class Timeout(Exception): pass
+            def handler(*_):
+                raise Timeout
+            with audit_perms():
+                signal.signal(signal.SIGALRM, handler)
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                try:
+                    while True: pass
+                except Timeout:
+                    guarded("after")
+            guarded("host")
+        """) == ["True after", "False host"]
+
+    def test_asyncio(self, run):
+        """Which sets a handler of its own, and looks whether it is still there."""
+        assert run("""
+            import asyncio, signal
+            def is_default():
+                return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            async def main():
+                guarded("in a task", is_default())
+            with audit_perms():
+                asyncio.run(main())
+                print(is_default())
+            print(is_default())
+            asyncio.run(main())
+        """) == [
+            f"True in a task {not SETS_A_HANDLER}",
+            "True",
+            "True",
+            f"False in a task {not SETS_A_HANDLER}",
+        ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="has no fork")
+class TestAtForks:
+    def test_functions(self, run):
+        assert run("""
+            os.register_at_fork(before=lambda: guarded("host"))
+            with audit_perms():
+                os.register_at_fork(before=lambda: guarded("before"),
+                    after_in_parent=lambda: guarded("parent"), after_in_child=lambda: os._exit(0))
+            sys.stdout.flush()
+            os.waitpid(os.fork() or os._exit(0), 0)
+        """) == ["True before", "False host", "True parent"]

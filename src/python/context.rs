@@ -262,19 +262,9 @@ fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
     Ok(())
 }
 
-/// Puts a guard in force in the current context for a while; the token that undoes it.
-pub fn put(py: Python<'_>, active: &Py<Active>) -> PyResult<Py<PyAny>> {
-    raw::context_var_set(var(py)?, active.bind(py).as_any()).map(Bound::unbind)
-}
-
-/// Undoes `put`.
-pub fn put_back(py: Python<'_>, token: &Py<PyAny>) -> PyResult<()> {
-    raw::context_var_reset(var(py)?, token.bind(py))
-}
-
 /// Puts a guard that is in force elsewhere in force in the current context as well, for good.
 pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
-    put(py, active).map(|_| ())
+    raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }
 
 /// The same in another context; does nothing for what is none.

@@ -1,11 +1,13 @@
 //! Guards in contexts that guarded code enters: the one in force is lent to them for as long as that
 //! takes. And what guarded code may do with the guards' context variable.
+#![allow(unsafe_code)]
 
+use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use super::active::{Active, relink};
 use super::context::{self, Current};
-use super::{errors, ffi as raw};
+use super::{errors, ffi as raw, intercept};
 
 /// A guard that was put in force in a context for as long as it is entered.
 pub struct Lent {
@@ -28,12 +30,21 @@ pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>
     let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
         return Ok(None);
     };
+    lend_here(&active)
+}
+
+/// Puts a guard in force in the current context, beside one that is.
+///
+/// # Errors
+/// What setting a context variable raises.
+pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
+    let py = active.py();
     let (lent, before) = match context::own(py)? {
         Current::Tampered => return Ok(None),
         Current::Unguarded => (active.clone().unbind(), None),
-        Current::Guarded(before) if Active::is_within(&before, &active) => return Ok(None),
+        Current::Guarded(before) if Active::is_within(&before, active) => return Ok(None),
         Current::Guarded(before) => {
-            let both = Active::beside(py, &before, &active)?;
+            let both = Active::beside(py, &before, active)?;
             (both, Some(before.unbind()))
         }
     };
@@ -54,6 +65,14 @@ pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
     let Some(_entered) = raw::EnteredContext::new(context)? else {
         return Ok(());
     };
+    take_back_here(py, lent)
+}
+
+/// Undoes `lend_here`, in the same context.
+///
+/// # Errors
+/// What changing a context variable raises.
+pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
     let Lent {
         active,
         token,
@@ -109,4 +128,30 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
             None => false,
         },
     })
+}
+
+/// What a call gave, once a guard was taken back after it; null where that raises.
+///
+/// # Safety
+/// The thread is attached; `result` is a new reference, or null with the exception set.
+pub unsafe fn after(
+    result: *mut PyObject,
+    take_back: impl FnOnce(Python<'_>) -> PyResult<()>,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        let taken_back = intercept::ours(|py| {
+            let pending = PyErr::take(py);
+            let taken = take_back(py);
+            match pending {
+                Some(pending) => Err(pending),
+                None => taken,
+            }
+        });
+        if taken_back.is_none() && !result.is_null() {
+            raw::with_attachment_counted(|| ffi::Py_DECREF(result));
+            return std::ptr::null_mut();
+        }
+        result
+    }
 }

@@ -1,9 +1,8 @@
 //! Native functions and methods, as the objects that CPython makes of them.
 #![allow(unsafe_code)]
 
-#[cfg(Py_3_12)]
-use std::ffi::CStr;
-use std::ffi::c_int;
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
@@ -19,6 +18,14 @@ pub type Vectorcall = unsafe extern "C-unwind" fn(
     *mut PyObject,
     *const *mut PyObject,
     usize,
+    *mut PyObject,
+) -> *mut PyObject;
+
+/// How a method is called by `METH_FASTCALL | METH_KEYWORDS`. As `Vectorcall`.
+pub type Keywords = unsafe extern "C-unwind" fn(
+    *mut PyObject,
+    *const *mut PyObject,
+    isize,
     *mut PyObject,
 ) -> *mut PyObject;
 
@@ -244,5 +251,52 @@ impl Method {
     /// Its function.
     pub fn function(&self) -> *mut () {
         self.0
+    }
+}
+
+/// How a method is called that takes a tuple and a dict (`METH_VARARGS | METH_KEYWORDS`).
+type WithKeywords =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+type WithKeywordsC =
+    unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+
+/// A method of our own that threads call. It is none that PyO3 makes, which would catch what ends a
+/// daemon thread: see `Vectorcall`.
+pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
+
+// SAFETY: CPython reads it, and nobody writes to it.
+unsafe impl Sync for OwnMethod {}
+
+impl OwnMethod {
+    /// The method of this name.
+    pub const fn new(name: &'static CStr, function: WithKeywords) -> Self {
+        Self(UnsafeCell::new(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer {
+                // SAFETY: the two differ in whether they may be unwound alone.
+                PyCFunctionWithKeywords: unsafe {
+                    std::mem::transmute::<WithKeywords, WithKeywordsC>(function)
+                },
+            },
+            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+            ml_doc: std::ptr::null(),
+        }))
+    }
+
+    /// The function object that calls the method of an object, which it keeps alive.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn bind<'py>(&'static self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the method lives for ever; a new reference or null.
+        unsafe {
+            let bound = ffi::PyCFunction_NewEx(self.0.get(), object.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(object.py(), bound)
+        }
+    }
+
+    /// Whether the function object calls it.
+    pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
+        std::ptr::eq(function.method(), self.0.get())
     }
 }

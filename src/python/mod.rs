@@ -17,6 +17,7 @@ mod denial;
 mod denied;
 mod errors;
 mod event;
+mod executors;
 mod explanation;
 mod ffi;
 mod fields;

@@ -13,12 +13,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::arguments::Arguments;
+use super::later::Registered;
 use super::methods::{Builtin, Vectorcall};
 use super::noted::{self, Follows};
 use super::silent::{self, Silent};
 #[cfg(Py_3_12)]
 use super::tool;
-use super::{context, ffi as raw, foreign_functions, intercept, later, statements};
+use super::{context, executors, ffi as raw, foreign_functions, intercept, later, statements};
 
 /// What is done with the calls of a function.
 #[derive(Clone, Copy)]
@@ -27,8 +28,10 @@ pub enum What {
     Notes(Follows),
     /// An event is raised, as it has none of its own.
     Raises(&'static Silent),
-    /// It has something called as the process ends.
-    Registers,
+    /// It has something called later.
+    Registers(&'static Registered),
+    /// It tells what is called later.
+    TellsRegistered,
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
     ChangesTools(tool::Changes),
@@ -62,6 +65,11 @@ pub struct Called {
 }
 
 impl Called {
+    /// The same call with other arguments.
+    pub fn with(self, arguments: Arguments) -> Self {
+        Self { arguments, ..self }
+    }
+
     /// Makes the call, with these arguments.
     ///
     /// # Safety
@@ -117,7 +125,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .filter(move |_| module == "posix")
         .map(|(name, follows)| (*name, What::Notes(*follows)));
     let loading = LOADING.iter().filter(move |_| module == "_imp").copied();
-    let loading = loading.chain((module == "atexit").then_some(("register", What::Registers)));
+    let loading = loading.chain(later::of(module).iter().copied());
     #[cfg(Py_3_12)]
     let loading = loading.chain(
         tool::FUNCTIONS
@@ -145,6 +153,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let others = [
         "_imp",
         "atexit",
+        executors::MODULE,
         foreign_functions::MODULE,
         statements::MODULE,
     ];
@@ -165,6 +174,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 /// Has the functions of a module come here.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     match name {
+        executors::MODULE => return executors::install(module),
         foreign_functions::MODULE => return foreign_functions::install(module),
         statements::MODULE => return statements::install(module),
         _ => {}
@@ -252,7 +262,8 @@ unsafe extern "C-unwind" fn called(
             _ if !context::may_be_guarded() => call.make(arguments),
             What::Notes(follows) => noted::call(call, follows),
             What::Raises(silent) => silent::call(call, silent),
-            What::Registers => later::call(call),
+            What::Registers(registered) => later::call(call, registered),
+            What::TellsRegistered => later::tell(call),
         }
     }
 }

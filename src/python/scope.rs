@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::context::{self, Current};
-use super::methods::Method;
+use super::methods::{Keywords, Method};
 use super::{errors, ffi as raw, intercept, lending};
 
 static RUN: OnceLock<Method> = OnceLock::new();
@@ -24,13 +24,6 @@ static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
 type One = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
 type Fast =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
-type Keywords = unsafe extern "C-unwind" fn(
-    *mut PyObject,
-    *const *mut PyObject,
-    isize,
-    *mut PyObject,
-) -> *mut PyObject;
-
 /// Has the methods of contexts and context variables keep guards in force.
 ///
 /// # Errors
@@ -105,19 +98,9 @@ unsafe extern "C-unwind" fn run(
         let Some(lent) = lent else {
             return result;
         };
-        let taken_back = intercept::ours(|py| {
-            let pending = PyErr::take(py);
-            let taken = lending::take_back(&Borrowed::from_ptr(py, context), *Box::from_raw(lent));
-            match pending {
-                Some(pending) => Err(pending),
-                None => taken,
-            }
-        });
-        if taken_back.is_none() && !result.is_null() {
-            ffi::Py_DECREF(result);
-            return std::ptr::null_mut();
-        }
-        result
+        lending::after(result, |py| {
+            lending::take_back(&Borrowed::from_ptr(py, context), *Box::from_raw(lent))
+        })
     }
 }
 

@@ -4,11 +4,10 @@
 //! what the new thread is to call is put behind an object of ours, which enters the guard first.
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::PyTraverseError;
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -21,7 +20,7 @@ use super::ffi as raw;
 use super::host_code;
 use super::importing;
 use super::intercept::{self, Original};
-use super::methods::Builtin;
+use super::methods::{Builtin, OwnMethod};
 
 static START_NEW_THREAD: Original = Original::unknown();
 static START_NEW: Original = Original::unknown();
@@ -56,27 +55,8 @@ impl Carried {
     }
 }
 
-type WithKeywords =
-    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-type WithKeywordsC =
-    unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-
-/// The method that a thread is started with, of a `Carried`. It is none that PyO3 makes, which
-/// would catch what ends a daemon thread: see `methods::Vectorcall`.
-struct Method(UnsafeCell<ffi::PyMethodDef>);
-
-// SAFETY: CPython reads it, and nobody writes to it.
-unsafe impl Sync for Method {}
-
-static RUN: Method = Method(UnsafeCell::new(ffi::PyMethodDef {
-    ml_name: c"run".as_ptr(),
-    ml_meth: ffi::PyMethodDefPointer {
-        // SAFETY: the two differ in whether they may be unwound alone.
-        PyCFunctionWithKeywords: unsafe { std::mem::transmute::<WithKeywords, WithKeywordsC>(run) },
-    },
-    ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
-    ml_doc: std::ptr::null(),
-}));
+/// The method that a thread is started with, of a `Carried`.
+static RUN: OwnMethod = OwnMethod::new(c"run", run);
 
 /// # Safety
 /// Called by CPython by that convention, with a `Carried`.
@@ -104,7 +84,7 @@ unsafe extern "C-unwind" fn run(
 
 /// Whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
-    Builtin::cast(function).is_some_and(|function| std::ptr::eq(function.method(), RUN.0.get()))
+    Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
 
 /// How the names of the threads begin that an event loop's own executor starts.
@@ -277,12 +257,7 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         active: active.unbind(),
         is_started: AtomicBool::new(false),
     };
-    let carried = Bound::new(py, carried)?;
-    // SAFETY: the method is one for such an object, and lives for ever; a new reference or null.
-    let carried = unsafe {
-        let run = ffi::PyCFunction_NewEx(RUN.0.get(), carried.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, run)?
-    };
+    let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
     #[cfg(not(Py_3_12))]
     {
         let none = py.None().into_bound(py);

@@ -1,0 +1,126 @@
+"""What guarded code hands to threads that run already."""
+
+import asyncio
+import os
+import queue
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import fastaudit_rs
+from fastaudit_rs import AuditDenied, Policy, v02
+
+
+@pytest.fixture
+def executor():
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(int).result()
+        yield executor
+
+
+@pytest.fixture(params=["mk_audit", "v02", "policy"])
+def perms(request, places):
+    return {
+        "mk_audit": lambda: fastaudit_rs.mk_audit([places.ok], monitor_calls=False),
+        "v02": lambda: v02.mk_audit([places.ok]),
+        "policy": lambda: Policy(write=[places.ok]).guard(monitor_calls=False),
+    }[request.param]()
+
+
+def test_a_job_has_the_guard_of_who_submits_it(executor, perms, places):
+    with perms():
+        with pytest.raises(AuditDenied):
+            executor.submit(os.mkdir, places.out + "/a").result()
+        executor.submit(os.mkdir, places.ok + "/a", mode=0o700).result()
+        with pytest.raises(AuditDenied):
+            list(executor.map(os.mkdir, [places.ok + "/b", places.out + "/b"]))
+    executor.submit(os.mkdir, places.out + "/host").result()
+    assert os.listdir(places.out) == ["host"]
+    assert sorted(os.listdir(places.ok)) == ["a", "b"]
+
+
+def test_a_job_that_runs_after_the_block(executor, perms, places):
+    may_run = threading.Event()
+    with perms():
+        executor.submit(may_run.wait)
+        late = executor.submit(os.mkdir, places.out + "/late")
+    host = executor.submit(os.mkdir, places.out + "/host")
+    may_run.set()
+    with pytest.raises(AuditDenied):
+        late.result()
+    host.result()
+    assert os.listdir(places.out) == ["host"]
+
+
+def test_event_loops(executor, perms, places):
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(None, threading.Event().wait, 0.01),) * 3)
+        with perms():
+            for used in (None, executor):
+                with pytest.raises(AuditDenied):
+                    await loop.run_in_executor(used, os.mkdir, places.out + "/a")
+                assert await loop.run_in_executor(used, int, "4") == 4
+        await loop.run_in_executor(None, os.mkdir, places.out + "/host")
+
+    asyncio.run(main())
+    assert os.listdir(places.out) == ["host"]
+
+
+def test_a_thread_that_is_guarded_itself_keeps_its_guard(places):
+    both = places.ok + "/both"
+    os.mkdir(both)
+    outer = Policy(write=[places.ok, places.out], threads="inherit").guard(monitor_calls=False)
+    inner = Policy(write=[both, places.cwd]).guard(monitor_calls=False)
+    with outer():
+        executor = ThreadPoolExecutor(1)
+        executor.submit(int).result()
+    with executor:
+        with inner():
+            executor.submit(os.mkdir, both + "/a").result()
+            for path in (places.out + "/a", places.cwd + "/a"):
+                with pytest.raises(AuditDenied):
+                    executor.submit(os.mkdir, path).result()
+        executor.submit(os.mkdir, places.out + "/b").result()
+    assert os.listdir(places.out) == ["b"]
+    assert os.listdir(places.cwd) == []
+
+
+def test_what_a_job_gives_and_raises(executor, perms):
+    with perms():
+        assert executor.submit(divmod, 7, 2).result() == (3, 1)
+        assert executor.submit(lambda *args, **kwargs: (args, kwargs), 1, a=2).result() == (
+            (1,),
+            {"a": 2},
+        )
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result()
+        with pytest.raises(TypeError):
+            executor.submit(None).result()
+
+
+def test_jobs_do_not_keep_what_they_were_given(executor, perms):
+    class Given:
+        pass
+
+    given = Given()
+    gone = threading.Event()
+    weakref.finalize(given, gone.set)
+    with perms():
+        executor.submit(repr, given).result()
+    executor.submit(int).result()
+    del given
+    assert gone.wait(5)
+
+
+def test_other_things_in_the_same_kind_of_queue(perms):
+    passed = queue.SimpleQueue()
+    with perms():
+        passed.put(len)
+        passed.put(item=int, block=False)
+        passed.put((1, 2), True, 5)
+        with pytest.raises(TypeError):
+            passed.put()
+    assert [passed.get() for _ in range(3)] == [len, int, (1, 2)]
