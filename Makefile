@@ -37,6 +37,7 @@ check: lint test ## Everything that a change must pass: lint and test
 .PHONY: lint
 lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
 	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 	PYO3_PYTHON=$(abspath $(PY)) CARGO_TARGET_DIR=target/lint cargo clippy --quiet --all-targets -- -D warnings
 	$(PY) -m ruff check
@@ -49,6 +50,7 @@ lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
 .PHONY: fmt
 fmt: $(VENV)/.built ## Format Rust and Python
 	cargo fmt
+	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
@@ -69,6 +71,12 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 .PHONY: scenarios
 scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in the README
 	$(PY) scripts/scenarios.py --publish
+
+FUZZ_SECONDS ?= 30
+
+.PHONY: fuzz
+fuzz: ## Fuzz paths, SQL, policies and events, for FUZZ_SECONDS each
+	scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in the README
@@ -106,5 +114,5 @@ wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/,
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf target dist $(VENV) .venvs .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target dist $(VENV) .venvs .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find fastaudit_rs -name '*.so' -delete
