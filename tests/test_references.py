@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import ctypes
 import gc
+import itertools
 import os
 import signal
 import sqlite3
@@ -39,7 +40,7 @@ def grown(operation):
         for _ in range(ROUNDS):
             operation()
         counts.append(counted())
-    pairs = list(zip(counts[1:], counts[2:], strict=False))
+    pairs = list(itertools.pairwise(counts[1:]))
     return [min(now[kind] - then[kind] for then, now in pairs) for kind in range(2)]
 
 
