@@ -224,6 +224,18 @@ def test_native_calls_through_wrappers_are_native_calls(watch, function):
 
 
 @pytest.mark.original_fails()
+@pytest.mark.parametrize("module", ["builtins", "json", "fastaudit_rs"])
+def test_a_native_function_is_of_the_module_that_its_code_is_in(watch, monkeypatch, module):
+    """Whatever it says itself, which Python code can set."""
+    with watch():
+        monkeypatch.setattr(orjson.dumps, "__module__", module)
+        assert denied_callee(orjson.dumps, 1) == "orjson.dumps"
+        assert denied_callee(functools.partial, orjson.dumps) == "orjson.dumps"
+        # A function of the standard library may say so too.
+        monkeypatch.setattr(operator.add, "__module__", module)
+        assert operator.add(1, 2) == 3
+
+
 def test_a_harmless_first_callee_does_not_blind_the_call_site(watch):
     denied = []
     with watch():

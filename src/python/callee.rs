@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
 use super::ffi as raw;
 use super::methods::{self, Builtin};
-use super::{layout, quiet};
+use super::{layout, loaded, quiet};
 
 /// Callables that stand for another are followed this far.
 const MAX_WRAPPERS: usize = 32;
@@ -353,12 +353,17 @@ fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>
 
 fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
-    let Some(module) = module(callee)? else {
+    let Some(mut module) = module(callee)? else {
         return Ok(None);
     };
     if known.is_quiet(&module) {
-        remember_quiet(known, callee)?;
-        return Ok(None);
+        // Python code can set what module a function says it is of.
+        let code = Builtin::cast(callee).filter(|function| function.module().is_some());
+        let Some(own) = code.and_then(|code| loaded::foreign_module(known, code.function())) else {
+            remember_quiet(known, callee)?;
+            return Ok(None);
+        };
+        module = PyString::new(py, &own);
     }
     let mut name = string_attribute(callee, pyo3::intern!(py, "__qualname__"))?;
     if name.is_none() {

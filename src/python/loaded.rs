@@ -61,6 +61,15 @@ fn is_standard_extension(known: &Known, directory: &Path, path: &Path) -> bool {
 /// CPython's own as well, though `sys.stdlib_module_names` leaves it out.
 const INTERPRETERS: &str = "_xxsubinterpreters";
 
+/// The extension module that a native function is of, by the shared object that its code is in; `None`
+/// where that is not from outside the standard library, or cannot be told.
+pub fn foreign_module(known: &Known, function: *const ()) -> Option<String> {
+    let object = objects::holding(function)?;
+    let name = Path::new(&object).file_name()?.to_str()?;
+    let module = name.split('.').next().unwrap_or(name);
+    (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
+}
+
 /// Takes note of an audit event that says that native code is going to be loaded; whether that is
 /// the first from outside the standard library.
 pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
@@ -90,11 +99,16 @@ pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 mod objects {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     /// It cannot be told here, so there may be.
     pub fn any_foreign(_is_standard: impl Fn(&Path) -> bool) -> bool {
         true
+    }
+
+    /// It cannot be told here.
+    pub fn holding(_function: *const ()) -> Option<PathBuf> {
+        None
     }
 }
 
@@ -104,10 +118,12 @@ mod objects {
     #![allow(unsafe_code)]
 
     use std::ffi::{CStr, OsStr, c_int, c_void};
+    use std::mem::MaybeUninit;
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
     use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info, size_t};
+    use pyo3::ffi;
 
     const DT_NULL: i64 = 0;
     const DT_STRTAB: i64 = 5;
@@ -142,6 +158,32 @@ mod objects {
             || objects
                 .iter()
                 .any(|object| object.uses_python && !object.is_ours && !is_standard(&object.path))
+    }
+
+    /// The shared object that a function's code is in; `None` where that is the interpreter, or ours,
+    /// or none.
+    pub fn holding(function: *const ()) -> Option<PathBuf> {
+        let object = object_of(function)?;
+        let known = [ffi::PyLong_FromLong as *const (), holding as *const ()];
+        let is_known = known.iter().any(|known| {
+            object_of(*known).is_some_and(|known| known.dli_fbase == object.dli_fbase)
+        });
+        if is_known || object.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its function
+        // is in use.
+        let name = unsafe { CStr::from_ptr(object.dli_fname) };
+        Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    }
+
+    fn object_of(function: *const ()) -> Option<libc::Dl_info> {
+        let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: any address may be asked for; the answer is there where it is not zero.
+        unsafe {
+            let found = libc::dladdr(function.cast(), info.as_mut_ptr());
+            (found != 0).then(|| info.assume_init())
+        }
     }
 
     /// # Safety
