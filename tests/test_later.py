@@ -166,10 +166,11 @@ class TestAtSignals:
             old = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             print(old == guarded, hash(old) == hash(guarded))
             signal.signal(signal.SIGUSR1, old)
-            print(signal.getsignal(signal.SIGUSR1) is old)
+            print(signal.getsignal(signal.SIGUSR1) is old, old.__wrapped__ is guarded)
+            print(repr(old) == f"<{guarded!r} under a guard of fastaudit_rs>")
             signal.signal(signal.SIGUSR1, lambda *_: old())
             signal.raise_signal(signal.SIGUSR1)
-        """) == ["True True", "True", "True"]
+        """) == ["True True", "True True", "True", "True"]
 
     def test_what_a_handler_raises_is_raised(self, run):
         assert run("""

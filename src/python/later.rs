@@ -51,6 +51,17 @@ impl Later {
         result
     }
 
+    /// The function, as `functools.wraps` has it.
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.function.clone_ref(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let function = host_code::repr(self.function.bind(py))?;
+        Ok(format!("<{function} under a guard of fastaudit_rs>"))
+    }
+
     /// Equal to its function, so that this can be unregistered.
     fn __richcmp__<'py>(
         &self,
