@@ -182,7 +182,7 @@ class World:
         network = Network(hosts=["localhost:80", "*.example.org", "10.0.0.0/8"], listen=False)
         self.factories = [
             mk_audit(roots, monitor_calls=False),
-            v02.mk_audit(roots),
+            v02.mk_audit(roots, monitor_calls=False),
             mk_audit(roots, lambda *told: bool(told) and None, monitor_calls=False),
             mk_audit(roots, lambda event, args, *_: args[0].answer, monitor_calls=False),
             Policy(

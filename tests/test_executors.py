@@ -24,7 +24,7 @@ def executor():
 def perms(request, places):
     return {
         "mk_audit": lambda: fastaudit_rs.mk_audit([places.ok], monitor_calls=False),
-        "v02": lambda: v02.mk_audit([places.ok]),
+        "v02": lambda: v02.mk_audit([places.ok], monitor_calls=False),
         "policy": lambda: Policy(write=[places.ok]).guard(monitor_calls=False),
     }[request.param]()
 

@@ -64,7 +64,7 @@ def operations(places):
     plain = mk_audit([ok], monitor_calls=False)
     telling = mk_audit([ok], lambda *_: False, monitor_calls=False, on_denied=lambda _: None)
     allowing = mk_audit([ok], lambda *_: True, monitor_calls=False)
-    strict = v02.mk_audit([ok])
+    strict = v02.mk_audit([ok], monitor_calls=False)
     policy = Policy(write=[ok], read=[ok, sys.prefix], max_bytes=10**9, threads="inherit")
     limited = policy.guard(monitor_calls=False)
     observed = Policy(write=[ok])
