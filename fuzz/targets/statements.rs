@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use fastaudit_rs::policy::statements::{Opened, may_open, opened};
 use libfuzzer_sys::fuzz_target;
 use rusqlite::Connection;
+use rusqlite::ffi::SQLITE_ATTACH;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 
@@ -21,6 +22,14 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
     match context.action {
         AuthAction::Attach { filename } => {
             ASKED.with_borrow_mut(|asked| asked.push(filename.to_owned()));
+            ANSWER.get()
+        }
+        // An expression says which, so there is no name.
+        AuthAction::Unknown {
+            code: SQLITE_ATTACH,
+            ..
+        } => {
+            ASKED.with_borrow_mut(|asked| asked.push(String::new()));
             ANSWER.get()
         }
         AuthAction::Pragma { .. } | AuthAction::Recursive => Authorization::Deny,
