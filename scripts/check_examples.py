@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs/policy.md", ROOT / "docs/recording.md"]
+DOCS = ("policy", "recording", "pytest")
+PAGES = [ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in DOCS))]
 
 
 def main() -> None:

@@ -1,0 +1,175 @@
+"""The pytest plugin: tests under a guard. It does nothing unless it is asked to.
+
+- The fixture ``audit_perms`` makes guards whose root is the test's ``tmp_path``.
+- The marker ``audit`` runs a test under one.
+- The option ``--audit`` and the ini key ``audit`` run all tests under one: ``record`` reports at
+  the end what they reached outside, ``raise`` fails them.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from . import AuditDenied, Guard, Network, Policy
+
+MODES = ("off", "record", "raise")
+
+#: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
+#: its temporary directory, and use the network of this machine.
+DEFAULT = Policy.preset("workspace").replace(
+    write=[],
+    network=Network(hosts=["localhost", "127.0.0.1", "::1"], listen=["localhost"]),
+)
+
+_mode: pytest.StashKey[str] = pytest.StashKey()
+_base: pytest.StashKey[Policy] = pytest.StashKey()
+_PROPERTY = "audit"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--audit``, and the ini keys ``audit`` and ``audit_policy``."""
+    group = parser.getgroup("fastaudit_rs", "guards of fastaudit_rs")
+    group.addoption(
+        "--audit",
+        choices=MODES,
+        help="run each test under a guard: 'record' reports what tests reached outside, "
+        "'raise' fails them (default: the ini key 'audit', or off)",
+    )
+    parser.addini("audit", "run each test under a guard: off, record or raise", default="off")
+    parser.addini(
+        "audit_policy",
+        "a TOML file with the policy of these guards, from the root directory; what tests write to "
+        "their temporary directories is always allowed",
+        default="",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the mode and the policy.
+
+    Raises:
+        pytest.UsageError: The ini key has no such mode, or the policy cannot be read.
+    """
+    config.addinivalue_line(
+        "markers",
+        "audit(policy=None, **fields): run the test under a guard of fastaudit_rs: of the policy, "
+        "else of that for all tests, with other values for these fields; audit(False) for none",
+    )
+    mode = config.getoption("--audit") or config.getini("audit")
+    if mode not in MODES:
+        raise pytest.UsageError(f"the ini key 'audit' is one of {', '.join(MODES)}, not {mode!r}")
+    config.stash[_mode] = mode
+    file = config.getini("audit_policy")
+    try:
+        config.stash[_base] = Policy.from_toml(config.rootpath / file) if file else DEFAULT
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"the ini key 'audit_policy': {error}") from error
+
+
+def _with_root(policy: Policy, root: Path) -> Policy:
+    """The same policy, which lets the root be written too."""
+    write: Iterable[str | os.PathLike[str]] | None = policy.write
+    return policy if write is None else policy.replace(write=[*write, root])
+
+
+def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
+    """The policy that the marker of a test asks for; ``False`` for none."""
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return None
+    policy, *others = marker.args or (None,)
+    if others:
+        raise TypeError("the marker audit takes one policy; its fields are given by name")
+    if policy is False:
+        return False
+    if policy is None:
+        policy = item.config.stash[_base]
+    if not isinstance(policy, Policy):
+        raise TypeError(f"the marker audit takes a Policy or False, not {policy!r}")
+    return policy.replace(**marker.kwargs)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each test that will be guarded make its temporary directory."""
+    for item in items:
+        asked = config.stash[_mode] != "off" or item.get_closest_marker("audit") is not None
+        names = getattr(item, "fixturenames", None)
+        if asked and isinstance(names, list) and "tmp_path_factory" not in names:
+            names.append("tmp_path_factory")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test under the guard that it or the run asks for."""
+    marked = _marked(item)
+    mode = item.config.stash[_mode]
+    if marked is False or (marked is None and mode == "off"):
+        return (yield)
+    policy = marked or item.config.stash[_base]
+    factory = getattr(item, "funcargs", {}).get("tmp_path_factory")
+    if factory is not None:
+        policy = _with_root(policy, factory.getbasetemp())
+
+    outside: list[AuditDenied] = []
+    if marked is not None:
+        perms = policy.guard()
+    elif mode == "record":
+        perms = policy.replace(on_violation=outside.append).guard()
+    else:
+        perms = policy.guard(on_denied=outside.append)
+    # What pytest itself does around a test is not the test's.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(item, "runtest", perms()(item.runtest))
+        try:
+            result = yield
+        finally:
+            for shown in dict.fromkeys(map(_shown, outside)):
+                # With the report of the test, which workers pass on too.
+                item.user_properties.append((_PROPERTY, shown))
+    if outside and mode == "raise":
+        # It was denied, and the test went on all the same.
+        pytest.fail("reached outside: " + "; ".join(map(_shown, outside)), pytrace=False)
+    return result
+
+
+def _shown(denied: AuditDenied) -> str:
+    what = denied.path or denied.command or denied.callee
+    return denied.event if what is None else f"{denied.event} {what}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests reached outside."""
+    if config.stash[_mode] == "off":
+        return
+    reached: dict[str, list[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                own = [what for name, what in report.user_properties if name == _PROPERTY]
+                if own:
+                    reached[report.nodeid] = own
+    terminalreporter.section("audit")
+    if not reached:
+        terminalreporter.line("No test reached outside.")
+    for test, own in sorted(reached.items()):
+        terminalreporter.line(test)
+        for what in own:
+            terminalreporter.line(f"    {what}")
+
+
+@pytest.fixture
+def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Guard]:
+    """Make guards for parts of a test.
+
+    For example ``with audit_perms(network=True): ...``. Takes the fields of `Policy`. What is not
+    given is as for all tests; ``tmp_path`` can always be written.
+    """
+    base = pytestconfig.stash[_base]
+
+    def make(**fields: Any) -> Guard:
+        return _with_root(base.replace(**fields), tmp_path).guard()()
+
+    return make
