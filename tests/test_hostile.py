@@ -35,6 +35,7 @@ def test_what_fuzzing_found_to_be_different():
 
 
 def test_the_judge_tells_a_guard_that_does_not_hold(monkeypatch):
-    monkeypatch.setattr(hostile.world, "factories", [hostile.Policy(on_violation=print).guard()])
+    lax = hostile.Policy(on_violation=print).guard(monitor_calls=False)
+    monkeypatch.setattr(hostile.world, "factories", [lax])
     with pytest.raises(AssertionError):
         hostile.judge(bytes(20))

@@ -66,6 +66,7 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fastaudit_rs import AuditDenied
 from fastaudit_rs.v02 import audit_state, mk_audit
+WATCHES = sys.version_info >= (3, 12)
 """
         command = [peers.python(), "-c", prelude + textwrap.dedent(code)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -91,7 +92,7 @@ def test_names_are_read_and_nothing_is_imported(run):
 def test_an_import_that_is_declared(run):
     printed, _ = run(
         """
-        with mk_audit([])():
+        with mk_audit([], monitor_calls=WATCHES)():
             import declared_import
         print("imported")
         """
@@ -103,7 +104,7 @@ def test_an_audit_hook_is_asked_first(run):
     printed, _ = run(
         """
         before_deny = lambda event, *_: print("before_deny", event)
-        with mk_audit([], before_deny, data="data")():
+        with mk_audit([], before_deny, data="data", monitor_calls=WATCHES)():
             sys.audit("declared.event")
             try:
                 sys.audit("other.event")
@@ -161,7 +162,7 @@ def test_what_they_answer_holds(run):
 
 
 def test_hooks_that_are_of_no_use_are_told_of(run):
-    _, warned = run("mk_audit([])")
+    _, warned = run("mk_audit([], monitor_calls=WATCHES)")
     for name, why in (
         ("declared_hooks:no_such_function", "AttributeError"),
         ("declared_hooks:takes_one", "TypeError: on_call must take the arguments"),
