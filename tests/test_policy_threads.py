@@ -156,7 +156,7 @@ class TestInherit:
         threads = ("_thread.start_new_thread", "_thread.start_joinable_thread")
 
         def hook(event, args):
-            if event in threads and hasattr(args[0].__self__, "function"):
+            if not seen and event in threads and hasattr(args[0].__self__, "function"):
                 seen.append(repr(args[0].__self__.function))
 
         sys.addaudithook(hook)
@@ -179,9 +179,12 @@ class TestInherit:
     def test_a_later_call_of_the_function_carries_nothing(self, perms, places):
         """What a hook gets hold of is no way to put a guard in force elsewhere."""
         seen = []
-        sys.addaudithook(
-            lambda event, args: seen.append(args[0]) if event == "_thread.start_new_thread" else 0
-        )
+
+        def hook(event, args):
+            if not seen and event == "_thread.start_new_thread":
+                seen.append(args[0])
+
+        sys.addaudithook(hook)
         done = threading.Semaphore(0)
         with perms():
             _thread.start_new_thread(done.release, ())

@@ -163,11 +163,12 @@ def test_what_they_answer_holds(run):
 
 def test_hooks_that_are_of_no_use_are_told_of(run):
     _, warned = run("mk_audit([], monitor_calls=WATCHES)")
-    for name, why in (
+    watching = (
         ("declared_hooks:no_such_function", "AttributeError"),
         ("declared_hooks:takes_one", "TypeError: on_call must take the arguments"),
-        ("no_such_module:before_deny", "ModuleNotFoundError"),
-    ):
+    )
+    used = watching if sys.version_info >= (3, 12) else ()
+    for name, why in (*used, ("no_such_module:before_deny", "ModuleNotFoundError")):
         assert f"RuntimeWarning: fastaudit_rs ignores '{name}'" in warned
         assert f": {why}" in warned
     assert "lxml_monitor" not in warned
