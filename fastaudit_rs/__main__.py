@@ -1,0 +1,5 @@
+"""``python -m fastaudit_rs`` is ``fastaudit-rs``."""
+
+from .cli import script
+
+script()

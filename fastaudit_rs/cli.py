@@ -1,0 +1,247 @@
+"""The command ``fastaudit-rs``: Python programs under a policy, from the shell."""
+
+import argparse
+import os
+import runpy
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from . import AuditDenied, Network, Policy, __version__
+
+#: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
+DENIED = 77
+
+#: Where the code is that runs the program.
+OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+
+#: What stands for everything where a place, host, program or variable is named.
+ANY = "any"
+
+#: What a program may do where no policy is given: what code of a workspace may, but write nowhere.
+DEFAULT = Policy.preset("workspace").replace(write=[])
+
+EPILOG = f"""\
+DIR, HOST, CMD and NAME may be given more than once; '{ANY}' stands for all of them. Without --read
+everything can be read; without the others nothing is written, reached or started. They add to what
+the policy in FILE allows. The exit status is the program's own, and {DENIED} for a denial that
+nobody caught.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fastaudit-rs", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
+    )
+    run.set_defaults(command=_run)
+    for name, metavar, text in (
+        ("write", "DIR", "a directory that may be written"),
+        ("read", "DIR", "a directory that may be read, and no others"),
+        ("net", "HOST[:PORT]", "a host that may be reached"),
+        ("run", "CMD", "a program that may be started"),
+        ("env", "NAME", "an environment variable that may be set, and no others"),
+    ):
+        run.add_argument(f"--{name}", metavar=metavar, action="append", default=[], help=text)
+    run.add_argument("--policy", metavar="FILE", help="a policy in TOML, or a pyproject.toml")
+    _add_program(run)
+    learn = commands.add_parser(
+        "learn", help="run a program and print the policy that it needs", allow_abbrev=False
+    )
+    learn.set_defaults(command=_learn)
+    learn.add_argument("-o", "--output", metavar="FILE", help="write the policy to this file")
+    _add_program(learn)
+    return parser
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("-m", dest="module", metavar="MODULE", help="run a module")
+    kind.add_argument("-c", dest="code", metavar="CODE", help="run this code")
+    parser.add_argument(
+        "program",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT [ARGS...]",
+        help="a file of Python code and its arguments; '-' for standard input",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        policy = _policy(options)
+        program = _program(options)
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    # The process is the program's alone, so that the policy holds until its end.
+    policy.install(monitor_calls=sys.version_info >= (3, 12))
+    return _exit_status(program)
+
+
+def _learn(options: argparse.Namespace) -> int:
+    try:
+        program = _program(options)
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    observe = Policy().observe(monitor_calls=sys.version_info >= (3, 12))
+    status = 0
+    with observe() as recording:
+        try:
+            status = _exit_status(program)
+        except SystemExit as end:
+            status = _status_of(end)
+    text = recording.suggest().to_toml()
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write(text)
+    return status
+
+
+def _wrong(error: Exception) -> int:
+    print(f"fastaudit-rs: {error}", file=sys.stderr)
+    return 2
+
+
+def _status_of(end: SystemExit) -> int:
+    """What the interpreter would exit with."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _policy(options: argparse.Namespace) -> Policy:
+    """The policy of the options.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no policy, or an option names no host.
+    """
+    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
+    changes: dict[str, Any] = {}
+    if ANY in options.write:
+        changes["write"] = None
+    elif policy.write is not None:
+        changes["write"] = [*policy.write, *options.write]
+    if options.read:
+        own = () if policy.read is None else policy.read
+        changes["read"] = None if ANY in options.read else [*own, *options.read]
+    if options.env:
+        changes["env"] = _more(policy.env if options.policy else False, options.env)
+    if options.run:
+        changes["commands"] = _more(policy.commands, options.run)
+    if options.net:
+        changes["network"] = _network(policy.network, options.net)
+    return policy.replace(**changes)
+
+
+def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
+    if allowed is True or ANY in names:
+        return True
+    return [*(allowed or ()), *names]
+
+
+def _network(allowed: bool | Network, hosts: list[str]) -> bool | Network:
+    if allowed is True or ANY in hosts:
+        return True
+    if allowed is False:
+        return Network(hosts=hosts, listen=False)
+    if allowed.hosts is None:
+        return allowed
+    return Network(
+        hosts=[*allowed.hosts, *hosts],
+        block=allowed.block,
+        ports=allowed.ports,
+        listen=allowed.listen,
+        unix=allowed.unix,
+        lookup=allowed.lookup,
+        max_connections=allowed.max_connections,
+    )
+
+
+def _program(options: argparse.Namespace) -> Callable[[], object]:
+    """The program, ready to be run as ``__main__``.
+
+    Raises:
+        OSError: The script cannot be read.
+        ValueError: There is none.
+    """
+    arguments: list[str] = options.program
+    if arguments[:1] == ["--"]:
+        del arguments[0]
+    if options.module is not None:
+        sys.argv = [options.module, *arguments]
+        sys.path.insert(0, os.getcwd())
+        return lambda: runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+    if options.code is not None:
+        sys.argv = ["-c", *arguments]
+        return _main_module(options.code, "<string>", "")
+    if not arguments:
+        raise ValueError("name a script, or -m, -c or - (see fastaudit-rs --help)")
+    sys.argv = arguments
+    if arguments[0] == "-":
+        return _main_module(sys.stdin.read(), "<stdin>", "")
+    script = arguments[0]
+    with open(script, "rb") as file:
+        source = file.read()
+    directory = os.path.dirname(os.path.realpath(script))
+    return _main_module(source, script, directory, __file__=os.path.abspath(script))
+
+
+def _main_module(
+    source: str | bytes, name: str, directory: str, **names: object
+) -> Callable[[], object]:
+    module = types.ModuleType("__main__")
+    vars(module).update(names, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    sys.path.insert(0, directory)
+    return lambda: exec(compile(source, name, "exec"), vars(module))
+
+
+def _exit_status(program: Callable[[], object]) -> int:
+    """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
+    try:
+        program()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        error.__traceback__ = _own(error)
+        _show(error)
+        return DENIED if isinstance(error, AuditDenied) else 1
+    return 0
+
+
+def _own(error: BaseException) -> types.TracebackType | None:
+    """The traceback of the program, without what runs it."""
+    part = error.__traceback__
+    while part is not None and part.tb_frame.f_code.co_filename in OWN_FILES:
+        part = part.tb_next
+    return part
+
+
+def _show(error: BaseException) -> None:
+    """Print the error as the interpreter would; the program may have a way of its own."""
+    try:
+        if sys.excepthook is sys.__excepthook__:
+            traceback.print_exception(error)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        traceback.print_exception(error)
+
+
+def script() -> NoReturn:
+    """Run the command, and exit with its status."""
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""The command `fastaudit-rs`, in processes of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parent.parent / "docs" / "shell.md"
+COMMAND = [sys.executable, "-m", "fastaudit_rs"]
+
+
+@pytest.fixture
+def command(places):
+    """`command(*arguments)`: what running it gave; the current directory is `places.cwd`."""
+
+    def run(*arguments, stdin=""):
+        return subprocess.run(
+            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+@pytest.fixture
+def script(tmp_path):
+    """`script(code)`: the path of a script."""
+
+    def write(code):
+        path = tmp_path / "scripts" / "script.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("import os, sys\n" + code)
+        return str(path)
+
+    return write
+
+
+def test_it_is_installed():
+    installed = Path(sysconfig.get_path("scripts"), "fastaudit-rs")
+    done = subprocess.run([installed, "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("fastaudit-rs 0.")
+
+
+class TestPrograms:
+    def test_a_script(self, command, script):
+        path = script(
+            "print(sys.argv, __name__, __file__, sys.path[0])\n"
+            "print(sys.modules['__main__'].os is os, 'argparse' in globals())"
+        )
+        done = command("run", path, "a", "--write", "-h")
+        directory = os.path.realpath(os.path.dirname(path))
+        assert done.stdout.splitlines() == [
+            f"{[path, 'a', '--write', '-h']} __main__ {path} {directory}",
+            "True False",
+        ]
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_code_and_standard_input(self, command):
+        code = "import sys; print(sys.argv, __name__)"
+        assert command("run", "-c", code, "a", "-b").stdout == "['-c', 'a', '-b'] __main__\n"
+        assert command("run", "-", "a", stdin=code).stdout == "['-', 'a'] __main__\n"
+
+    def test_a_module(self, command, places):
+        Path(places.cwd, "own.py").write_text("import sys; print(sys.argv[1:], __name__)")
+        assert command("run", "-m", "own", "a", "-c").stdout == "['a', '-c'] __main__\n"
+        assert command("run", "-m", "json.tool", stdin="[1]").stdout.split() == ["[", "1", "]"]
+
+    def test_exit_statuses(self, command):
+        for code, status, printed in [
+            ("pass", 0, ""),
+            ("raise SystemExit", 0, ""),
+            ("raise SystemExit(3)", 3, ""),
+            ("raise SystemExit('why')", 1, "why\n"),
+        ]:
+            for name in ("run", "learn"):
+                done = command(name, "-c", code)
+                assert (done.returncode, done.stderr) == (status, printed)
+
+    def test_errors_are_those_of_the_program(self, command, script):
+        done = command("run", script("def f():\n    1 / 0\nf()"))
+        assert done.returncode == 1
+        first, *frames, last = done.stderr.splitlines()
+        assert first == "Traceback (most recent call last):"
+        assert last == "ZeroDivisionError: division by zero"
+        assert "cli.py" not in done.stderr
+        assert "script.py" in frames[0]
+        done = command("run", "-m", "no_such_module")
+        assert done.returncode == 1
+        assert "No module named no_such_module" in done.stderr.splitlines()[-1]
+
+    def test_a_syntax_error(self, command):
+        done = command("run", "-c", "1 +")
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("SyntaxError")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+    def test_interrupts(self, command):
+        done = command("run", "-c", "import _thread; _thread.interrupt_main()\nwhile True: pass")
+        assert done.returncode == -signal.SIGINT
+        assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+    def test_hooks_for_exceptions_of_the_program(self, command):
+        code = "import sys\nsys.excepthook = lambda *e: print('told', e[0].__name__)\n1/0"
+        done = command("run", "-c", code)
+        assert (done.returncode, done.stdout) == (1, "told ZeroDivisionError\n")
+        code = "import os, sys\nsys.excepthook = lambda *e: os.mkdir('a')\n1/0"
+        assert command("run", "-c", code).returncode == 1
+        assert os.listdir() == []
+
+    @pytest.mark.parametrize(
+        "arguments, error",
+        [
+            (["run"], "name a script"),
+            (["run", "missing.py"], "No such file or directory: 'missing.py'"),
+            (["run", "--policy", "missing.toml", "-c", "1"], "missing.toml"),
+            (["run", "--net", "a:b", "-c", "1"], "a:b"),
+            (["run", "--wirte", "a"], "--wirte"),
+            (["learn"], "name a script"),
+            ([], "required"),
+        ],
+    )
+    def test_wrong_arguments(self, command, arguments, error):
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert error in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
+class TestPermissions:
+    def test_nothing_is_written_by_default(self, command):
+        done = command("run", "-c", "open('a', 'w')")
+        assert done.returncode == 77
+        assert "fastaudit_rs.AuditDenied: open 'a' not in ()" in done.stderr
+        assert "cli.py" not in done.stderr
+        assert os.listdir() == []
+
+    def test_a_denial_that_is_caught(self, command):
+        code = "try:\n    open('a', 'w')\nexcept PermissionError:\n    print('caught')"
+        done = command("run", "-c", code)
+        assert (done.returncode, done.stdout) == (0, "caught\n")
+
+    def test_it_holds_to_the_end(self, command):
+        code = """
+import atexit, os, threading
+def late(name):
+    try:
+        os.mkdir(name)
+    except PermissionError:
+        print(name, flush=True)
+class Late:
+    def __del__(self, late=late): late('b')
+late_object = Late()
+threading.Timer(0.01, late, ['c']).start()
+atexit.register(late, 'a')
+"""
+        done = command("run", "-c", code)
+        assert sorted(done.stdout.split()) == ["a", "b", "c"], done.stderr
+        assert os.listdir() == []
+
+    @pytest.mark.parametrize(
+        "options, code",
+        [
+            (["--write", "."], "open('a', 'w')"),
+            (["--write", "any"], "open(OUT + '/a', 'w')"),
+            (["--write", ".", "--write=OUT"], "open(OUT + '/a', 'w'); open('a', 'w')"),
+            (["--run", "true"], "import subprocess; subprocess.run(['true'], check=True)"),
+            (["--run", "any"], "import subprocess; subprocess.run(['true'], check=True)"),
+            (["--env", "LANG"], "import os; os.environ['LANG'] = 'C'"),
+            (["--env", "any"], "import os; os.environ['A'] = 'C'"),
+            (["--net", "127.0.0.1"], "connect()"),
+            (["--net", "127.0.0.1:9", "--net", "localhost"], "connect()"),
+            (["--net", "any"], "connect()"),
+            (["--read", "any"], "open(OUT).close()"),
+        ],
+    )
+    def test_each(self, command, places, options, code):
+        prologue = f"""
+OUT = {places.out!r}
+def connect():
+    import socket
+    try:
+        socket.create_connection(("127.0.0.1", 9), 1)
+    except ConnectionRefusedError:
+        pass
+try:
+"""
+        program = prologue + f"    {code}\nexcept IsADirectoryError: pass"
+        options = [option.replace("OUT", places.out) for option in options]
+        done = command("run", *options, "-c", program)
+        assert (done.returncode, done.stderr) == (0, "")
+        if options != ["--read", "any"] and "--env" not in options:
+            assert command("run", "-c", program).returncode == 77
+
+    def test_env_and_read_restrict(self, command, places):
+        Path(places.out, "a").write_text("x")
+        done = command("run", "--env", "LANG", "-c", "import os; os.environ['A'] = 'B'")
+        assert done.returncode == 77
+        read = f"open({places.out + '/a'!r}).read()"
+        assert command("run", "-c", read).returncode == 0
+        assert command("run", "--read", ".", "-c", read).returncode == 77
+        assert command("run", "--read", places.out, "-c", read).returncode == 0
+
+    def test_a_policy_file(self, command, places):
+        Path("policy.toml").write_text(
+            f'write = ["{places.ok}"]\nnetwork = {{hosts = ["192.0.2.1"]}}\ncommands = ["true"]\n'
+        )
+        code = f"""
+import os, socket, subprocess
+for work in (
+    lambda: os.mkdir({places.ok + "/a"!r}),
+    lambda: subprocess.run(["true"]),
+    lambda: os.mkdir({places.out + "/a"!r}),
+    lambda: subprocess.run(["false"]),
+    lambda: socket.create_connection(("127.0.0.1", 9), 1),
+):
+    try:
+        work()
+        print("passes")
+    except PermissionError as denied:
+        print(denied.event)
+    except ConnectionRefusedError:
+        print("passes")
+"""
+        denied = ["os.mkdir", "subprocess.Popen", "socket.connect"]
+        done = command("run", "--policy", "policy.toml", "-c", code)
+        assert done.stdout.split() == ["passes", "passes", *denied], done.stderr
+        os.rmdir(places.ok + "/a")
+        more = ["--write", places.out, "--run", "false", "--net", "127.0.0.1"]
+        done = command("run", "--policy", "policy.toml", *more, "-c", code)
+        assert done.stdout.split() == ["passes"] * 5, done.stderr
+
+
+class TestLearn:
+    def test_what_it_prints_is_enough(self, command, script, places):
+        path = script(f"print('out')\nopen({places.out + '/a'!r}, 'w').close()")
+        done = command("learn", path)
+        assert (done.returncode, done.stderr) == (0, "")
+        first, policy = done.stdout.split("\n", 1)
+        assert first == "out"
+        assert f'write = ["{places.out}/a"]' in policy
+        Path("policy.toml").write_text(policy)
+        assert command("run", path).returncode == 77
+        assert command("run", "--policy", "policy.toml", path).returncode == 0
+
+    def test_to_a_file(self, command, places):
+        done = command("learn", "-o", "policy.toml", "-c", "open('a', 'w').close(); 1 / 0")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert f'write = ["{places.cwd}/a"]' in Path("policy.toml").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
+def test_the_page(places):
+    """What docs/shell.md shows is what is printed."""
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), re.MULTILINE)
+    assert len(steps) > 5
+    _, program = steps[0]
+    Path("notes.py").write_text(program)
+    path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+    for line, expected in steps:
+        done = subprocess.run(
+            line, shell=True, capture_output=True, text=True, env={**os.environ, "PATH": path}
+        )
+        assert done.stderr == "", line
+        assert done.stdout.replace(places.cwd, "/project") == expected, line
