@@ -14,6 +14,9 @@ from . import AuditDenied, Network, Policy, __version__
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
 
+#: Whether this Python can watch calls, for policies that restrict native code.
+MONITORING = sys.version_info >= (3, 12)
+
 #: Where the code is that runs the program.
 OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 
@@ -84,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         return _wrong(error)
     # The process is the program's alone, so that the policy holds until its end.
-    policy.install(monitor_calls=sys.version_info >= (3, 12))
+    policy.install(monitor_calls=MONITORING)
     return _exit_status(program)
 
 
@@ -93,7 +96,7 @@ def _learn(options: argparse.Namespace) -> int:
         program = _program(options)
     except (OSError, ValueError) as error:
         return _wrong(error)
-    observe = Policy().observe(monitor_calls=sys.version_info >= (3, 12))
+    observe = Policy().observe(monitor_calls=MONITORING)
     status = 0
     with observe() as recording:
         try:

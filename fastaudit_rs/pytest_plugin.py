@@ -7,6 +7,7 @@
 """
 
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,9 @@ import pytest
 from . import AuditDenied, Guard, Network, Policy
 
 MODES = ("off", "record", "raise")
+
+#: Whether this Python can watch calls, for policies that restrict native code.
+MONITORING = sys.version_info >= (3, 12)
 
 #: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
 #: its temporary directory, and use the network of this machine.
@@ -115,11 +119,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
     outside: list[AuditDenied] = []
     if marked is not None:
-        perms = policy.guard()
+        perms = policy.guard(monitor_calls=MONITORING)
     elif mode == "record":
-        perms = policy.replace(on_violation=outside.append).guard()
+        perms = policy.replace(on_violation=outside.append).guard(monitor_calls=MONITORING)
     else:
-        perms = policy.guard(on_denied=outside.append)
+        perms = policy.guard(monitor_calls=MONITORING, on_denied=outside.append)
     # What pytest itself does around a test is not the test's.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(item, "runtest", perms()(item.runtest))
@@ -170,6 +174,6 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
     base = pytestconfig.stash[_base]
 
     def make(**fields: Any) -> Guard:
-        return _with_root(base.replace(**fields), tmp_path).guard()()
+        return _with_root(base.replace(**fields), tmp_path).guard(monitor_calls=MONITORING)()
 
     return make
