@@ -19,13 +19,18 @@ def out(tmp_path_factory):
     return str(tmp_path_factory.mktemp("out"))
 
 
+# They take longer to load than the tests take.
+OTHERS = ("asyncio", "cov", "hypothesispytest", "xdist")
+
+
 @pytest.fixture
 def run(pytester, out):
     """`run(code, *options)`: the result of a run of pytest on it, in a process of its own."""
 
-    def run_tests(code, *options):
+    def run_tests(code, *options, needs=()):
         pytester.makepyfile(test_it=PROLOGUE.format(out=out) + code)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+        without = [f"-pno:{name}" for name in OTHERS if name not in needs]
+        return pytester.runpytest_subprocess("-pno:cacheprovider", *without, *options)
 
     return run_tests
 
@@ -246,7 +251,7 @@ def test_other_networks():
 
 class TestOtherPlugins:
     def test_xdist(self, run, out):
-        result = run(REACHES, "--audit=raise", "-n2")
+        result = run(REACHES, "--audit=raise", "-n2", needs=["xdist"])
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(
             ["*= audit =*", "test_it.py::test_outside", f"    open {out}/a", "*test_swallowed"]
@@ -271,10 +276,11 @@ async def reach():
 """,
             "--audit=raise",
             "-oasyncio_mode=auto",
+            needs=["asyncio"],
         ).assert_outcomes(passed=1, failed=1)
 
     def test_coverage(self, run):
-        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term")
+        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["cov"])
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(["test_it.py *100%"])
 
