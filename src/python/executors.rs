@@ -13,7 +13,7 @@ use pyo3::types::{PyTuple, PyType};
 
 use super::arguments::Arguments;
 use super::context::{self, Current};
-use super::methods::{Keywords, Method};
+use super::methods::{KEYWORDS, Keywords, Method};
 use super::{intercept, later};
 
 /// Where the queue's class is.
@@ -26,7 +26,6 @@ static PUT: OnceLock<Method> = OnceLock::new();
 /// # Errors
 /// What looking the class up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    const KEYWORDS: std::ffi::c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
     let Some(class) = module.getattr_opt("SimpleQueue")? else {
         return Ok(());
     };

@@ -121,6 +121,7 @@ mod objects {
     use std::mem::MaybeUninit;
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
 
     use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info, size_t};
     use pyo3::ffi;
@@ -143,6 +144,9 @@ mod objects {
     /// The object that the kernel puts into each process; it imports nothing.
     const VDSO: [&[u8]; 2] = [b"linux-vdso.so.1", b"linux-vdso64.so.1"];
 
+    /// Where the interpreter and this package are loaded.
+    static KNOWN: OnceLock<[usize; 2]> = OnceLock::new();
+
     struct Object {
         path: PathBuf,
         is_ours: bool,
@@ -164,11 +168,11 @@ mod objects {
     /// or none.
     pub fn holding(function: *const ()) -> Option<PathBuf> {
         let object = object_of(function)?;
-        let known = [ffi::PyLong_FromLong as *const (), holding as *const ()];
-        let is_known = known.iter().any(|known| {
-            object_of(*known).is_some_and(|known| known.dli_fbase == object.dli_fbase)
+        let known = KNOWN.get_or_init(|| {
+            [ffi::PyLong_FromLong as *const (), holding as *const ()]
+                .map(|own| object_of(own).map_or(0, |own| own.dli_fbase as usize))
         });
-        if is_known || object.dli_fname.is_null() {
+        if known.contains(&(object.dli_fbase as usize)) || object.dli_fname.is_null() {
             return None;
         }
         // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its function

@@ -29,6 +29,9 @@ pub type Keywords = unsafe extern "C-unwind" fn(
     *mut PyObject,
 ) -> *mut PyObject;
 
+/// That convention.
+pub const KEYWORDS: c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+
 /// What a native function object is made of, as in `cpython/methodobject.h`.
 #[repr(C)]
 pub struct NativeFunction {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::context::{self, Current};
-use super::methods::{Keywords, Method};
+use super::methods::{KEYWORDS, Keywords, Method};
 use super::{errors, ffi as raw, intercept, lending};
 
 static RUN: OnceLock<Method> = OnceLock::new();
@@ -29,7 +29,6 @@ type Fast =
 /// # Errors
 /// `RuntimeError` where they are called by a convention that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    const KEYWORDS: std::ffi::c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
     let module = py.import("_contextvars")?;
     let class = |name| -> PyResult<_> { Ok(module.getattr(name)?.cast_into::<PyType>()?) };
     let (context, variable) = (class("Context")?, class("ContextVar")?);
