@@ -322,8 +322,11 @@ def outside():
 @pytest.mark.parametrize(
     ("name", "options"), [("notes", ["-q", "--tb=no"]), ("report", ["--audit=record"])]
 )
-def test_the_page(pytester, name, options):
-    """What docs/pytest.md shows is what is printed."""
+def test_the_page(pytester, monkeypatch, name, options):
+    """What docs/pytest.md shows is what is printed to a terminal of 80 columns."""
+    for variable in ("CI", "BUILD_NUMBER"):  # There pytest does not shorten lines.
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
     shown = re.findall(r"```python\n(# test_.*?)```.*?```text\n(.*?)```", PAGE.read_text(), re.S)
     ((code, output),) = [found for found in shown if found[0].startswith(f"# test_{name}.py")]
     pytester.makepyfile(**{f"test_{name}": code})
