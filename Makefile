@@ -8,6 +8,9 @@ MONITORING_VERSIONS := 3.12 3.13 3.14 3.15
 # Runs a command where Pythons are that this machine lacks; see scripts/test-version.
 export NEWER_PYTHON ?= $(abspath $(wildcard ../shared/tools/newer-python))
 
+# A file's tests share what they prepare.
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+
 VENV := .venv
 PY := $(VENV)/bin/python
 SOURCES := $(shell find src fastaudit_rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') \
@@ -29,7 +32,7 @@ demo: $(VENV)/.built ## Build, and run snippets of the kind a language model wri
 .PHONY: test
 test: $(VENV)/.built ## Build, and run all tests on the newest Python here
 	cargo test --quiet --no-default-features
-	$(PY) -m pytest
+	$(PY) -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: check
 check: lint test ## Everything that a change must pass: lint and test

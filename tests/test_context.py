@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import gc
 import os
+import subprocess
 import sys
 import threading
 import weakref
@@ -273,12 +274,26 @@ def test_a_variable_set_to_something_else_denies_everything(audit_perms, places)
     context.run(tamper)
 
 
-def test_fork_keeps_the_guard(audit_perms, guarded):
-    with audit_perms():
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if guarded() else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+FORKS = """
+import os
+from fastaudit_rs import mk_audit
+
+with mk_audit(["/ok"], monitor_calls=False)():
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.mkdir("/out")
+        except PermissionError:
+            os._exit(0)
+        os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_fork_keeps_the_guard():
+    """In a process of its own: where other threads run, `os.fork` is denied."""
+    result = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("0\n", "")
 
 
 class TestDecorator:
