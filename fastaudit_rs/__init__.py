@@ -22,6 +22,7 @@ from .denied import AuditDenied, AuditWarning
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .as_fastaudit import install_as_fastaudit
+    from .notebook import load_ipython_extension, unload_ipython_extension
 
 __all__ = [
     "AuditCfg",
@@ -37,7 +38,9 @@ __all__ = [
     "__version__",
     "install_as_fastaudit",
     "installed_policy",
+    "load_ipython_extension",
     "mk_audit",
+    "unload_ipython_extension",
 ]
 
 
@@ -47,4 +50,8 @@ def __getattr__(name: str) -> object:
         from .as_fastaudit import install_as_fastaudit
 
         return install_as_fastaudit
+    if name in ("load_ipython_extension", "unload_ipython_extension"):
+        from . import notebook
+
+        return getattr(notebook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

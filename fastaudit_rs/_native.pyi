@@ -534,7 +534,8 @@ class Observer:
 class Recording:
     """A guard that records what code does, and what it recorded.
 
-    Each effect is kept once, the first 10,000, with how often it was.
+    Each effect is kept once, the first 10,000, with how often it was. Enter it once at a time;
+    entered again after it was left it goes on.
     """
 
     def __enter__(self) -> Recording: ...
@@ -681,6 +682,12 @@ class Guard:
         traceback: TracebackType | None,
         /,
     ) -> Awaitable[None]: ...
+    def _keep(self) -> Guard:
+        """The same guard, which goes on when it is entered again.
+
+        What was denied, looked up and written adds up: a cell's statements are run one by one.
+        """
+
     @property
     def violations(self) -> list[AuditDenied]:
         """What was denied since the guard was entered last, the first thousand, in order.

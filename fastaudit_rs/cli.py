@@ -7,24 +7,16 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from . import AuditDenied, Network, Policy, __version__
+from . import AuditDenied, Policy, __version__
+from .permissions import ANY, MONITORING, add_options, option_for, policy_of
 
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
 
-#: Whether this Python can watch calls, for policies that restrict native code.
-MONITORING = sys.version_info >= (3, 12)
-
 #: Where the code is that runs the program.
 OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
-
-#: What stands for everything where a place, host, program or variable is named.
-ANY = "any"
-
-#: What a program may do where no policy is given: what code of a workspace may, but write nowhere.
-DEFAULT = Policy.preset("workspace").replace(write=[])
 
 EPILOG = f"""\
 DIR, HOST, CMD and NAME may be given more than once; '{ANY}' stands for all of them. Without --read
@@ -49,15 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
     )
     run.set_defaults(command=_run)
-    for name, metavar, text in (
-        ("write", "DIR", "a directory that may be written"),
-        ("read", "DIR", "a directory that may be read, and no others"),
-        ("net", "HOST[:PORT]", "a host that may be reached"),
-        ("run", "CMD", "a program that may be started"),
-        ("env", "NAME", "an environment variable that may be set, and no others"),
-    ):
-        run.add_argument(f"--{name}", metavar=metavar, action="append", default=[], help=text)
-    run.add_argument("--policy", metavar="FILE", help="a policy in TOML, or a pyproject.toml")
+    add_options(run)
     _add_program(run)
     learn = commands.add_parser(
         "learn", help="run a program and print the policy that it needs", allow_abbrev=False
@@ -82,7 +66,7 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        policy = _policy(options)
+        policy = policy_of(options)
         program = _program(options)
     except (OSError, ValueError) as error:
         return _wrong(error)
@@ -123,55 +107,6 @@ def _status_of(end: SystemExit) -> int:
         return end.code or 0
     print(end.code, file=sys.stderr)
     return 1
-
-
-def _policy(options: argparse.Namespace) -> Policy:
-    """The policy of the options.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is no policy, or an option names no host.
-    """
-    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
-    changes: dict[str, Any] = {}
-    if ANY in options.write:
-        changes["write"] = None
-    elif policy.write is not None:
-        changes["write"] = [*policy.write, *options.write]
-    if options.read:
-        own = () if policy.read is None else policy.read
-        changes["read"] = None if ANY in options.read else [*own, *options.read]
-    if options.env:
-        changes["env"] = _more(policy.env if options.policy else False, options.env)
-    if options.run:
-        changes["commands"] = _more(policy.commands, options.run)
-    if options.net:
-        changes["network"] = _network(policy.network, options.net)
-    return policy.replace(**changes)
-
-
-def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
-    if allowed is True or ANY in names:
-        return True
-    return [*(allowed or ()), *names]
-
-
-def _network(allowed: bool | Network, hosts: list[str]) -> bool | Network:
-    if allowed is True or ANY in hosts:
-        return True
-    if allowed is False:
-        return Network(hosts=hosts, listen=False)
-    if allowed.hosts is None:
-        return allowed
-    return Network(
-        hosts=[*allowed.hosts, *hosts],
-        block=allowed.block,
-        ports=allowed.ports,
-        listen=allowed.listen,
-        unix=allowed.unix,
-        lookup=allowed.lookup,
-        max_connections=allowed.max_connections,
-    )
 
 
 def _program(options: argparse.Namespace) -> Callable[[], object]:
@@ -222,7 +157,12 @@ def _exit_status(program: Callable[[], object]) -> int:
     except BaseException as error:
         error.__traceback__ = _own(error)
         _show(error)
-        return DENIED if isinstance(error, AuditDenied) else 1
+        if not isinstance(error, AuditDenied):
+            return 1
+        option = option_for(error)
+        if option is not None:
+            print(f"fastaudit-rs: {option} would allow it", file=sys.stderr)
+        return DENIED
     return 0
 
 

@@ -121,6 +121,12 @@ class AuditDenied(PermissionError):
         """The message and what helps to act on it."""
         return _of(self).text(self.__traceback__)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of all frames."""
+        from .notebook import render
+
+        return render(self)
+
     def __reduce__(self) -> "tuple[Any, ...]":
         """Pickle what it tells."""
         return AuditDenied.from_dict, (self.to_dict(),), self.__dict__ or None

@@ -7,7 +7,6 @@
 """
 
 import os
-import sys
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +14,9 @@ from typing import Any, Literal
 import pytest
 
 from . import AuditDenied, Guard, Network, Policy
+from .permissions import MONITORING
 
 MODES = ("off", "record", "raise")
-
-#: Whether this Python can watch calls, for policies that restrict native code.
-MONITORING = sys.version_info >= (3, 12)
 
 #: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
 #: its temporary directory, and use the network of this machine.

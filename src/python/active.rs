@@ -126,6 +126,14 @@ impl Active {
         }
     }
 
+    /// The same with what is known of it from before.
+    pub(super) fn going_on(mut self, log: Option<Arc<Log>>) -> Self {
+        if let Some(log) = log {
+            self.log = OnceLock::from(log);
+        }
+        self
+    }
+
     /// A guard in force for which another is in force too: events are judged by both.
     pub(super) fn beside(
         py: Python<'_>,

@@ -218,11 +218,12 @@ fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<monitor::Hold>
     Ok(None)
 }
 
-/// Puts a guard in force in the current context.
+/// Puts a guard in force in the current context, one that was left before with its log.
 pub fn enter(
     py: Python<'_>,
     config: Py<AuditCfg>,
     outer: Option<Bound<'_, Active>>,
+    log: Option<Arc<Log>>,
 ) -> PyResult<Entered> {
     let monitoring = hold(py, &config)?;
     let origin = match config.get().is_strict() {
@@ -230,6 +231,7 @@ pub fn enter(
         false => None,
     };
     let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring, origin);
+    let active = active.going_on(log);
     let active = Bound::new(py, active)?;
     let place = Place::here(py);
     // Last: whatever goes wrong before leaves no guard in force.

@@ -1,5 +1,6 @@
 //! What `mk_audit` returns, and the context managers that it makes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::PyTraverseError;
@@ -102,6 +103,8 @@ impl AuditPerms {
 pub struct Guard {
     perms: Py<AuditPerms>,
     state: Mutex<State>,
+    /// Whether what is known of it stays when it is entered again.
+    goes_on: AtomicBool,
 }
 
 enum State {
@@ -122,6 +125,7 @@ impl Guard {
         Self {
             perms,
             state: Mutex::default(),
+            goes_on: AtomicBool::new(false),
         }
     }
 
@@ -133,13 +137,23 @@ impl Guard {
         }
     }
 
+    /// Has it go on when it is entered again: what was denied, recorded, looked up and written adds
+    /// up.
+    pub fn go_on(&self) {
+        self.goes_on.store(true, Ordering::Relaxed);
+    }
+
     /// Enters it.
     pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        if matches!(*lock(&self.state), State::Entered(_)) {
-            return Err(PyRuntimeError::new_err(
-                "this guard is entered already: call audit_perms() anew for each with block",
-            ));
-        }
+        let log = match &*lock(&self.state) {
+            State::Left(log) if self.goes_on.load(Ordering::Relaxed) => log.clone(),
+            State::Left(_) => None,
+            State::Entered(_) => {
+                return Err(PyRuntimeError::new_err(
+                    "this guard is entered already: call audit_perms() anew for each with block",
+                ));
+            }
+        };
         let config = self.perms.get().config(py);
         let mut current = context::own(py)?;
         if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
@@ -152,7 +166,7 @@ impl Guard {
             Current::Guarded(active) => Some(active),
             Current::Unguarded | Current::Tampered => None,
         };
-        let entered = context::enter(py, config, outer)?;
+        let entered = context::enter(py, config, outer, log)?;
         let before = std::mem::replace(&mut *lock(&self.state), State::Entered(entered));
         drop(before);
         Ok(())
@@ -254,6 +268,14 @@ impl Guard {
     ) -> PyResult<Ready> {
         self.leave(py)?;
         Ok(Ready::with(py.None().bind(py)))
+    }
+
+    /// The same guard, which goes on when it is entered again: what was denied, looked up and
+    /// written adds up.
+    #[pyo3(name = "_keep")]
+    fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf.go_on();
+        slf
     }
 
     /// What was denied since the guard was entered last, the first thousand, in order.

@@ -39,8 +39,10 @@ impl Observer {
 #[pymethods]
 impl Observer {
     fn __call__(&self, py: Python<'_>) -> PyResult<Recording> {
+        let guard = Guard::new(self.perms.clone_ref(py));
+        guard.go_on();
         Ok(Recording {
-            guard: Py::new(py, Guard::new(self.perms.clone_ref(py)))?,
+            guard: Py::new(py, guard)?,
             policy: self.policy.clone_ref(py),
         })
     }
@@ -78,7 +80,7 @@ fn native_path(name: PathBuf) -> std::path::PathBuf {
     String::from_utf8_lossy(&name).into_owned().into()
 }
 
-/// Guards code and records what it does. Enter it once at a time.
+/// Guards code and records what it does. Enter it once at a time; entered again it goes on.
 #[pyclass(frozen, module = "fastaudit_rs._native")]
 pub struct Recording {
     guard: Py<Guard>,

@@ -1,0 +1,462 @@
+"""The extension for IPython and Jupyter: ``%load_ext fastaudit_rs``.
+
+``%%audit`` guards one cell, ``%audit on`` each one from then on. What is guarded is the code of the
+cell alone, so that IPython itself goes on as ever: it compiles cells, keeps the history, completes
+names, shows figures and tracebacks outside of the guard. For that the extension stands in for the
+shell's ``run_code``, which runs a piece of a cell, and an input transformer takes the line
+``%%audit`` off, so that the rest is a cell like any other: with ``await``, other magics and the
+same line numbers.
+"""
+
+import contextlib
+import linecache
+import shlex
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from types import CodeType, TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, leading_indent
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import MagicArgumentParser
+from IPython.display import display
+
+from . import AuditDenied, Guard, Recording
+from .permissions import MONITORING, add_options, option_for, options_of, policy_of, written
+
+#: Denials that `%audit` tells of.
+KEPT = 5
+
+MAGIC = "%%audit"
+
+#: What turns a terminal's text red, and back.
+RED = ("\x1b[31m", "\x1b[39m")
+
+#: What stands for the line `%%audit` in the code of a cell: it fails wherever the guard is not.
+MARK = "get_ipython().run_line_magic('audit', {!r})\n"
+
+#: What runs in place of a piece of a cell. It can be awaited wherever the piece could.
+RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
+
+
+class Permissions:
+    """What the options of a line allow."""
+
+    def __init__(self, magic: str, line: str) -> None:
+        """Read them.
+
+        Raises:
+            UsageError: They are no options, or there is no such policy.
+        """
+        try:
+            options = _parser().parse_args(shlex.split(line))
+            policy = policy_of(options)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{magic}: {error}") from error
+        self.magic = magic
+        self.options = options
+        self.records: bool = options.record
+        self._guard = policy.guard(monitor_calls=MONITORING)
+        self._observe = policy.observe(monitor_calls=MONITORING)
+
+    def line(self, *more: str) -> str:
+        """The magic with these options, and more."""
+        return " ".join(part for part in (self.magic, written(self.options), *more) if part)
+
+    def guard(self) -> Guard | Recording:
+        """A guard for a cell."""
+        return self._observe() if self.records else self._guard()._keep()
+
+
+def _parser() -> MagicArgumentParser:
+    parser = MagicArgumentParser(prog=MAGIC)
+    add_options(parser)
+    parser.add_argument(
+        "--record", action="store_true", help="let it do what it does, and show that afterwards"
+    )
+    return parser
+
+
+class Session:
+    """What ``%audit on`` began."""
+
+    def __init__(self, line: str) -> None:
+        """Read its options."""
+        self.permissions = Permissions("%audit on", line)
+        self.cells = 0
+        self.denied = 0
+        self.last: deque[str] = deque(maxlen=KEPT)
+
+
+class Cell:
+    """A cell that is guarded."""
+
+    def __init__(self, own: str | None, body: str, session: Session | None) -> None:
+        """Make its guards: of the session that it is in, and its own.
+
+        They are new ones for each cell: cells can run side by side.
+        """
+        self.own = own
+        self.session = session
+        self.guards: list[tuple[Permissions, Guard | Recording]] = []
+        self.error: UsageError | None = None
+        if session is not None:
+            session.cells += 1
+            self.guards.append((session.permissions, session.permissions.guard()))
+        if own is None:
+            return
+        try:
+            permissions = Permissions(MAGIC, own)
+            if not body.strip():
+                raise UsageError(f"{MAGIC} guards the cell below it, which is empty")
+            self.guards.append((permissions, permissions.guard()))
+        except UsageError as error:
+            self.error = error
+
+    @contextlib.contextmanager
+    def noting(self) -> Generator[None]:
+        """Note for the session what is denied in a piece of the cell."""
+        guard = self.guards[0][1]
+        if self.session is None or not isinstance(guard, Guard):
+            yield
+            return
+        before = guard.violation_count
+        try:
+            yield
+        finally:
+            self.session.denied += guard.violation_count - before
+            self.session.last.extend(denied.message for denied in guard.violations[before:])
+
+    def allowing(self, denied: AuditDenied) -> str | None:
+        """The line with which a guard of the cell would have allowed it."""
+        for permissions, guard in self.guards:
+            if isinstance(guard, Guard) and any(
+                (noted.event, noted.message) == (denied.event, denied.message)
+                for noted in guard.violations
+            ):
+                option = option_for(denied)
+                return None if option is None else permissions.line(option)
+        return None
+
+    def show_recorded(self) -> None:
+        """Show what was recorded, below the cell."""
+        for permissions, recording in self.guards:
+            if not isinstance(recording, Recording):
+                continue
+            text = recording.summary()
+            display({"text/plain": text, "text/html": recording._repr_html_()}, raw=True)
+            options = options_of(recording, permissions.options)
+            if recording.never_allowed:
+                print(f"Nothing would allow {', '.join(recording.never_allowed)}")
+            elif options is not None:
+                print(f"{permissions.magic} {options} would allow it")
+
+
+class Piece:
+    """A piece of a cell: IPython runs each statement of its own."""
+
+    def __init__(self, cell: Cell, code: CodeType, is_async: bool, shell: InteractiveShell) -> None:
+        """Note what is to be run."""
+        self.cell = cell
+        self.code = code
+        self.is_async = is_async
+        self.shell = shell
+
+    async def run(self) -> None:
+        """Run it under the guards of the cell."""
+        cell = self.cell
+        if cell.error is not None:
+            raise cell.error
+        names = self.shell.user_global_ns, self.shell.user_ns
+        guards = [guard for _, guard in cell.guards]
+        inner = guards[1] if len(guards) > 1 else contextlib.nullcontext()
+        with cell.noting(), guards[0], inner:
+            if self.is_async:
+                await eval(self.code, *names)
+            else:
+                exec(self.code, *names)
+
+
+_loaded: WeakKeyDictionary[InteractiveShell, "AuditMagics"] = WeakKeyDictionary()
+_piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None)
+
+
+def run_piece() -> Coroutine[Any, Any, None]:
+    """What is to be run in this context."""
+    piece = _piece.get()
+    if piece is None:
+        raise RuntimeError("there is no cell to run here")
+    return piece.run()
+
+
+def own_line(lines: list[str]) -> str | None:
+    """What follows ``%%audit`` in the first line of a cell, if that is there."""
+    words = lines[0].split(None, 1) if lines else []
+    if not words or words[0] != MAGIC or not lines[0].startswith(MAGIC):
+        return None
+    return words[1].strip() if len(words) > 1 else ""
+
+
+def take_off(lines: list[str]) -> list[str]:
+    """Put the mark in place of the line ``%%audit``."""
+    own = own_line(lines)
+    if own is None:
+        return lines
+    return [MARK.format(f"cell {own}"), *cell_magic(lines[1:])]
+
+
+# Where IPython looks whether a cell is complete, it is one of a magic.
+take_off.has_side_effects = True  # type: ignore[attr-defined]
+
+
+def is_control(raw: str) -> bool:
+    """Whether a cell is nothing but a line that tells the guard what to do."""
+    words = raw.split()
+    return len(raw.strip().splitlines()) == 1 and (
+        words[0] == "%audit"
+        or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == [__package__])
+    )
+
+
+@magics_class
+class AuditMagics(Magics):
+    """The magic ``audit``, and what it needs of the shell."""
+
+    session: Session | None = None
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        """Take the place of what runs cells."""
+        super().__init__(shell)
+        self._cells: WeakKeyDictionary[ExecutionResult, Cell] = WeakKeyDictionary()
+        self._ip = shell
+        self._run_code: Callable[..., Coroutine[Any, Any, bool]] = shell.run_code
+        self._showtraceback: Callable[..., None] = shell.showtraceback
+        self._system: Callable[[str], None] = shell.system
+
+    def begin(self) -> None:
+        """Stand in."""
+        shell = self._ip
+        shell.register_magics(self)
+        shell.input_transformers_cleanup.append(take_off)
+        vars(shell).update(run_code=self.run_code, showtraceback=self.showtraceback)
+        if hasattr(shell, "kernel"):
+            vars(shell).update(system=self.system)
+        shell.events.register("post_run_cell", self.after_cell)
+
+    def end(self) -> None:
+        """Go out of the way."""
+        shell = self._ip
+        shell.input_transformers_cleanup.remove(take_off)
+        for name in ("run_code", "showtraceback", "system"):
+            vars(shell).pop(name, None)
+        shell.events.unregister("post_run_cell", self.after_cell)
+        for magics in shell.magics_manager.magics.values():
+            magics.pop("audit", None)
+
+    @no_var_expand
+    @line_cell_magic
+    def audit(self, line: str, cell: str | None = None) -> None:
+        """Guard code, so that it does no accidental damage.
+
+        %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
+                [--env NAME]... [--policy FILE] [--record]
+            guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
+            stands for all. With --record it does what it does, and that is shown afterwards.
+
+        %audit on [the same options]
+            guards each cell from then on.
+
+        %audit off
+            ends that.
+
+        %audit
+            tells whether cells are guarded, and what was denied.
+        """
+        verb, _, rest = line.partition(" ")
+        piece = _piece.get()
+        if cell is not None or verb == "cell":
+            if piece is None or piece.cell.own != rest.strip() or cell is not None:
+                raise UsageError(f"{MAGIC} has to be the first line of a cell")
+        elif not line.strip():
+            print(self.state())
+        elif verb not in ("on", "off") or (verb == "off" and rest.strip()):
+            raise UsageError(f"%audit takes 'on', 'off' or nothing; {MAGIC} guards a cell")
+        elif piece is not None:
+            raise UsageError(f"%audit {verb} has to be alone in its cell")
+        else:
+            self.session = Session(rest) if verb == "on" else None
+
+    def state(self) -> str:
+        """Whether cells are guarded, and what was denied."""
+        session = self.session
+        if session is None:
+            return "off"
+        lines = [
+            session.permissions.line().removeprefix("%audit "),
+            f"{session.cells} cells guarded, {session.denied} operations denied",
+            *(f"    {message}" for message in session.last),
+        ]
+        return "\n".join(lines)
+
+    async def run_code(
+        self, code_obj: CodeType, result: ExecutionResult | None = None, *, async_: bool = False
+    ) -> bool:
+        """Run a piece of a cell, under the guards that the cell has."""
+        cell = self._cell_of(result)
+        if cell is None:
+            return await self._run_code(code_obj, result, async_=async_)
+        token = _piece.set(Piece(cell, code_obj, async_, self._ip))
+        try:
+            return await self._run_code(RUN, result, async_=True)
+        finally:
+            _piece.reset(token)
+
+    def _cell_of(self, result: ExecutionResult | None) -> Cell | None:
+        if result is None:
+            return None if self.session is None else Cell(None, "", self.session)
+        if result in self._cells:
+            return self._cells[result]
+        raw = result.info.raw_cell if result.info is not None else ""
+        lines = leading_indent(leading_empty_lines(raw.splitlines(keepends=True)))
+        own = own_line(lines)
+        if own is None and (self.session is None or is_control(raw)):
+            return None
+        cell = Cell(own, "".join(lines[1:]), self.session)
+        self._cells[result] = cell
+        return cell
+
+    def showtraceback(self, *args: Any, **options: Any) -> None:
+        """Show an exception without the frames that are of the guard."""
+        given = args[0] if args else options.get("exc_tuple")
+        error = sys.exc_info()[1] if given is None else given[1]
+        if isinstance(error, BaseException):
+            error.__traceback__ = _without_own(error.__traceback__)
+        self._showtraceback(*args, **options)
+
+    def system(self, cmd: str) -> None:
+        """Run a shell's command, as ``!cmd`` does.
+
+        Kernels fork a terminal for it, which no guard can allow: they have threads.
+        """
+        if _piece.get() is None:
+            self._system(cmd)
+            return
+        command = self._ip.var_expand(cmd, depth=1)
+        with subprocess.Popen(
+            command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    print(line, end="", flush=True)
+            except BaseException:
+                process.kill()
+                raise
+        self._ip.user_ns["_exit_code"] = process.returncode
+
+    def after_cell(self, result: ExecutionResult) -> None:
+        """Show what was recorded."""
+        cell = self._cells.pop(result, None)
+        if cell is not None:
+            cell.show_recorded()
+
+
+def _without_own(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_own(traceback):
+        traceback = traceback.tb_next
+    part = traceback
+    while part is not None:
+        while part.tb_next is not None and _is_own(part.tb_next):
+            part.tb_next = part.tb_next.tb_next
+        part = part.tb_next
+    return traceback
+
+
+def _is_own(part: TracebackType) -> bool:
+    return part.tb_frame.f_code in (RUN, Piece.run.__code__)
+
+
+def allowing(denied: AuditDenied) -> str | None:
+    """The line with which the cell that runs would have been allowed it."""
+    piece = _piece.get()
+    return None if piece is None else piece.cell.allowing(denied)
+
+
+def render(denied: AuditDenied) -> list[str]:
+    """What IPython shows of a denial: what was stopped, where, and what would allow it.
+
+    With ``%xmode Verbose`` it is all frames, as of any exception.
+    """
+    shell = InteractiveShell.instance() if InteractiveShell.initialized() else None
+    if shell is not None and shell.InteractiveTB.mode == "Verbose":
+        frames: list[str] = shell.InteractiveTB.structured_traceback(
+            type(denied), denied, denied.__traceback__, tb_offset=1
+        )
+        return frames
+    red, plain = ("", "") if shell is None or shell.colors.lower() == "nocolor" else RED
+    lines = [f"{red}{type(denied).__name__}{plain}: {denied.message}"]
+    if shell is not None:
+        lines += _place(shell, denied.__traceback__)
+    hint = allowing(denied) or denied.hint
+    if hint is not None:
+        lines.append(f"To allow it: {hint}")
+    lines.append(str(denied).splitlines()[-1])
+    return lines
+
+
+def _place(shell: InteractiveShell, traceback: TracebackType | None) -> list[str]:
+    """The last line of a cell that led to it."""
+    name_of: Callable[[str], tuple[str, str] | None]
+    name_of = getattr(shell.compile, "format_code_name", lambda name: None)
+    found: list[str] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        name = name_of(code.co_filename)
+        if name is not None:
+            line = linecache.getline(code.co_filename, traceback.tb_lineno).strip()
+            inside = "" if code.co_name == "<module>" else f", in {code.co_name}"
+            place = f"{' '.join(name)}, line {traceback.tb_lineno}{inside}"
+            found = [f"  {place}", *([f"    {line}"] if line else [])]
+        traceback = traceback.tb_next
+    return found
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Add the magics ``%audit`` and ``%%audit``: ``%load_ext fastaudit_rs``.
+
+    What it does is in ``docs/notebook.md``.
+
+    Args:
+        ipython: The shell.
+    """
+    if ipython not in _loaded:
+        _loaded[ipython] = magics = AuditMagics(ipython)
+        magics.begin()
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take them away again: ``%unload_ext fastaudit_rs``.
+
+    Args:
+        ipython: The shell.
+
+    Raises:
+        UsageError: A guarded cell asks for it.
+    """
+    if _piece.get() is not None:
+        raise UsageError("%unload_ext fastaudit_rs has to be alone in its cell")
+    magics = _loaded.pop(ipython, None)
+    if magics is not None:
+        magics.end()

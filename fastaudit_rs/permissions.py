@@ -1,0 +1,152 @@
+"""Permissions as options, in the manner of a shell: ``--write DIR``, ``--net HOST`` and so on.
+
+The shell's command and the notebook's magic take the same ones, and tell in them what would allow
+what was denied.
+"""
+
+import argparse
+import ast
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from . import AuditDenied, Network, Policy, Recording
+
+#: Whether this Python can watch calls, for policies that restrict native code.
+MONITORING = sys.version_info >= (3, 12)
+
+#: What stands for everything where a place, host, program or variable is named.
+ANY = "any"
+
+#: What code may do where no policy is given: what code of a workspace may, but write nowhere.
+DEFAULT = Policy.preset("workspace").replace(write=[])
+
+OPTIONS = (
+    ("write", "DIR", "a directory that may be written"),
+    ("read", "DIR", "a directory that may be read, and no others"),
+    ("net", "HOST[:PORT]", "a host that may be reached"),
+    ("run", "CMD", "a program that may be started"),
+    ("env", "NAME", "an environment variable that may be set, and no others"),
+)
+
+#: The option for a field of the policy that a hint names.
+_OPTION_OF = {"write": "write", "read": "read", "commands": "run", "env": "env"}
+_HINT = re.compile(r"([a-z]+) = (\[.*\])")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Have a parser take the options."""
+    for name, metavar, text in OPTIONS:
+        parser.add_argument(f"--{name}", metavar=metavar, action="append", default=[], help=text)
+    parser.add_argument("--policy", metavar="FILE", help="a policy in TOML, or a pyproject.toml")
+
+
+def policy_of(options: argparse.Namespace) -> Policy:
+    """The policy of the options. Their directories stay what they are now.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no policy, or an option names no host.
+    """
+    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
+    changes: dict[str, Any] = {}
+    if ANY in options.write:
+        changes["write"] = None
+    elif policy.write is not None:
+        changes["write"] = [*policy.write, *map(os.path.abspath, options.write)]
+    if options.read:
+        own = () if policy.read is None else policy.read
+        read = [*own, *map(os.path.abspath, options.read)]
+        changes["read"] = None if ANY in options.read else read
+    if options.env:
+        changes["env"] = _more(policy.env if options.policy else False, options.env)
+    if options.run:
+        changes["commands"] = _more(policy.commands, options.run)
+    if options.net:
+        changes["network"] = _network(policy.network, options.net)
+    return policy.replace(**changes)
+
+
+def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
+    if allowed is True or ANY in names:
+        return True
+    return [*(allowed or ()), *names]
+
+
+def _network(allowed: bool | Network, hosts: list[str]) -> bool | Network:
+    if allowed is True or ANY in hosts:
+        return True
+    if allowed is False:
+        return Network(hosts=hosts, listen=False)
+    if allowed.hosts is None:
+        return allowed
+    return Network(
+        hosts=[*allowed.hosts, *hosts],
+        block=allowed.block,
+        ports=allowed.ports,
+        listen=allowed.listen,
+        unix=allowed.unix,
+        lookup=allowed.lookup,
+        max_connections=allowed.max_connections,
+    )
+
+
+def written(options: argparse.Namespace) -> str:
+    """The options as a shell would read them."""
+    parts: list[str] = []
+    for name, _, _ in OPTIONS:
+        for value in getattr(options, name):
+            parts += [f"--{name}", value]
+    if options.policy is not None:
+        parts += ["--policy", options.policy]
+    return shlex.join(parts)
+
+
+def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
+    """The options that would allow what was recorded; ``None`` if these do, or if none would.
+
+    What they cannot say, such as ``block``, is left out.
+    """
+    if given.policy is not None or all(done.verdict == "allowed" for done in recording.effects):
+        return None
+    needed = recording.suggest()
+    network = needed.network
+    names = {
+        "write": needed.write,
+        "read": needed.read if given.read else (),
+        "net": network.hosts if isinstance(network, Network) else (),
+        "run": needed.commands,
+        "env": needed.env if given.env else (),
+    }
+    parts: list[str] = []
+    for option, values in names.items():
+        if isinstance(values, tuple):
+            parts += [part for value in values for part in (f"--{option}", value)]
+    return shlex.join(parts)
+
+
+def option_for(denied: AuditDenied) -> str | None:
+    """The option that would allow what was denied, ``'--write /srv'``; ``None`` if none does.
+
+    The guard must be that of a `Policy`.
+    """
+    if denied.rule in ("network", "network.hosts"):
+        return None if denied.host is None else shlex.join(["--net", _address(denied)])
+    found = _HINT.fullmatch(denied.hint or "")
+    option = found and _OPTION_OF.get(found[1])
+    if found is None or option is None:
+        return None
+    values: Iterable[str] = ast.literal_eval(found[2])
+    return shlex.join([part for value in values for part in (f"--{option}", value)])
+
+
+def _address(denied: AuditDenied) -> str:
+    """The host with its port, where the event tells one."""
+    host = denied.host or ""
+    for arg in denied.event_args:
+        if isinstance(arg, tuple) and len(arg) >= 2 and isinstance(arg[1], int):
+            return f"[{host}]:{arg[1]}" if ":" in host else f"{host}:{arg[1]}"
+    return host
