@@ -3,14 +3,24 @@
 import argparse
 import os
 import runpy
+import shlex
 import sys
+import tempfile
+import time
 import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from . import AuditDenied, Policy, __version__
-from .permissions import ANY, MONITORING, add_options, option_for, policy_of
+from . import AuditDenied, Policy, Recording, __version__
+from .permissions import (
+    ANY,
+    MONITORING,
+    add_options,
+    option_for,
+    options_of,
+    policy_of,
+)
 
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
@@ -49,6 +59,20 @@ def _parser() -> argparse.ArgumentParser:
     learn.set_defaults(command=_learn)
     learn.add_argument("-o", "--output", metavar="FILE", help="write the policy to this file")
     _add_program(learn)
+    trace = commands.add_parser(
+        "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
+    )
+    trace.set_defaults(command=_trace)
+    trace.add_argument("--html", metavar="FILE", help="write a page with a timeline to this file")
+    add_options(trace)
+    _add_program(trace)
+    doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
+    doctor.set_defaults(command=_doctor)
+    completion = commands.add_parser(
+        "completion", help="print what completes this command in a shell", allow_abbrev=False
+    )
+    completion.set_defaults(command=_completion)
+    completion.add_argument("shell", choices=["bash", "zsh", "tcsh"])
     return parser
 
 
@@ -80,13 +104,8 @@ def _learn(options: argparse.Namespace) -> int:
         program = _program(options)
     except (OSError, ValueError) as error:
         return _wrong(error)
-    observe = Policy().observe(monitor_calls=MONITORING)
-    status = 0
-    with observe() as recording:
-        try:
-            status = _exit_status(program)
-        except SystemExit as end:
-            status = _status_of(end)
+    recording = Policy().observe(monitor_calls=MONITORING)()
+    status = _recorded(recording, program)
     text = recording.suggest().to_toml()
     if options.output is None:
         sys.stdout.write(text)
@@ -94,6 +113,71 @@ def _learn(options: argparse.Namespace) -> int:
         with open(options.output, "w", encoding="utf-8") as file:
             file.write(text)
     return status
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from . import trace
+
+    try:
+        policy = policy_of(options)
+        program = _program(options)
+        page = None if options.html is None else open(options.html, "w", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    command = shlex.join(sys.argv)
+    with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as directory:
+        log = os.path.join(directory, "log")
+        recording = policy.observe(monitor_calls=MONITORING, log=log)()
+        begun = time.time()
+        status = _recorded(recording, program)
+        seconds = time.time() - begun
+        with open(log, encoding="utf-8") as lines:
+            touched = trace.read(lines, recording, begun)
+    needed = options_of(recording, options)
+    told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
+    trace.write_table(told, sys.stderr)
+    if page is not None:
+        with page:
+            page.write(trace.page(told))
+    return status
+
+
+def _recorded(recording: Recording, program: Callable[[], object]) -> int:
+    """Run a program to its end, and record it."""
+    with recording:
+        try:
+            return _exit_status(program)
+        except SystemExit as end:
+            return _status_of(end)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.report(sys.stdout)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        return _wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
+    parser = _parser()
+    kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
+    kinds |= {"output": shtab.FILE, "program": shtab.FILE}
+    for command in _commands(parser):
+        for action in command._actions:
+            if action.dest in kinds:
+                action.complete = kinds[action.dest]  # type: ignore[attr-defined]
+    print(shtab.complete(parser, options.shell))
+    return 0
+
+
+def _commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    [commands] = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return list(commands.choices.values())
 
 
 def _wrong(error: Exception) -> int:

@@ -34,6 +34,7 @@ OPTIONS = (
 
 #: The option for a field of the policy that a hint names.
 _OPTION_OF = {"write": "write", "read": "read", "commands": "run", "env": "env"}
+_NETWORK = ("network", "network.hosts")
 _HINT = re.compile(r"([a-z]+) = (\[.*\])")
 
 
@@ -105,6 +106,18 @@ def written(options: argparse.Namespace) -> str:
     return shlex.join(parts)
 
 
+def needed_for(verdict: str) -> str:
+    """What would have to be said to allow what a recording's verdict does not.
+
+    It is the name of an option, or of the field of the policy; empty for what is allowed.
+    """
+    if verdict == "allowed":
+        return ""
+    if verdict in _NETWORK:
+        return "--net"
+    return f"--{_OPTION_OF[verdict]}" if verdict in _OPTION_OF else verdict
+
+
 def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
     """The options that would allow what was recorded; ``None`` if these do, or if none would.
 
@@ -133,7 +146,7 @@ def option_for(denied: AuditDenied) -> str | None:
 
     The guard must be that of a `Policy`.
     """
-    if denied.rule in ("network", "network.hosts"):
+    if denied.rule in _NETWORK:
         return None if denied.host is None else shlex.join(["--net", _address(denied)])
     found = _HINT.fullmatch(denied.hint or "")
     option = found and _OPTION_OF.get(found[1])

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+
+from fastaudit_rs import Policy, doctor
 
 PAGE = Path(__file__).parent.parent / "docs" / "shell.md"
 COMMAND = [sys.executable, "-m", "fastaudit_rs"]
@@ -262,9 +265,86 @@ def test_the_page(places):
     _, program = steps[0]
     Path("notes.py").write_text(program)
     path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+
+    def without_times(text):
+        return re.sub(r"^ +(at) |^ *[\d.]+ (ms) ", r"\1\2", text, flags=re.MULTILINE)
+
     for line, expected in steps:
         done = subprocess.run(
             line, shell=True, capture_output=True, text=True, env={**os.environ, "PATH": path}
         )
         assert done.stderr == "", line
-        assert done.stdout.replace(places.cwd, "/project") == expected, line
+        shown = done.stdout.replace(places.cwd, "/project")
+        assert without_times(shown) == without_times(expected), line
+
+
+class TestDoctor:
+    def test_it_works_here(self, command):
+        done = command("doctor")
+        assert (done.returncode, done.stderr) == (0, "")
+        found = {line[4:23].strip(): (line[:2], line[23:]) for line in done.stdout.splitlines()}
+        assert found["writing elsewhere"] == ("ok", "is stopped")
+        assert found["pytest"] == ("ok", "guards in tests")
+        watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
+        assert found["native calls"][0] == watched[0]
+        assert found["native calls"][1].startswith(watched[1])
+
+    def test_what_is_broken(self, monkeypatch, capsys):
+        """A guard that stops nothing is found out."""
+        monkeypatch.setattr(doctor, "Policy", lambda **fields: Policy(write=None, commands=True))
+        assert doctor.report(sys.stdout) == 1
+        shown = capsys.readouterr().out
+        assert "NO  writing elsewhere  passes" in shown
+        assert "NO  starting programs  passes" in shown
+        assert "ok  writing in a root  passes" in shown
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="no sys.monitoring")
+    def test_tools_that_watch_already(self, monkeypatch, capsys):
+        monkeypatch.setattr(doctor.sys.monitoring, "get_tool", lambda number: f"tool {number}")
+        assert doctor.report(sys.stdout) == 1
+        assert "NO  native calls       no tool id is free: 0 (tool 0), 1" in capsys.readouterr().out
+
+    def test_what_is_not_installed(self, monkeypatch, capsys):
+        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+        assert doctor.report(sys.stdout) == 0
+        assert "--  rich               not installed: no tables" in capsys.readouterr().out
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("words", "found"),
+        [
+            (["r"], ["run"]),
+            (["run", "--w"], ["--write"]),
+            (["run", "--write", "o"], ["out_dir"]),
+            (["trace", "--html", "o"], ["out_dir", "other.py"]),
+            (["learn", "ot"], ["other.py"]),
+            (["completion", "z"], ["zsh"]),
+        ],
+    )
+    def test_bash(self, command, places, words, found):
+        if shutil.which("bash") is None:
+            pytest.skip("there is no bash here")
+        Path("completion.bash").write_text(command("completion", "bash").stdout)
+        Path("out_dir").mkdir()
+        Path("other.py").touch()
+        line = " ".join(["fastaudit-rs", *words])
+        code = (
+            f"source ./completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
+            '_shtab_fastaudit_rs; printf "%s\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+        assert (set(done.stdout.split()), done.stderr) == (set(found), "")
+
+    @pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+    def test_others(self, command, shell):
+        assert "fastaudit-rs" in command("completion", shell).stdout
+
+    def test_without_shtab(self, command):
+        code = (
+            "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'bash']\n"
+            "from fastaudit_rs.cli import main; sys.exit(main())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr.startswith("fastaudit-rs: completion needs shtab: pip install")

@@ -167,7 +167,8 @@ class TestCell:
     def test_mistakes_run_nothing(self, run, tmp_path, cell, says):
         ran = run(cell.format("open('out.txt', 'w').close()"))
         assert ran.err.startswith("UsageError: ") and says in ran.err
-        assert ran.status == "error" and ran.error == ""
+        # The magic `%%time` of older versions shows exceptions itself.
+        assert ran.error == "" and (ran.status == "error" or "%%time" in cell)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -199,8 +200,9 @@ class TestWhatKernelsDo:
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_time(self, run):
-        ran = run("%%audit\n%%time\nprint('timed')\nopen('out.txt', 'w')")
+        ran = run("%%audit\n%%time\nprint('timed')")
         assert ran.out.startswith("timed\n") and "Wall time" in ran.out
+        ran = run("%%audit\n%%time\nopen('out.txt', 'w')")
         assert ran.error.startswith("AuditDenied")
 
     def test_line_magics_and_names_of_the_shell(self, run):
@@ -381,7 +383,9 @@ class TestSession:
 def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
     kernel = Kernel(tmp_path, environment)
     try:
-        kernel("from fastaudit_rs import mk_audit\naudit_perms = mk_audit(['/ok'])")
+        kernel(
+            "from fastaudit_rs import mk_audit\naudit_perms = mk_audit(['/ok'], monitor_calls=False)"
+        )
         ran = kernel("import pathlib\nwith audit_perms():\n    pathlib.Path('/x').touch()")
     finally:
         kernel.stop()
