@@ -271,7 +271,10 @@ def test_the_page(places):
 
     for line, expected in steps:
         done = subprocess.run(
-            line, shell=True, capture_output=True, text=True, env={**os.environ, "PATH": path}
+            ["bash", "-c", line],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
         )
         assert done.stderr == "", line
         shown = done.stdout.replace(places.cwd, "/project")
