@@ -75,7 +75,7 @@ def test_a_thread_that_is_guarded_itself_keeps_its_guard(places):
     outer = Policy(write=[places.ok, places.out], threads="inherit").guard(monitor_calls=False)
     inner = Policy(write=[both, places.cwd]).guard(monitor_calls=False)
     with outer():
-        executor = ThreadPoolExecutor(1)
+        executor = ThreadPoolExecutor(1, initializer=int)
         executor.submit(int).result()
     with executor:
         with inner():
@@ -124,3 +124,96 @@ def test_other_things_in_the_same_kind_of_queue(perms):
         with pytest.raises(TypeError):
             passed.put()
     assert [passed.get() for _ in range(3)] == [len, int, (1, 2)]
+
+
+class TestThreadsThatGuardedCodeBrings:
+    """Its threads serve others too, and are not under the guard of the first who needed them."""
+
+    @pytest.fixture
+    def guard(self, places):
+        return Policy(write=[places.ok], threads="inherit").guard(monitor_calls=False)
+
+    def test_jobs_of_the_host(self, guard, places):
+        with ThreadPoolExecutor(1) as executor:
+            with guard():
+                with pytest.raises(AuditDenied):
+                    executor.submit(os.mkdir, places.out + "/a").result()
+            executor.submit(os.mkdir, places.out + "/host").result()
+            with guard(), pytest.raises(AuditDenied):
+                executor.submit(os.mkdir, places.out + "/b").result()
+        assert os.listdir(places.out) == ["host"]
+
+    def test_jobs_of_others(self, guard, places):
+        other = Policy(write=[places.out], threads="inherit").guard(monitor_calls=False)
+        with ThreadPoolExecutor(1) as executor:
+            with guard():
+                executor.submit(os.mkdir, places.ok + "/a").result()
+            with other():
+                executor.submit(os.mkdir, places.out + "/b").result()
+                with pytest.raises(AuditDenied):
+                    executor.submit(os.mkdir, places.ok + "/c").result()
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["b"])
+
+    def test_an_initializer_is_guarded(self, guard, places):
+        denied = []
+
+        def begin():
+            try:
+                os.mkdir(places.out + "/a")
+            except AuditDenied as error:
+                denied.append(error)
+
+        with guard():
+            with ThreadPoolExecutor(1, initializer=begin) as executor:
+                executor.submit(int).result()
+        assert len(denied) == 1 and os.listdir(places.out) == []
+
+    def test_to_thread(self, guard, places):
+        async def main():
+            async with guard():
+                with pytest.raises(AuditDenied):
+                    await asyncio.to_thread(os.mkdir, places.out + "/a")
+            await asyncio.to_thread(os.mkdir, places.out + "/host")
+
+        asyncio.run(main())
+        assert os.listdir(places.out) == ["host"]
+
+    def test_anyio(self, guard, places):
+        to_thread = pytest.importorskip("anyio.to_thread")
+
+        async def main():
+            async with guard():
+                with pytest.raises(AuditDenied):
+                    await to_thread.run_sync(os.mkdir, places.out + "/a")
+                await to_thread.run_sync(os.mkdir, places.ok + "/a")
+            await to_thread.run_sync(os.mkdir, places.out + "/host")
+
+        asyncio.run(main())
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["host"])
+
+    def test_other_threads_keep_it(self, guard, places):
+        denied = []
+
+        def attempt():
+            try:
+                os.mkdir(places.out + "/a")
+            except AuditDenied as error:
+                denied.append(error)
+
+        class WorkerThread(threading.Thread):
+            def run(self):
+                attempt()
+
+        WorkerThread.__module__ = "anyio._backends._asyncio"
+
+        def _worker(*args):
+            attempt()
+
+        with guard():
+            for thread in (
+                WorkerThread(),
+                threading.Thread(target=_worker, args=(None, None, None, ())),
+            ):
+                thread.start()
+                thread.join()
+        assert len(denied) == 2 and os.listdir(places.out) == []

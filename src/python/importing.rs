@@ -134,7 +134,10 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 }
 
 /// Whether the code comes from an installed module.
-fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+///
+/// # Errors
+/// What reading the code's file raised.
+pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
         return Ok(false);

@@ -53,6 +53,7 @@ mod noted;
 mod origin;
 mod plain;
 mod policy;
+mod pools;
 mod process_start;
 #[cfg(Py_3_12)]
 mod quiet;

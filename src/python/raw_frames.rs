@@ -64,6 +64,18 @@ pub fn function_code<'py>(function: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     unsafe { Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetCode(function.as_ptr())) }
 }
 
+/// The globals of a function, if it is one made by Python code.
+pub fn function_globals<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: the object is looked at first; the result is borrowed from it.
+    let globals = unsafe {
+        if ffi::PyFunction_Check(function.as_ptr()) == 0 {
+            return None;
+        }
+        Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetGlobals(function.as_ptr()))
+    };
+    globals.cast_into().ok()
+}
+
 /// How many defaults a function made by Python code has for what is given by position.
 pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
     // SAFETY: callers looked that it is such a function; the result is borrowed from it, or null.

@@ -21,18 +21,19 @@ use super::host_code;
 use super::importing;
 use super::intercept::{self, Original};
 use super::methods::{Builtin, OwnMethod};
+use super::pools;
 
 static START_NEW_THREAD: Original = Original::unknown();
 static START_NEW: Original = Original::unknown();
 static START_JOINABLE_THREAD: Original = Original::unknown();
 
-/// What a new thread calls, and the guard that it does so under.
+/// What a new thread calls, and the guard that it does so under; none in a thread of a pool.
 #[pyclass(frozen, module = "fastaudit_rs._native", name = "_Carried")]
 pub struct Carried {
     /// What it is to call.
     #[pyo3(get)]
     function: Py<PyAny>,
-    active: Py<Active>,
+    active: Option<Py<Active>>,
     is_started: AtomicBool,
 }
 
@@ -40,7 +41,10 @@ pub struct Carried {
 impl Carried {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)?;
-        visit.call(&self.active)
+        match &self.active {
+            Some(active) => visit.call(active),
+            None => Ok(()),
+        }
     }
 }
 
@@ -51,7 +55,10 @@ impl Carried {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        context::carry(py, &self.active)
+        match &self.active {
+            Some(active) => context::carry(py, active),
+            None => Ok(()),
+        }
     }
 }
 
@@ -248,13 +255,20 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
     if !function.is_callable() || !is_of_policy {
         return Ok(None);
     }
+    let active = if pools::is_worker(function)? {
+        None
+    } else {
+        Some(active)
+    };
     #[cfg(Py_3_14)]
     if carries {
-        enter_context_of_thread(function, &active)?;
+        let detached = || Bound::new(py, Active::detached());
+        let in_force = active.clone().map_or_else(detached, Ok)?;
+        enter_context_of_thread(function, &in_force)?;
     }
     let carried = Carried {
         function: function.clone().unbind(),
-        active: active.unbind(),
+        active: active.map(Bound::unbind),
         is_started: AtomicBool::new(false),
     };
     let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
