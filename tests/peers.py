@@ -3,6 +3,7 @@
 It is made once for each Python, from `peer-requirements.txt`.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -19,12 +20,20 @@ def python() -> str:
     """Its interpreter; the environment is made if it is not there yet."""
     venv = CACHE / "{}.{}".format(*sys.version_info)
     found, made = venv / "bin/python", venv / "made-from.txt"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        # Tests run side by side.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(venv, found, made)
+    return str(found)
+
+
+def _make(venv: Path, found: Path, made: Path) -> None:
     if not made.exists() or made.read_text() != REQUIREMENTS.read_text():
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
         install = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         subprocess.run([found, *install, "--requirement", REQUIREMENTS], check=True)
         made.write_text(REQUIREMENTS.read_text())
-    return str(found)
 
 
 def environment(directory: Path, **variables: str) -> dict[str, str]:
