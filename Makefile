@@ -110,10 +110,30 @@ events-page: ## Write docs/events.md anew from the rule tables
 	FASTAUDIT_RS_WRITE_PAGE=1 cargo test --quiet --no-default-features --test events_page
 
 .PHONY: wheel
-wheel: $(VENV)/.built ## Build the wheel and the source distribution into dist/, and install both
+wheel: sdist $(VERSIONS:%=wheel-%) ## Build a wheel for each Python and the source distribution into dist/, and use them
+
+.PHONY: sdist
+sdist: $(VENV)/.built
 	rm -rf dist
-	$(VENV)/bin/maturin build --release --sdist --out dist --interpreter $(PY)
-	scripts/check-dist $(PY)
+	$(VENV)/bin/maturin sdist --out dist
+	scripts/check-dist $(PY) dist/*.tar.gz
+
+.PHONY: $(VERSIONS:%=wheel-%)
+$(VERSIONS:%=wheel-%): wheel-%: sdist
+	scripts/test-version $* wheel
+
+.PHONY: docs
+docs: $(VENV)/.docs ## Build the documentation into .cache/site, and fail on any warning
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+.PHONY: pictures
+pictures: $(VENV)/.docs ## Take the pictures of the documentation anew (needs chromium); look at them afterwards
+	$(PY) scripts/tutorial.py
+	$(PY) scripts/pictures.py
+
+$(VENV)/.docs: $(VENV)/.built
+	$(PY) -m pip --disable-pip-version-check install --quiet --requirement docs/requirements.txt
+	@touch $@
 
 .PHONY: clean
 clean: ## Remove what was built

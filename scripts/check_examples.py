@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ("policy", "recording", "pytest")
+DOCS = ("index", "policy", "recording", "pytest")
 PAGES = [ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in DOCS))]
 
 
@@ -20,6 +20,7 @@ def main() -> None:
             Path(directory, f"example_{number}.py").write_text(example)
         files = sorted(map(str, Path(directory).glob("*.py")))
         python = [sys.executable, "-m"]
+        files += map(str, sorted(ROOT.glob("docs/recipes/*.py")))
         subprocess.run([*python, "mypy", "--strict", *files], check=True)
         subprocess.run([*python, "pyright", "--pythonpath", sys.executable, *files], check=True)
 

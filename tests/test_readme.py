@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README.md", "docs/policy.md", "docs/recording.md")
+NAMES = ("README.md", "docs/index.md", "docs/policy.md", "docs/recording.md")
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
@@ -29,4 +29,28 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 28
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 29
+
+
+#: Where the blocks of code of other pages are run, and those of these that are no examples.
+ELSEWHERE = {
+    ("README.md", "console"): "test_transcripts.py",
+    ("docs/policy.md", "toml"): "test_policy_lint.py",
+    ("docs/pytest.md", "python"): "test_pytest_plugin.py",
+    ("docs/pytest.md", "text"): "test_pytest_plugin.py",
+    ("docs/recipes/index.md", "python"): "test_recipes.py",
+    ("docs/recipes/index.md", "text"): "test_recipes.py",
+    ("docs/shell.md", "console"): "test_cli.py",
+}
+
+
+def test_every_block_of_every_page_is_run():
+    found = set()
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        name = path.relative_to(ROOT).as_posix()
+        languages = set(re.findall(r"^```(\w+)", path.read_text(), re.MULTILINE))
+        found |= {(name, language) for language in languages}
+    own = {(name, language) for name in NAMES for language in ("python", "text")}
+    assert found - own == set(ELSEWHERE)
+    for (name, _), test in ELSEWHERE.items():
+        assert Path(name).name in (ROOT / "tests" / test).read_text(), (name, test)
