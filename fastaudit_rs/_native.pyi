@@ -534,8 +534,7 @@ class Observer:
 class Recording:
     """A guard that records what code does, and what it recorded.
 
-    Each effect is kept once, the first 10,000, with how often it was. Enter it once at a time;
-    entered again after it was left it goes on.
+    Each effect is kept once, the first 10,000, with how often it was.
     """
 
     def __enter__(self) -> Recording: ...
@@ -546,6 +545,9 @@ class Recording:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+    def _keep(self) -> Recording:
+        """The same recording, which goes on when it is entered again."""
+
     @property
     def effects(self) -> list[Effect]:
         """What was done, in the order in which it was done first."""

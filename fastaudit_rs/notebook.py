@@ -71,7 +71,7 @@ class Permissions:
 
     def guard(self) -> Guard | Recording:
         """A guard for a cell."""
-        return self._observe() if self.records else self._guard()._keep()
+        return self._observe()._keep() if self.records else self._guard()._keep()
 
 
 def _parser() -> MagicArgumentParser:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fastaudit_rs import AuditDenied, Policy
+
 
 @pytest.fixture
 def links(places):
@@ -196,3 +198,28 @@ class TestRoots:
             shutil.rmtree(places.ok + "/sub/")
             archive = shutil.make_archive(places.ok + "/all", "tar", places.ok + "/sub2")
             shutil.unpack_archive(archive, places.ok + "/")
+
+
+class Twice:
+    """A path-like object that may be asked once."""
+
+    def __init__(self, path):
+        self.answers = [path]
+
+    def __fspath__(self):
+        return self.answers.pop()
+
+
+@pytest.mark.parametrize("event", ["os.link", "os.rename", "shutil.move"])
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_path_like_is_asked_once(places, event, reads):
+    """However many times its path is judged: as an entry, by where it leads, as what is read."""
+    Path(places.ok, "a").touch()
+    policy = Policy(write=[places.ok], read=[places.ok] if reads else None)
+    guard = policy.guard(monitor_calls=False)
+    with guard():
+        sys.audit(event, Twice(places.ok + "/a"), Twice(places.ok + "/b"), -1, -1)
+    with guard(), pytest.raises(AuditDenied, match="not in"):
+        sys.audit(event, Twice(places.out + "/a"), Twice(places.ok + "/b"), -1, -1)
+    with guard(), pytest.raises(AuditDenied, match="not in"):
+        sys.audit(event, Twice(places.ok + "/a"), Twice(places.out + "/b"), -1, -1)

@@ -415,8 +415,8 @@ def test_in_a_terminal(environment, tmp_path):
 
 
 def test_what_cells_build_on(places):
-    """A recording, and a guard that is asked to, go on when they are entered again."""
-    recording = Policy().observe(monitor_calls=False)()
+    """A recording and a guard that are asked to go on when they are entered again."""
+    recording = Policy().observe(monitor_calls=False)()._keep()
     for name in ("/a", "/b", "/a"):
         with recording:
             open(places.out + name, "w").close()

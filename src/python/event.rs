@@ -5,6 +5,7 @@ use std::ffi::CStr;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
+use smallvec::SmallVec;
 
 use super::config::AuditCfg;
 use super::context::Active;
@@ -111,9 +112,7 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::Deny => self.deny(Reason::Event),
             Rule::LowLevelStart if process_start::covers(self.name, self.args) => Ok(()),
             Rule::Start | Rule::LowLevelStart => self.start(),
-            Rule::Entries(paths) | Rule::Read(paths) => {
-                paths.iter().try_for_each(|path| self.path(*path))
-            }
+            Rule::Entries(paths) | Rule::Read(paths) => self.paths(paths),
             Rule::Environment => {
                 let name = self.name_at(0, false)?;
                 self.switch(Operation::SetVariable(name.name()))
@@ -339,14 +338,36 @@ impl<'a, 'py> Event<'a, 'py> {
         decode::name_at(self.args, index, descriptor, PathLikes::CheckedAgain)
     }
 
-    fn path(&self, path: PathArg) -> PyResult<()> {
-        if path.access == Access::Read
-            && self.probe.is_none()
-            && !self.config.policy().checks_reads()
-        {
-            return Ok(());
+    /// Judges the paths of an event. Each is asked for its text once, though it may be judged in more
+    /// than one way: a path-like object can answer differently the next time.
+    fn paths(&self, paths: &[PathArg]) -> PyResult<()> {
+        let mut told = SmallVec::<[(usize, NameArg<'a, 'py>); 1]>::new();
+        for (number, path) in paths.iter().enumerate() {
+            if path.access == Access::Read
+                && self.probe.is_none()
+                && !self.config.policy().checks_reads()
+            {
+                continue;
+            }
+            if let Some((_, name)) = told.iter().find(|(index, _)| *index == path.path) {
+                self.path(*path, name)?;
+                continue;
+            }
+            let name = self.name_at(path.path, path.descriptor)?;
+            self.path(*path, &name)?;
+            let is_text = matches!(name, NameArg::Path(_) | NameArg::Made(_));
+            if is_text
+                && paths[number + 1..]
+                    .iter()
+                    .any(|next| next.path == path.path)
+            {
+                told.push((path.path, name));
+            }
         }
-        let name = self.name_at(path.path, path.descriptor)?;
+        Ok(())
+    }
+
+    fn path(&self, path: PathArg, name: &NameArg<'a, 'py>) -> PyResult<()> {
         let mut target = name.target(decode::base_at(self.args, path.dir_fd));
         let operation = match path.access {
             Access::Change => Operation::ChangeEntry(target),

@@ -39,10 +39,8 @@ impl Observer {
 #[pymethods]
 impl Observer {
     fn __call__(&self, py: Python<'_>) -> PyResult<Recording> {
-        let guard = Guard::new(self.perms.clone_ref(py));
-        guard.go_on();
         Ok(Recording {
-            guard: Py::new(py, guard)?,
+            guard: Py::new(py, Guard::new(self.perms.clone_ref(py)))?,
             policy: self.policy.clone_ref(py),
         })
     }
@@ -80,7 +78,7 @@ fn native_path(name: PathBuf) -> std::path::PathBuf {
     String::from_utf8_lossy(&name).into_owned().into()
 }
 
-/// Guards code and records what it does. Enter it once at a time; entered again it goes on.
+/// Guards code and records what it does. Enter it once at a time.
 #[pyclass(frozen, module = "fastaudit_rs._native")]
 pub struct Recording {
     guard: Py<Guard>,
@@ -104,6 +102,13 @@ impl Recording {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.guard.get().leave(py)
+    }
+
+    /// The same recording, which goes on when it is entered again.
+    #[pyo3(name = "_keep")]
+    fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf.guard.get().go_on();
+        slf
     }
 
     /// What was done, in the order in which it was done first.
