@@ -93,6 +93,10 @@ bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stack
 bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard, and fail above 150 ns for an event
 	$(PY) benches/observe.py
 
+.PHONY: bench-confined
+bench-confined: $(VENV)/.built ## Measure what a confined call costs beside a bare thread, and fail above 0.25 ms
+	$(PY) benches/confined.py
+
 .PHONY: bench-policy
 bench-policy: ## Measure the policy core alone
 	cargo bench --no-default-features --bench policy

@@ -5,7 +5,7 @@ from os import PathLike
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, final
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import ParamSpec, Self, disjoint_base
 
 from .calls import TrackedCall
 from .denied import AuditDenied
@@ -22,6 +22,7 @@ __all__ = [
     "Recording",
     "_ActiveCall",
     "_CallTracker",
+    "_Confinement",
     "_Denial",
     "__version__",
     "_audit_state",
@@ -34,6 +35,8 @@ __all__ = [
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Data = TypeVar("_Data")
+_Result = TypeVar("_Result")
+_Params = ParamSpec("_Params")
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 
 _Calls: TypeAlias = tuple[TrackedCall, ...]
@@ -282,6 +285,19 @@ class Network:
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 @final
+class _Confinement:
+    """What the kernel holds of a policy; what is needed can be read whatever it says."""
+
+    def __new__(cls, policy: Policy, needed: Iterable[str]) -> Self: ...
+    def enter(self) -> None:
+        """Have the kernel hold it in the current thread, for good.
+
+        Raises:
+            OSError: The kernel cannot.
+            RuntimeError: It is the main thread.
+        """
+
+@final
 class Policy:
     """What code may do. Immutable, hashable, comparable; it can be pickled.
 
@@ -480,6 +496,29 @@ class Policy:
         Raises:
             RuntimeError: A policy is installed already, and this one allows something that it does
                 not; the message names the field.
+        """
+
+    def call(
+        self, function: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs
+    ) -> _Result:
+        """Call a function on a thread of its own that a guard and the kernel confine.
+
+        The thread is under a guard of this policy, and under what Landlock (landlock(7)) can hold
+        of it: where may be written and read, whether programs may start, whether TCP may be used.
+        That holds for whatever runs in the thread, native code and what it starts too, until it
+        ends. The rest of the process stays free. ``docs/sandbox.md`` says what is not covered.
+
+        Args:
+            function: What to call, with a copy of the current context (PEP 567).
+            args: Its arguments.
+            kwargs: Its arguments by name.
+
+        Returns:
+            What it returns. What it raises is raised.
+
+        Raises:
+            AuditDenied: The guard denied something.
+            OSError: This system has no Landlock, or the kernel denied something.
         """
 
     def explain(self, event: str, /, *args: Any) -> Explanation:

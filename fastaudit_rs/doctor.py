@@ -130,16 +130,16 @@ def _installed() -> Finding:
 
 
 def _kernel() -> Iterator[Finding]:
-    """What the kernel could enforce itself. Guards work without it."""
+    """What the kernel can enforce itself. Guards work without it."""
     if sys.platform != "linux":
         return
     version = _landlock()
-    text = f"ABI {version}" if version > 0 else "not in this kernel"
-    yield Finding("ok" if version > 0 else "lacking", "Landlock", f"{text}; guards do not use it")
+    text = f"ABI {version}, for" if version > 0 else "not in this kernel: no"
+    yield Finding("ok" if version > 0 else "lacking", "Landlock", f"{text} policy.call")
     actions = Path("/proc/sys/kernel/seccomp/actions_avail")
     there = actions.exists()
     text = "there" if there else "not in this kernel"
-    yield Finding("ok" if there else "lacking", "seccomp", f"{text}; guards do not use it")
+    yield Finding("ok" if there else "lacking", "seccomp", f"{text}; nothing here uses it")
 
 
 def _landlock() -> int:

@@ -1,14 +1,17 @@
 //! `fastaudit_rs`: a guard that lets LLM-generated Python run in a normal Python process
 //! without accidental damage.
 //!
-//! Two layers, and arrows point down only:
+//! Layers, and arrows point down only:
 //!
 //! - [`policy`]: what a guard allows. Safe Rust over plain values, no interpreter needed.
+//! - [`confine`]: the same policy, as far as the kernel can hold it for a thread. Linux alone.
 //! - `python` (feature `python`, on by default): the CPython binding, a PEP 578 audit hook and
 //!   a PEP 669 CALL monitor that decode Python objects, ask the policy and raise the denial.
 
 #![deny(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+pub mod confine;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README.md", "docs/index.md", "docs/policy.md", "docs/recording.md")
+NAMES = ("README.md", "docs/index.md", "docs/policy.md", "docs/recording.md", "docs/sandbox.md")
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
@@ -29,7 +29,7 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 29
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 30
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.

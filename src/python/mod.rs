@@ -10,6 +10,7 @@ mod calls;
 mod code;
 mod command;
 mod config;
+mod confined;
 mod context;
 mod declared;
 mod decode;
@@ -83,6 +84,8 @@ mod _native {
     use super::calls::{_use_tracker, ActiveCall, CallTracker};
     #[pymodule_export]
     use super::config::AuditCfg;
+    #[pymodule_export]
+    use super::confined::Confinement;
     #[pymodule_export]
     use super::declared::lxml_monitor;
     #[pymodule_export]

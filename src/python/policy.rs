@@ -310,6 +310,18 @@ impl Policy {
         context::install_for_good(py, config, slf.clone().into_any().unbind())
     }
 
+    /// Calls a function on a thread of its own that a guard and the kernel confine.
+    #[pyo3(signature = (function, /, *args, **kwargs))]
+    fn call<'py>(
+        slf: &Bound<'py, Self>,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let confined = slf.py().import("fastaudit_rs.confined")?;
+        confined.call_method1("call", (slf, function, args, kwargs))
+    }
+
     /// What would become of an event under a guard of this policy, without doing it.
     #[pyo3(signature = (event, /, *args))]
     fn explain<'py>(

@@ -1,0 +1,91 @@
+"""``Policy.call``: a function on a thread of its own that a guard and the kernel confine."""
+
+import contextvars
+import functools
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import AuditPerms, Policy
+from ._native import _Confinement
+from .permissions import MONITORING
+
+#: What the libraries under Python read, wherever Python code may: to find others, hosts, the time.
+SYSTEM = (
+    *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"),
+    *("/usr/local/lib", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"),
+    *("/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/localtime"),
+    *("/etc/ssl", "/usr/share/zoneinfo"),
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
+)
+
+
+class _Outcome:
+    value: Any = None
+    error: BaseException | None = None
+
+
+def call(
+    policy: Policy,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+) -> Any:
+    """Call a function as ``policy.call(function, *args, **kwargs)`` does."""
+    if not callable(function):
+        raise TypeError(f"function must be callable, not {type(function).__name__}")
+    places = (*(policy.write or ()), *(policy.read or ()), *policy.block)
+    path = () if policy.read is None else tuple(sys.path)
+    audit_perms, confinement = _rings(policy, tuple(map(os.path.realpath, places)), path)
+    outcome = _Outcome()
+
+    def run() -> None:
+        try:
+            confinement.enter()
+            with audit_perms():
+                outcome.value = function(*args, **(kwargs or {}))
+        except BaseException as error:
+            outcome.error = error
+
+    context = contextvars.copy_context()
+    name = f"confined {getattr(function, '__name__', '')}".rstrip()
+    thread = threading.Thread(target=context.run, args=(run,), name=name, daemon=True)
+    thread.start()
+    thread.join()
+    if outcome.error is not None:
+        try:
+            raise outcome.error
+        finally:
+            # The traceback has this frame: a cycle.
+            outcome.error = None
+    return outcome.value
+
+
+@functools.lru_cache(maxsize=64)
+def _rings(
+    policy: Policy, places: tuple[str, ...], path: tuple[str, ...]
+) -> tuple[AuditPerms, _Confinement]:
+    """What makes guards of a policy, and what the kernel holds of it.
+
+    Making them takes longer than a call; they are others where a place leads elsewhere now.
+    """
+    confinement = _Confinement(policy, _needed(path) if path else [])
+    return policy.guard(monitor_calls=MONITORING), confinement
+
+
+def _needed(path: tuple[str, ...]) -> list[str]:
+    """What the interpreter and the libraries under it load themselves.
+
+    Each rule costs time in each call: what is below another is left out.
+    """
+    paths = sysconfig.get_paths()
+    modules = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    all_of_them = (*path, *modules, os.path.join(sys.base_prefix, "lib"), *SYSTEM)
+    needed: list[str] = []
+    for entry in sorted({os.path.realpath(entry) for entry in all_of_them}):
+        if os.path.exists(entry) and not any(entry.startswith(f"{above}/") for above in needed):
+            needed.append(entry)
+    return needed
