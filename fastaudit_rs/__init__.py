@@ -22,6 +22,7 @@ from .denied import AuditDenied, AuditWarning
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .as_fastaudit import install_as_fastaudit
+    from .guarded_functions import guarded
     from .notebook import load_ipython_extension, unload_ipython_extension
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Policy",
     "Recording",
     "__version__",
+    "guarded",
     "install_as_fastaudit",
     "installed_policy",
     "load_ipython_extension",
@@ -50,6 +52,10 @@ def __getattr__(name: str) -> object:
         from .as_fastaudit import install_as_fastaudit
 
         return install_as_fastaudit
+    if name == "guarded":
+        from .guarded_functions import guarded
+
+        return guarded
     if name in ("load_ipython_extension", "unload_ipython_extension"):
         from . import notebook
 

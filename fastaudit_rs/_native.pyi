@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, final
 from typing_extensions import ParamSpec, Self, disjoint_base
 
 from .calls import TrackedCall
+from .dask import GuardPlugin
 from .denied import AuditDenied
 
 __all__ = [
@@ -519,6 +520,16 @@ class Policy:
         Raises:
             AuditDenied: The guard denied something.
             OSError: This system has no Landlock, or the kernel denied something.
+        """
+
+    def worker_plugin(self) -> GuardPlugin:
+        """Make a plugin that gives the policy to the workers of Dask.
+
+        ``client.register_plugin(policy.worker_plugin())`` gives it to those that there are and
+        those that come. Functions that are `guarded` without a policy run under it there.
+
+        Raises:
+            ImportError: The package ``distributed`` is not installed.
         """
 
     def explain(self, event: str, /, *args: Any) -> Explanation:

@@ -203,6 +203,18 @@ class TestFastAPI:
         assert set(asyncio.run(ask())) == {(True, 200), (False, 403)}
 
 
+def test_dask_workers(tmp_path):
+    pytest.importorskip("distributed")
+    done = subprocess.run(
+        [sys.executable, RECIPES / "dask_workers.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == shown("dask_workers"), done.stderr
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="safepyrun needs sys.monitoring")
 def test_solveit(tmp_path):
     done = subprocess.run(

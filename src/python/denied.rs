@@ -7,6 +7,7 @@
 //! A denial is often caught and forgotten, so that only what cannot be had later is noted when it
 //! is made. The rest is worked out when somebody reads it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -48,6 +49,8 @@ pub struct Denial {
 #[derive(Default)]
 struct Read {
     chain: Mutex<Vec<String>>,
+    /// Whether the chain is that of another process: the traceback here is not.
+    is_chain_told: AtomicBool,
     hint: OnceLock<Option<String>>,
 }
 
@@ -222,6 +225,9 @@ impl Denial {
 
     fn chain_of_frames(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let before = self.known_chain();
+        if self.read().is_chain_told.load(Ordering::Relaxed) {
+            return Ok(before);
+        }
         let Ok(traceback) = traceback.cast::<PyTraceback>() else {
             return Ok(before);
         };
@@ -448,6 +454,7 @@ impl Denial {
         };
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
+        denial.read().is_chain_told.store(true, Ordering::Relaxed);
         let _ = denial.read().hint.set(optional("hint")?);
         exception(&Bound::new(py, denial)?).map(Bound::unbind)
     }

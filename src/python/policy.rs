@@ -322,6 +322,12 @@ impl Policy {
         confined.call_method1("call", (slf, function, args, kwargs))
     }
 
+    /// A plugin that gives the policy to the workers of Dask.
+    fn worker_plugin<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let dask = slf.py().import("fastaudit_rs.dask")?;
+        dask.call_method1("GuardPlugin", (slf,))
+    }
+
     /// What would become of an event under a guard of this policy, without doing it.
     #[pyo3(signature = (event, /, *args))]
     fn explain<'py>(

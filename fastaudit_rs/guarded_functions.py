@@ -1,0 +1,108 @@
+"""Guarded functions for other processes: executors, and Dask's workers on other machines."""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from . import Policy
+from .permissions import MONITORING
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The policy of this process's worker, where `Policy.worker_plugin` set one.
+_of_worker: Policy | None = None
+
+
+class Guarded(Generic[P, R]):
+    """A function that runs under a guard wherever it is called, made by `guarded`.
+
+    It can be pickled if the function can.
+    """
+
+    def __init__(self, function: Callable[P, R], policy: Policy | None) -> None:
+        """Guard a function, by a policy or by that of the worker that calls it."""
+        if not callable(function):
+            raise TypeError(f"guarded takes a function or a Policy, not {type(function).__name__}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("guarded takes no generator functions: their bodies run after the call")
+        self.function = function
+        self.policy = policy
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function under a guard.
+
+        Raises:
+            AuditDenied: The guard denied something.
+            RuntimeError: It has no policy, and neither has this process's worker.
+        """
+        policy = self.policy or _of_worker
+        if policy is None:
+            raise RuntimeError(
+                f"{self!r} has no policy, and this worker has none: name one with "
+                "guarded(policy), or register policy.worker_plugin()"
+            )
+        guard = policy.guard(monitor_calls=MONITORING)()
+        is_coroutine = inspect.iscoroutinefunction(self.function)
+        if is_coroutine:
+            # As a decorator it holds until the coroutine has ended.
+            return guard(self.function)(*args, **kwargs)
+        with guard:
+            return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """Name the function."""
+        return f"<guarded {getattr(self.function, '__qualname__', self.function)}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle it: by its name, where a decorator put it in the function's place."""
+        name = getattr(self.function, "__qualname__", "")
+        module = getattr(self.function, "__module__", None)
+        if module is not None and _named(module, name) is self:
+            return cast(str, name)
+        return type(self), (self.function, self.policy)
+
+
+def _named(module: str, name: str) -> object:
+    found: object = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+@overload
+def guarded(what: Policy, /) -> Callable[[Callable[P, R]], Guarded[P, R]]: ...
+
+
+@overload
+def guarded(what: Callable[P, R], /) -> Guarded[P, R]: ...
+
+
+def guarded(what: Any, /) -> Any:
+    """Guard a function wherever it is called: in a pool of processes, on a worker of Dask.
+
+    ``guarded(policy)(function)`` has the policy with it. ``guarded(function)`` takes that of the
+    worker that calls it (`Policy.worker_plugin`).
+
+    Args:
+        what: A policy, or a function; also a coroutine function.
+
+    Returns:
+        A decorator, or the guarded function. What it denies is raised as `AuditDenied` by whoever
+        asks for the result, with all that a denial tells.
+
+    Raises:
+        TypeError: It is neither, or a generator function.
+    """
+    if isinstance(what, Policy):
+        return lambda function: Guarded(function, what)
+    return Guarded(what, None)
+
+
+def set_worker_policy(policy: Policy | None) -> None:
+    """Set the policy of this process's worker."""
+    global _of_worker
+    _of_worker = policy

@@ -1,0 +1,38 @@
+"""What other processes are asked to do: they import it from here."""
+
+import asyncio
+import os
+import time
+
+from fastaudit_rs import Policy, guarded
+
+
+def make(path):
+    os.mkdir(path)
+    return os.getpid()
+
+
+async def make_later(path):
+    await asyncio.sleep(0)
+    os.mkdir(path)
+
+
+def square(number, seconds=0.0):
+    time.sleep(seconds)
+    return number * number
+
+
+def end_process():
+    os._exit(1)
+
+
+@guarded(Policy(write=[]))
+def decorated(path):
+    """What it does."""
+    os.mkdir(path)
+
+
+class Things:
+    @guarded(Policy(write=[]))
+    def method(self, path):
+        os.mkdir(path)
