@@ -124,7 +124,7 @@ def _trace(options: argparse.Namespace) -> int:
         page = None if options.html is None else open(options.html, "w", encoding="utf-8")
     except (OSError, ValueError) as error:
         return _wrong(error)
-    command = shlex.join(sys.argv)
+    command, here = shlex.join(sys.argv), os.getcwd()
     with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as directory:
         log = os.path.join(directory, "log")
         recording = policy.observe(monitor_calls=MONITORING, log=log)()
@@ -132,7 +132,7 @@ def _trace(options: argparse.Namespace) -> int:
         status = _recorded(recording, program)
         seconds = time.time() - begun
         with open(log, encoding="utf-8") as lines:
-            touched = trace.read(lines, recording, begun)
+            touched = trace.read(lines, recording, begun, here)
     needed = options_of(recording, options)
     told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
     trace.write_table(told, sys.stderr)

@@ -3,7 +3,6 @@
 import html
 import json
 import math
-import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -59,13 +58,14 @@ class Trace:
     options: str | None
 
 
-def read(lines: Iterable[str], recording: Recording, begun: float) -> list[Touched]:
+def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
     """What the lines of a log tell, with the call chains of the recording.
 
     Args:
         lines: The log of the recording, JSON.
         recording: What recorded it.
         begun: When the program began, in seconds since 1970.
+        here: The directory that it began in. What is below is told without it.
     """
     chains = {
         _key(effect): effect["call_chain"] for effect in json.loads(recording.to_json())["effects"]
@@ -76,7 +76,7 @@ def read(lines: Iterable[str], recording: Recording, begun: float) -> list[Touch
         key = _key(entry)
         touched = found.get(key)
         if touched is None:
-            found[key] = touched = _touched(entry, chains.get(key, ()))
+            found[key] = touched = _touched(entry, chains.get(key, ()), here)
         touched.times.append(max(entry["time"] - begun, 0.0))
     return list(found.values())
 
@@ -85,7 +85,7 @@ def _key(entry: dict[str, Any]) -> str:
     return json.dumps([entry["event"], entry["args"], entry["verdict"]])
 
 
-def _touched(entry: dict[str, Any], chain: Sequence[str]) -> Touched:
+def _touched(entry: dict[str, Any], chain: Sequence[str], here: str) -> Touched:
     args = entry["args"]
     effect = entry["effect"] or "other"
     told = entry["path"] is not None or entry["host"] is not None
@@ -95,15 +95,15 @@ def _touched(entry: dict[str, Any], chain: Sequence[str]) -> Touched:
         and not told
         and (effect in ("network", "read") or not is_plain)
     )
-    return Touched(effect, entry["event"], _target(entry), entry["verdict"], is_detail, chain)
+    target = _target(entry, here)
+    return Touched(effect, entry["event"], target, entry["verdict"], is_detail, chain)
 
 
-def _target(entry: dict[str, Any]) -> str:
+def _target(entry: dict[str, Any], here: str) -> str:
     """What it was done to."""
     if entry["path"] is not None:
-        here = os.getcwd().rstrip("/") + "/"
         path: str = entry["path"]
-        return path.removeprefix(here) or path
+        return path.removeprefix(here.rstrip("/") + "/") or path
     args = entry["args"]
     if entry["host"] is not None:
         # The address of a socket, or a host and a port.

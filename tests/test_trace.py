@@ -125,6 +125,17 @@ class TestTable:
         run("trace", "-c", f"import os; os.mkdir({places.out!r} + '/a')")
         assert Path(places.out, "a").is_dir()
 
+    def test_a_directory_that_is_gone(self, run):
+        code = "import os; os.mkdir('a'); os.chdir('a'); os.rmdir('../a')"
+        done = run("trace", "--html", "page.html", "-c", code)
+        assert done.returncode == 0, done.stderr
+        assert [columns(line)[1][-2] for line in done.stderr.splitlines() if " ms " in line] == [
+            "os.mkdir",
+            "os.chdir",
+            "os.rmdir",
+        ]
+        assert Path("page.html").exists()
+
     @pytest.mark.parametrize(
         ("code", "status", "says"),
         [
