@@ -1,14 +1,57 @@
 //! What `Policy.explain` answers.
 
+use std::ffi::CString;
+
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
+
+use super::config::{Allowed, AuditCfg};
+use super::context::Active;
+use super::denied;
+use super::event::Event;
+use crate::policy::rules;
+use crate::policy::spec::OnViolation;
 
 /// What `Policy.explain` answers.
 #[pyclass(frozen, module = "fastaudit_rs")]
 pub struct Explanation {
-    pub denied: Option<Py<PyAny>>,
+    denied: Option<Py<PyAny>>,
+}
+
+impl Explanation {
+    /// What would become of an event under a guard that allows this.
+    ///
+    /// # Errors
+    /// What judging it raises that is no denial.
+    pub fn of(
+        mut allowed: Allowed,
+        event: &Bound<'_, PyString>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Self> {
+        let py = event.py();
+        let name = CString::new(event.to_str()?)?;
+        denied::prepare(py)?;
+        // What would be denied is told, whatever would become of it.
+        allowed.on_violation = OnViolation::Raise;
+        let config = AuditCfg::plain(py, allowed);
+        let active = Active::detached();
+        let event = Event {
+            name: &name,
+            args,
+            active: &active,
+            config: &config,
+            reads_passed: false,
+            probe: None,
+        };
+        let denied = match event.check_any(rules::lookup(name.as_bytes())) {
+            Ok(()) => None,
+            Err(error) if denied::is_denial(&error, py) => Some(error.into_value(py).into_any()),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { denied })
+    }
 }
 
 #[pymethods]

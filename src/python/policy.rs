@@ -9,17 +9,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::allowed::{Resolved, allowed};
-use super::context::{self, Active};
-use super::event::Event;
+use super::context;
 use super::explanation::Explanation;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault, read_bool};
 use super::recorder::Records;
 use super::recording::{self, Observer};
-use super::{callbacks, config, denied, ffi as raw, fields, install};
+use super::{callbacks, config, ffi as raw, fields, install};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
-use crate::policy::{RuleSet, presets, rules};
+use crate::policy::{RuleSet, presets};
 
 /// What code may do. Immutable.
 #[pyclass(frozen, module = "fastaudit_rs")]
@@ -335,29 +334,8 @@ impl Policy {
         event: &Bound<'py, PyString>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Explanation> {
-        let py = slf.py();
-        let name = std::ffi::CString::new(event.to_str()?)?;
-        denied::prepare(py)?;
-        // What would be denied is told, whatever would become of it.
-        let mut allowed = slf.get().allowed(py)?;
-        allowed.on_violation = OnViolation::Raise;
-        let config = config::AuditCfg::plain(py, allowed);
-        let active = Active::detached();
-        let event = Event {
-            name: &name,
-            args,
-            active: &active,
-            config: &config,
-            reads_passed: false,
-            probe: None,
-        };
-        match event.check_any(rules::lookup(name.as_bytes())) {
-            Ok(()) => Ok(Explanation { denied: None }),
-            Err(error) if denied::is_denial(&error, py) => Ok(Explanation {
-                denied: Some(error.into_value(py).into_any()),
-            }),
-            Err(error) => Err(error),
-        }
+        let allowed = slf.get().allowed(slf.py())?;
+        Explanation::of(allowed, event, args)
     }
 
     /// The policy as TOML, with all fields.
