@@ -4,12 +4,17 @@ import contextvars
 import importlib
 import os
 import queue
+import signal
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is where a shell started the tests in the background, and then for all that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -300,3 +301,33 @@ class TestRefusal:
             )
 
         assert policy.call(nested) == ("written", "Permission denied")
+
+
+#: What a call on another thread cannot do, or cannot hold.
+NOT_FOR_CALLS = {
+    "a socket that was connected before": "the descriptor is open already",
+    "a copy that does nothing wrong": "os.fork() is denied where other threads run",
+    "a handler for a signal, and an alarm": "only the main thread sets handlers",
+    "a timeout by a signal": "only the main thread sets handlers",
+    "a signal handler that outlives the block": "only the main thread sets handlers: it waits",
+}
+
+
+def test_scenarios():
+    """What a guard must stop is stopped in such a call, and ordinary code passes."""
+    sys.path.insert(0, str(Path(__file__).with_name("scenarios")))
+    try:
+        import runner
+    finally:
+        del sys.path[0]
+    scenarios = [one for one in runner.load() if one["name"] not in NOT_FOR_CALLS]
+    assert len(runner.load()) - len(scenarios) == len(NOT_FOR_CALLS)
+    kind = "ours, a confined call"
+    found = runner.results(scenarios, [kind], {})
+    wrong = [
+        (scenarios[at]["name"], said)
+        for (at, _), (went_well, said) in found.items()
+        if went_well is False
+    ]
+    assert wrong == []
+    assert sum(went_well is not None for went_well, _ in found.values()) >= 200

@@ -19,6 +19,7 @@ GUARDS = {
     "ours": "fastaudit_rs",
     "ours, 0.2 rules": "fastaudit_rs.v02",
     "ours, a policy": "fastaudit_rs",
+    "ours, a confined call": "fastaudit_rs",
 }
 
 
@@ -38,15 +39,23 @@ def root(text, places):
     return os.path.join(places[place], below) if below else places[place]
 
 
+#: The kinds that are a policy.
+POLICIES = ("ours, a policy", "ours, a confined call")
+
+
+def policy_of(guard, roots):
+    """The policy of these kinds."""
+    return importlib.import_module(GUARDS[guard]).Policy(write=roots, network=False)
+
+
 def factory(guard, roots):
     """What makes the guards of a kind."""
     if guard == "none":
         return contextlib.nullcontext
     module = importlib.import_module(GUARDS[guard])
     monitor_calls = sys.version_info >= (3, 12)
-    if guard == "ours, a policy":
-        policy = module.Policy(write=roots, network=False)
-        return policy.guard(monitor_calls=monitor_calls)
+    if guard in POLICIES:
+        return policy_of(guard, roots).guard(monitor_calls=monitor_calls)
     return module.mk_audit(roots, monitor_calls=monitor_calls)
 
 
@@ -75,8 +84,11 @@ def run(request):
     make_one = make()
     raised = None
     try:
-        with make_one:
-            exec(code, names)
+        if kind == "ours, a confined call":
+            policy_of(kind, roots).call(exec, code, names)
+        else:
+            with make_one:
+                exec(code, names)
     except BaseException as error:
         raised = f"{type(error).__name__}: {error}".split("\n")[0]
     report = {"raised": raised, "after": None}
