@@ -3,11 +3,12 @@
 It is made once for each Python, from `peer-requirements.txt`.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from filelock import FileLock
 
 import fastaudit_rs
 
@@ -21,9 +22,7 @@ def python() -> str:
     venv = CACHE / "{}.{}".format(*sys.version_info)
     found, made = venv / "bin/python", venv / "made-from.txt"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "lock", "w") as lock:
-        # Tests run side by side.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(CACHE / "lock"):  # Tests run side by side.
         _make(venv, found, made)
     return str(found)
 
