@@ -88,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         take(trace(directory), DOCS / "trace.png", 1000, 800)
-        take(tutorial(directory), DOCS / "tutorial.png", 900, 2240)
+        take(tutorial(directory), DOCS / "tutorial.png", 900, 2320)
 
 
 if __name__ == "__main__":
