@@ -22,7 +22,7 @@ help: ## List the targets
 
 # The environment and the build in it. Touched only when all of it succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
-	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo lint notebook recipes test
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo lint notebook recipes sandbox test
 	@touch $@
 
 .PHONY: demo

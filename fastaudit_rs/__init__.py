@@ -23,7 +23,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .as_fastaudit import install_as_fastaudit
     from .guarded_functions import guarded
+    from .limits import Limits
     from .notebook import load_ipython_extension, unload_ipython_extension
+    from .sandbox import Sandbox, SandboxError
 
 __all__ = [
     "AuditCfg",
@@ -33,9 +35,12 @@ __all__ = [
     "Effect",
     "Explanation",
     "Guard",
+    "Limits",
     "Network",
     "Policy",
     "Recording",
+    "Sandbox",
+    "SandboxError",
     "__version__",
     "guarded",
     "install_as_fastaudit",
@@ -52,6 +57,14 @@ def __getattr__(name: str) -> object:
         from .as_fastaudit import install_as_fastaudit
 
         return install_as_fastaudit
+    if name in ("Sandbox", "SandboxError"):
+        from . import sandbox
+
+        return getattr(sandbox, name)
+    if name == "Limits":
+        from .limits import Limits
+
+        return Limits
     if name == "guarded":
         from .guarded_functions import guarded
 

@@ -72,11 +72,11 @@ def _rings(
 
     Making them takes longer than a call; they are others where a place leads elsewhere now.
     """
-    confinement = _Confinement(policy, _needed(path) if path else [])
+    confinement = _Confinement(policy, needed(path) if path else [])
     return policy.guard(monitor_calls=MONITORING), confinement
 
 
-def _needed(path: tuple[str, ...]) -> list[str]:
+def needed(path: tuple[str, ...]) -> list[str]:
     """What the interpreter and the libraries under it load themselves.
 
     Each rule costs time in each call: what is below another is left out.
@@ -84,8 +84,8 @@ def _needed(path: tuple[str, ...]) -> list[str]:
     paths = sysconfig.get_paths()
     modules = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     all_of_them = (*path, *modules, os.path.join(sys.base_prefix, "lib"), *SYSTEM)
-    needed: list[str] = []
+    found: list[str] = []
     for entry in sorted({os.path.realpath(entry) for entry in all_of_them}):
-        if os.path.exists(entry) and not any(entry.startswith(f"{above}/") for above in needed):
-            needed.append(entry)
-    return needed
+        if os.path.exists(entry) and not any(entry.startswith(f"{above}/") for above in found):
+            found.append(entry)
+    return found

@@ -25,6 +25,7 @@ OPTIONAL = {
     "IPython": "%%audit in notebooks",
     "pytest": "guards in tests",
     "rich": "tables in the terminal",
+    "sandlock": "sandboxes",
     "shtab": "completion in the shell",
 }
 

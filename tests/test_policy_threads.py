@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import multiprocessing.resource_tracker
 import os
 import subprocess
 import sys
@@ -147,6 +148,8 @@ class TestInherit:
         class Bar(tqdm.tqdm):
             monitor_interval = 0.01
 
+        # A lock of multiprocessing starts a process of its own for it, where there is none yet.
+        multiprocessing.resource_tracker.ensure_running()
         with perms() as guard, open(places.ok + "/bar", "w") as file:
             assert list(Bar(range(3), file=file)) == [0, 1, 2]
         assert guard.violations == []
