@@ -120,7 +120,7 @@ class Sandbox:
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
         if confine not in ("require", "prefer"):
             raise ValueError(f"confine must be 'require' or 'prefer', not {confine!r}")
-        self.policy = policy
+        self.policy = _absolute(policy)
         self.limits = limits or Limits()
         self.env = _environment(env)
         self._kernel = _kernel(confine)
@@ -273,13 +273,13 @@ class Sandbox:
         policy = self._own_policy()
         write = read = ["/"]
         if policy.write is not None:
-            write = [*map(os.path.realpath, policy.write), "/dev/null"]
+            write = [*policy.write, "/dev/null"]
         if policy.read is not None:
             program = Path(sys.executable)
             programs = [str(program.parent), str(program.resolve().parent)]
             # What is beside the host's own program is not the sandbox's.
             own = needed((str(Path(__file__).parent.parent), f"{sys.prefix}/pyvenv.cfg"))
-            read = [*map(os.path.realpath, policy.read), *own, *programs]
+            read = [*policy.read, *own, *programs]
         open_to_all = ["*:*", "udp://*:*"]
         limits = self.limits
         return {
@@ -297,6 +297,16 @@ class Sandbox:
             "env": {**self.env, "HOME": str(self.directory), "TMPDIR": str(self.directory)},
             "no_coredump": True,
         }
+
+
+def _absolute(policy: Policy) -> Policy:
+    """The policy with the places that it names here: the sandbox has another home and directory."""
+    changes: dict[str, Any] = {}
+    for name in ("write", "read", "block"):
+        paths: Sequence[str] | None = getattr(policy, name)
+        if paths is not None:
+            changes[name] = [os.path.realpath(os.path.expanduser(path)) for path in paths]
+    return policy.replace(**changes)
 
 
 def _listens(network: bool | Network) -> bool:

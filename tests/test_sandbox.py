@@ -190,6 +190,26 @@ class TestPolicy:
         ran = sandbox.run(textwrap.dedent(code))
         assert ran.stdout == "b'' True\n", ran
 
+    def test_places_are_those_of_the_host(self, make, monkeypatch, tmp_path):
+        """Where the sandbox is made: it has another home, and another current directory."""
+        for name in ("home", "here"):
+            (tmp_path / name / "out").mkdir(parents=True)
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        monkeypatch.chdir(tmp_path / "here")
+        sandbox = make(LOOSE.replace(write=["~/out", "out"]))
+        monkeypatch.chdir(tmp_path)
+        code = f"""
+            import subprocess
+            for place in ("home", "here"):
+                open(f"{tmp_path}/{{place}}/out/a", "w").close()
+                subprocess.run(["sh", "-c", f"echo x > {tmp_path}/{{place}}/out/b"], check=True)
+            open("{tmp_path}/here/a", "w")
+        """
+        ran = sandbox.run(textwrap.dedent(code))
+        assert [denied.path for denied in ran.violations] == [f"{tmp_path}/here/a"], ran
+        for name in ("home", "here"):
+            assert sorted(os.listdir(tmp_path / name / "out")) == ["a", "b"]
+
     def test_the_environment(self, make, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         monkeypatch.setenv("MODE", "fast")
