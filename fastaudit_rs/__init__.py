@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from .guarded_functions import guarded
     from .limits import Limits
     from .notebook import load_ipython_extension, unload_ipython_extension
-    from .sandbox import Sandbox, SandboxError
+    from .sandbox import Sandbox
+    from .sandbox_run import SandboxError
 
 __all__ = [
     "AuditCfg",
@@ -57,10 +58,14 @@ def __getattr__(name: str) -> object:
         from .as_fastaudit import install_as_fastaudit
 
         return install_as_fastaudit
-    if name in ("Sandbox", "SandboxError"):
-        from . import sandbox
+    if name == "Sandbox":
+        from .sandbox import Sandbox
 
-        return getattr(sandbox, name)
+        return Sandbox
+    if name == "SandboxError":
+        from .sandbox_run import SandboxError
+
+        return SandboxError
     if name == "Limits":
         from .limits import Limits
 
