@@ -21,9 +21,7 @@ from .permissions import (
     options_of,
     policy_of,
 )
-
-#: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
-DENIED = 77
+from .programs import DENIED, own_traceback
 
 #: Where the code is that runs the program.
 OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
@@ -239,7 +237,7 @@ def _exit_status(program: Callable[[], object]) -> int:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        error.__traceback__ = _own(error)
+        error.__traceback__ = own_traceback(error, OWN_FILES)
         _show(error)
         if not isinstance(error, AuditDenied):
             return 1
@@ -248,14 +246,6 @@ def _exit_status(program: Callable[[], object]) -> int:
             print(f"fastaudit-rs: {option} would allow it", file=sys.stderr)
         return DENIED
     return 0
-
-
-def _own(error: BaseException) -> types.TracebackType | None:
-    """The traceback of the program, without what runs it."""
-    part = error.__traceback__
-    while part is not None and part.tb_frame.f_code.co_filename in OWN_FILES:
-        part = part.tb_next
-    return part
 
 
 def _show(error: BaseException) -> None:

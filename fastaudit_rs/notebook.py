@@ -61,9 +61,8 @@ class Permissions:
             raise UsageError(f"{magic}: {error}") from error
         self.magic = magic
         self.options = options
-        self.records: bool = options.record
-        self._guard = policy.guard(monitor_calls=MONITORING)
-        self._observe = policy.observe(monitor_calls=MONITORING)
+        make = policy.observe if options.record else policy.guard
+        self._make: Callable[[], Guard | Recording] = make(monitor_calls=MONITORING)
 
     def line(self, *more: str) -> str:
         """The magic with these options, and more."""
@@ -71,7 +70,7 @@ class Permissions:
 
     def guard(self) -> Guard | Recording:
         """A guard for a cell."""
-        return self._observe()._keep() if self.records else self._guard()._keep()
+        return self._make()._keep()
 
 
 def _parser() -> MagicArgumentParser:

@@ -16,12 +16,10 @@ from typing import Any
 
 from . import AuditDenied, Policy
 from .permissions import MONITORING
+from .programs import DENIED, own_traceback
 
 #: How many denials are told.
 TOLD = 1000
-
-#: The exit status for a denial that nobody caught, as of the command.
-DENIED = 77
 
 
 @dataclass
@@ -73,7 +71,7 @@ def main() -> None:
             print(end.code, file=sys.stderr)
             status = 1
     except BaseException as error:
-        error.__traceback__ = _own(error)
+        error.__traceback__ = own_traceback(error, (__file__,))
         traceback.print_exception(error)
         status = DENIED if isinstance(error, AuditDenied) else 1
     sys.exit(status)
@@ -119,11 +117,3 @@ def _plain(value: object) -> object:
 
 def _write(report: int, line: dict[str, object]) -> None:
     os.write(report, json.dumps(line).encode() + b"\n")
-
-
-def _own(error: BaseException) -> types.TracebackType | None:
-    """The traceback of the program, without what runs it."""
-    part = error.__traceback__
-    while part is not None and part.tb_frame.f_code.co_filename == __file__:
-        part = part.tb_next
-    return part

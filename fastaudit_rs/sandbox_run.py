@@ -138,9 +138,10 @@ class Run:
                 stream.close()
         ended = self._ended
         assert ended is not None
-        if self._killed_by is None and ended.was_killed and self._limits.memory is not None:
-            # Nobody else kills it: signals do not leave a sandbox, nor come in.
-            self._killed_by = "memory" if self._kernel is not None else None
+        limits_memory = self._kernel is not None and self._limits.memory is not None
+        if self._killed_by is None and ended.was_killed and limits_memory:
+            # `sandlock` kills it for that, and tells it no differently from a SIGKILL of its own.
+            self._killed_by = "memory"
         if ended.signal == signal.SIGXCPU:
             self._killed_by = "cpu_seconds"
         returncode = ended.exit_code
@@ -177,8 +178,8 @@ class Run:
         if isinstance(ended, _Ended):
             self._ended = ended
         else:
-            killed = self._kernel.Reason.KILLED if hasattr(self._kernel, "Reason") else 2
-            self._ended = _Ended(max(ended.exit_code, 0), ended.signal, ended.reason == killed)
+            was_killed = ended.reason == self._kernel.ExitReason.KILLED
+            self._ended = _Ended(max(ended.exit_code, 0), ended.signal, was_killed)
 
     def _watch(self, process: Any, waiter: threading.Thread, begun: float) -> None:
         """Read what it writes, until it has ended; end it where it goes beyond a limit."""

@@ -135,6 +135,19 @@ class TestThreadsThatGuardedCodeBrings:
     def guard(self, places):
         return Policy(write=[places.ok], threads="inherit").guard(monitor_calls=False)
 
+    @pytest.fixture
+    def attempt(self, places):
+        """Overreaches; the denials that stopped it are in `attempt.denied`."""
+
+        def attempt():
+            try:
+                os.mkdir(places.out + "/a")
+            except AuditDenied as error:
+                attempt.denied.append(error)
+
+        attempt.denied = []
+        return attempt
+
     def test_jobs_of_the_host(self, guard, places):
         with ThreadPoolExecutor(1) as executor:
             with guard():
@@ -156,19 +169,11 @@ class TestThreadsThatGuardedCodeBrings:
                     executor.submit(os.mkdir, places.ok + "/c").result()
         assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["b"])
 
-    def test_an_initializer_is_guarded(self, guard, places):
-        denied = []
-
-        def begin():
-            try:
-                os.mkdir(places.out + "/a")
-            except AuditDenied as error:
-                denied.append(error)
-
+    def test_an_initializer_is_guarded(self, guard, places, attempt):
         with guard():
-            with ThreadPoolExecutor(1, initializer=begin) as executor:
+            with ThreadPoolExecutor(1, initializer=attempt) as executor:
                 executor.submit(int).result()
-        assert len(denied) == 1 and os.listdir(places.out) == []
+        assert len(attempt.denied) == 1 and os.listdir(places.out) == []
 
     def test_to_thread(self, guard, places):
         async def main():
@@ -193,15 +198,7 @@ class TestThreadsThatGuardedCodeBrings:
         asyncio.run(main())
         assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["host"])
 
-    def test_other_threads_keep_it(self, guard, places):
-        denied = []
-
-        def attempt():
-            try:
-                os.mkdir(places.out + "/a")
-            except AuditDenied as error:
-                denied.append(error)
-
+    def test_other_threads_keep_it(self, guard, places, attempt):
         class WorkerThread(threading.Thread):
             def run(self):
                 attempt()
@@ -218,4 +215,4 @@ class TestThreadsThatGuardedCodeBrings:
             ):
                 thread.start()
                 thread.join()
-        assert len(denied) == 2 and os.listdir(places.out) == []
+        assert len(attempt.denied) == 2 and os.listdir(places.out) == []
