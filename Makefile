@@ -22,7 +22,7 @@ help: ## List the targets
 
 # The environment and the build in it. Touched only when all of it succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
-	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo lint notebook recipes sandbox test
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo docker lint notebook recipes sandbox test
 	@touch $@
 
 .PHONY: demo
@@ -84,6 +84,7 @@ fuzz: ## Fuzz paths, SQL, policies and events, for FUZZ_SECONDS each
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in the README
 	$(PY) benches/run.py --publish
+	$(MAKE) bench-sandbox
 
 .PHONY: bench-scaling
 bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
@@ -92,6 +93,11 @@ bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stack
 .PHONY: bench-observe
 bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard, and fail above 150 ns for an event
 	$(PY) benches/observe.py
+
+.PHONY: bench-sandbox
+bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it in the README, and fail where a goal is missed
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers
+	.venvs/bench-sandbox/bin/python benches/sandbox.py --publish
 
 .PHONY: bench-confined
 bench-confined: $(VENV)/.built ## Measure what a confined call costs beside a bare thread, and fail above 0.25 ms

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .notebook import load_ipython_extension, unload_ipython_extension
     from .sandbox import Sandbox
-    from .sandbox_run import SandboxError
+    from .sandbox_manager import SandboxManager
+    from .sandbox_process import SandboxError
 
 __all__ = [
     "AuditCfg",
@@ -42,6 +43,7 @@ __all__ = [
     "Recording",
     "Sandbox",
     "SandboxError",
+    "SandboxManager",
     "__version__",
     "guarded",
     "install_as_fastaudit",
@@ -63,9 +65,13 @@ def __getattr__(name: str) -> object:
 
         return Sandbox
     if name == "SandboxError":
-        from .sandbox_run import SandboxError
+        from .sandbox_process import SandboxError
 
         return SandboxError
+    if name == "SandboxManager":
+        from .sandbox_manager import SandboxManager
+
+        return SandboxManager
     if name == "Limits":
         from .limits import Limits
 

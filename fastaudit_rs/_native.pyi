@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from os import PathLike
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, final
 
 from typing_extensions import ParamSpec, Self, disjoint_base
 
@@ -23,6 +23,8 @@ __all__ = [
     "Recording",
     "_ActiveCall",
     "_CallTracker",
+    "_Child",
+    "_Children",
     "_Confinement",
     "_Denial",
     "__version__",
@@ -284,6 +286,52 @@ class Network:
         """How many sockets may be connected at a time; ``None`` for any number."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
+@final
+class _Child:
+    """This process, a child that runs code of a sandbox: it ends with its parent.
+
+    It can send signals to itself and to what it starts alone, where the kernel can hold that.
+    POSIX alone.
+
+    Raises:
+        OSError: The kernel refuses.
+        RuntimeError: A guard is active, or a policy is installed.
+    """
+
+    def __new__(cls, children: _Children) -> Self: ...
+    def end(self, status: int) -> NoReturn:
+        """End the process without the end of the interpreter."""
+
+@final
+class _Children:
+    """The children of this process: from now on also what they leave behind.
+
+    It is not killed any more when its own parent ends. POSIX alone.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+
+    def __new__(cls) -> Self: ...
+    def fork(self) -> int:
+        """Copy the process, as ``os.fork()`` does, without its warning of threads.
+
+        Raises:
+            OSError: It cannot be copied.
+        """
+
+    def status(self, child: int, host: int) -> int:
+        """Wait for the end of a child: its exit status, minus the number of a signal.
+
+        When what is at the other end of the socket `host` is gone, all end, this process too.
+
+        Raises:
+            OSError: There is no such child.
+        """
+
+    def end(self, patience: float) -> bool:
+        """Wait for the ends of all, and kill them after some seconds. Whether none is left."""
 
 @final
 class _Confinement:

@@ -5,34 +5,29 @@ is a Python error with a hint. Behind it the package ``sandlock`` has the kernel
 hold what it can of the same policy, and the limits.
 """
 
-import asyncio
 import contextlib
-import fnmatch
-import importlib
-import json
+import marshal
 import os
-import pickle
 import shutil
-import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from . import AuditDenied, Network, Policy
-from .confined import needed
+from . import Policy
 from .limits import Limits
-from .sandbox_child import Job
-from .sandbox_run import Result, Run, SandboxError
+from .sandbox_process import SandboxError
+from .sandbox_run import Result, Run
+from .sandbox_setup import CONFINE, Setup, absolute, directories, environment, existing, kernel
+from .sandbox_workers import Workers, WorkerSource
 
-#: Variables that pass from the host: what programs need to run at all.
-PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
-
-#: How much is read of what a run tells of itself, in bytes.
-REPORT = 16 << 20
+if TYPE_CHECKING:
+    from .sandbox_child import Job
+    from .sandbox_docker import Docker
+    from .sandbox_pool import Pool
 
 
 class Sandbox:
@@ -43,14 +38,19 @@ class Sandbox:
         limits: What it may use.
         env: Variables that it has besides those that programs need to run at all: names, whose
             values are the host's, or a mapping.
+        path: Directories of modules that the code finds besides those that are installed.
+        parent: Where its directory is made: where temporary files are by default.
         confine: ``"require"`` refuses to run where the kernel cannot hold the policy; ``"prefer"``
-            runs all the same, and says so in the result.
+            runs all the same, and ``"audit"`` everywhere without the kernel; the result says so.
+
+        backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
+        image: That of the containers: it has Python, with this package installed.
 
     Raises:
         SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
             under ``confine="require"``.
         TypeError: An argument has another type.
-        ValueError: `confine` is neither.
+        ValueError: `confine` or `backend` is none of them, or they and `image` do not go together.
     """
 
     def __init__(
@@ -59,23 +59,35 @@ class Sandbox:
         limits: Limits | None = None,
         *,
         env: Mapping[str, str] | Iterable[str] = (),
-        confine: Literal["require", "prefer"] = "require",
+        path: Iterable[str | os.PathLike[str]] = (),
+        parent: str | os.PathLike[str] | None = None,
+        confine: Literal["require", "prefer", "audit"] = "require",
+        backend: Literal["process", "docker"] = "process",
+        image: str | None = None,
     ) -> None:
         """Make one, with a directory of its own."""
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
-        if confine not in ("require", "prefer"):
-            raise ValueError(f"confine must be 'require' or 'prefer', not {confine!r}")
-        self.policy = _absolute(policy)
+        if confine not in CONFINE:
+            raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
+        if os.name != "posix":
+            raise SandboxError("sandboxes need a POSIX system")
+        self.policy = absolute(policy)
         self.limits = limits or Limits()
-        self.env = _environment(env)
-        self._kernel = _kernel(confine)
-        self._base = tempfile.mkdtemp(prefix="fastaudit-rs-")
-        self._remove = weakref.finalize(self, shutil.rmtree, self._base, ignore_errors=True)
+        self.env = environment(env)
+        self.path = directories(path)
+        self._docker = _docker(backend, image, confine)
+        self._kernel = None if self._docker is not None else kernel(confine)
+        self._base = tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent)
         self.directory = Path(os.path.realpath(self._base), "work")
         self.directory.mkdir()
+        self._setup = setup = Setup(
+            self.policy, self.limits, self.env, self.path, self._kernel, self.directory
+        )
+        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
+        self._workers = Workers(setup.start, setup.state)
 
     def __enter__(self) -> "Sandbox":
         """Use it."""
@@ -91,7 +103,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """Remove its directory. It runs nothing any more."""
+        """End its processes, and remove its directory. It runs nothing any more."""
         self._remove()
 
     def write_file(self, name: str, data: str | bytes) -> None:
@@ -115,12 +127,7 @@ class Sandbox:
 
     def list_files(self) -> list[str]:
         """The names of all files in its directory, in order. Links are not followed."""
-        found = []
-        for directory, _, names in os.walk(self.directory):
-            found += [
-                Path(directory, name).relative_to(self.directory).as_posix() for name in names
-            ]
-        return sorted(found)
+        return sorted(states(self.directory))
 
     def _inside(self, name: str) -> Path:
         """A path in the directory: what ran there may have made links."""
@@ -152,30 +159,42 @@ class Sandbox:
             OSError: The file cannot be read.
             RuntimeError: The sandbox is closed.
         """
+        return self._run(self._workers, code, args, input, value)
+
+    def _run(
+        self,
+        workers: WorkerSource,
+        code: str | os.PathLike[str],
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
+    ) -> Result:
         if not self._remove.alive:
             raise RuntimeError("the sandbox is closed")
-        file = "<sandbox>" if isinstance(code, str) else os.path.abspath(code)
-        text = code if isinstance(code, str) else Path(code).read_text(encoding="utf-8")
-        handle, report = tempfile.mkstemp(dir=self._base, prefix="report-")
-        os.close(handle)
-        job = Job(
-            policy=self._own_policy(),
-            code=text,
-            file=file,
-            args=tuple(args),
-            value=value,
-            cpu_seconds=self.limits.cpu_seconds,
-            report=report,
-        )
-        pickled = pickle.dumps(job)
-        given = input.encode() if isinstance(input, str) else input
-        try:
-            given = len(pickled).to_bytes(8, "big") + pickled + given
-            options = self._confinement(report)
-            run = Run(self.limits, self._base, self._kernel, options, given)
-            return _told(run.result(), report)
-        finally:
-            os.unlink(report)
+        in_file = not isinstance(code, str)
+        before = states(self.directory)
+        job: Job = {
+            "code": Path(code).read_text(encoding="utf-8") if in_file else str(code),
+            "file": os.path.abspath(code) if in_file else "<sandbox>",
+            "args": [str(arg) for arg in args],
+            "path": self.path,
+            "value": bool(value),
+            "cpu_seconds": self.limits.cpu_seconds,
+        }
+        given = input.encode() if isinstance(input, str) else bytes(input)
+        if self._docker is not None:
+            result = self._docker.run(self._setup, self.limits, self._base, job, given)
+        else:
+            run = Run(self.limits, self._base)
+            with workers.worker() as worker:
+                result = run.result(worker, marshal.dumps(cast(Any, job)), given)
+                if not run.is_clean:
+                    worker.end()
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox was closed meanwhile")
+        after = states(self.directory)
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        return replace(result, changed=sorted(changed))
 
     async def arun(
         self,
@@ -186,130 +205,87 @@ class Sandbox:
         value: bool = False,
     ) -> Result:
         """Run code as `run` does, in a thread of the event loop's executor."""
+        import asyncio
+
         return await asyncio.to_thread(self.run, code, args, input, value=value)
+
+    def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+        """Processes that are started in advance, for many short runs.
+
+        Args:
+            size: How many runs there can be at a time.
+            preload: Names of modules that each run finds imported. They are imported before the
+                policy is installed, in a process that the kernel confines.
+
+        Raises:
+            RuntimeError: The sandbox is closed.
+            SandboxError: A process does not start, or a module cannot be imported.
+            TypeError: An argument has another type.
+            ValueError: `size` is not positive, or the backend is another one.
+        """
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox is closed")
+        if self._docker is not None:
+            raise ValueError("a pool needs backend='process': containers are not copied")
+        from .sandbox_pool import Pool
+
+        return Pool(self._run, self._setup, size, preload)
 
     def explain(self) -> dict[str, str]:
         """Which ring holds which field of the policy, and which limit."""
-        kernel = self._kernel is not None
+        outer = "kernel" if self._docker is None else "container"
+        is_held = self._kernel is not None or self._docker is not None
         network = self.policy.network
+        both = f"guard and {outer}"
         held = {
-            "write": "guard and kernel",
-            "read": "guard and kernel",
-            "block": "guard and kernel" if _existing(self.policy.block) else "guard",
-            "network": "guard and kernel" if isinstance(network, bool) else "guard",
+            "write": both,
+            "read": both,
+            "block": both if existing(self.policy.block) else "guard",
+            "network": both if isinstance(network, bool) else "guard",
         }
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
         told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}
-        if not kernel:
+        if not is_held:
             told = dict.fromkeys(told, "guard")
         own = ("wall_seconds", "disk", "output")
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
-        of_kernel = ("memory", "cpu_percent", "processes", "open_files")
-        limits |= dict.fromkeys(of_kernel, "kernel" if kernel else "nothing")
+        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
+        limits |= dict.fromkeys(by_the_outer, outer if is_held else "nothing")
         return told | limits
 
-    def _own_policy(self) -> Policy:
-        """The policy, which lets its directory be written too."""
-        policy = self.policy
-        directory = str(self.directory)
-        if policy.write is not None:
-            policy = policy.replace(write=[*policy.write, directory])
-        if policy.read is not None:
-            policy = policy.replace(read=[*policy.read, directory])
-        return policy
 
-    def _confinement(self, report: str) -> dict[str, Any]:
-        """What the kernel is to hold, as `sandlock` takes it."""
-        policy = self._own_policy()
-        write = read = ["/"]
-        if policy.write is not None:
-            write = [*policy.write, "/dev/null"]
-        if policy.read is not None:
-            program = Path(sys.executable)
-            programs = [str(program.parent), str(program.resolve().parent)]
-            # What is beside the host's own program is not the sandbox's.
-            own = needed((str(Path(__file__).parent.parent), f"{sys.prefix}/pyvenv.cfg"))
-            read = [*policy.read, *own, *programs]
-        open_to_all = ["*:*", "udp://*:*"]
-        limits = self.limits
-        return {
-            "fs_readable": _existing(read),
-            "fs_writable": [*_existing(write), report],
-            "fs_denied": _existing(policy.block),
-            "net_allow": [] if policy.network is False else open_to_all,
-            "net_allow_bind": ["*"] if _listens(policy.network) else [],
-            "max_memory": limits.memory,
-            "max_processes": limits.processes,
-            "max_open_files": limits.open_files,
-            "max_cpu": limits.cpu_percent,
-            "cwd": str(self.directory),
-            "clean_env": True,
-            "env": {**self.env, "HOME": str(self.directory), "TMPDIR": str(self.directory)},
-            "no_coredump": True,
-        }
+def _docker(backend: str, image: str | None, confine: str) -> "Docker | None":
+    """The daemon that runs containers of an image, for that backend."""
+    if backend not in ("process", "docker"):
+        raise ValueError(f"backend must be 'process' or 'docker', not {backend!r}")
+    if backend == "process":
+        if image is not None:
+            raise ValueError("image is for backend='docker'")
+        return None
+    if not isinstance(image, str):
+        raise TypeError(f"image must be a str for backend='docker', not {type(image).__name__}")
+    if confine != "require":
+        raise ValueError(f"backend='docker' needs confine='require', not {confine!r}")
+    from .sandbox_docker import Docker
+
+    return Docker(image)
 
 
-def _absolute(policy: Policy) -> Policy:
-    """The policy with the places that it names here: the sandbox has another home and directory."""
-    changes: dict[str, Any] = {}
-    for name in ("write", "read", "block"):
-        paths: Sequence[str] | None = getattr(policy, name)
-        if paths is not None:
-            changes[name] = [os.path.realpath(os.path.expanduser(path)) for path in paths]
-    return policy.replace(**changes)
+def states(directory: Path) -> dict[str, tuple[int, ...]]:
+    """All files in a directory, by their names there, with what changes when they do."""
+    found: dict[str, tuple[int, ...]] = {}
+    for place, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(place, name)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(path)
+                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                found[Path(path).relative_to(directory).as_posix()] = state
+    return found
 
 
-def _listens(network: bool | Network) -> bool:
-    return network if isinstance(network, bool) else network.listen is not False
-
-
-def _existing(paths: Iterable[str]) -> list[str]:
-    return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
-
-
-def _environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """What programs need to run at all, and what is named."""
-    if isinstance(named, str):
-        raise TypeError("env must be a mapping or names, not str")
-    passed = {
-        name: value
-        for name, value in os.environ.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED)
-    }
-    if isinstance(named, Mapping):
-        return passed | {str(name): str(value) for name, value in named.items()}
-    return passed | {name: os.environ[name] for name in named if name in os.environ}
-
-
-def _kernel(confine: Literal["require", "prefer"]) -> Any:
-    """The package `sandlock`, where it and the kernel can do what is needed."""
-    if os.name != "posix":
-        raise SandboxError("sandboxes need a POSIX system")
-    try:
-        sandlock: Any = importlib.import_module("sandlock")
-    except ImportError:
-        why = "it needs sandlock: pip install 'fastaudit-rs[sandbox]'"
-    else:
-        if sandlock.landlock_abi_version() >= sandlock.min_landlock_abi():
-            return sandlock
-        why = "this kernel has too old a Landlock, or none"
-    if confine == "require":
-        raise SandboxError(
-            f"the kernel cannot hold the policy: {why}; confine='prefer' runs without it"
-        )
-    return None
-
-
-def _told(result: Result, report: str) -> Result:
-    """The result with what the run told of itself. What is not well formed is left out."""
-    violations: list[AuditDenied] = []
-    value = None
-    with open(report, "rb") as file:
-        for line in file.read(REPORT).splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                told = json.loads(line)
-                if "denied" in told:
-                    violations.append(AuditDenied.from_dict(told["denied"]))
-                else:
-                    value = told["value"]
-    return replace(result, violations=violations, value=value)
+def _remove(process: int, base: str, setup: Setup) -> None:
+    # A copy of the host is not the host.
+    if os.getpid() == process:
+        setup.end_all()
+        shutil.rmtree(base, ignore_errors=True)

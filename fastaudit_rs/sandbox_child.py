@@ -1,50 +1,84 @@
-"""What runs in the process of a sandbox: the code, under its policy.
+"""What runs in a process of a sandbox: the code, under its policy."""
 
-Started by `sandbox.py` in a process that the kernel confines already. Standard input begins with
-the job; the rest of it is the program's.
-"""
-
-import ast
+import _ast
+import _io
+import atexit
+import contextlib
+import gc
 import json
 import os
-import pickle
+import resource
 import sys
+import threading
 import traceback
-import types
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypedDict
 
 from . import AuditDenied, Policy
-from .permissions import MONITORING
+from ._native import _Child, _Children
 from .programs import DENIED, own_traceback
+
+#: Whether this Python can watch calls, for policies that restrict native code.
+MONITORING = sys.version_info >= (3, 12)
 
 #: How many denials are told.
 TOLD = 1000
 
 
-@dataclass
-class Job:
+class Job(TypedDict):
     """What is to be run."""
 
-    policy: Policy
     code: str
     file: str
-    args: tuple[str, ...]
+    args: list[str]
+    #: Directories of modules that it finds, besides the current one.
+    path: list[str]
     #: Whether the value of the last expression is wanted.
     value: bool
     cpu_seconds: int | None
-    #: The file where it tells what was denied.
-    report: str
 
 
-def main() -> None:
-    """Run the job on standard input, and end with its status."""
-    job = _read()
-    report = os.open(job.report, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    if job.cpu_seconds is not None:
-        import resource
+def run(
+    children: _Children, worker: int, policy: Policy, job: Job, descriptors: list[int]
+) -> NoReturn:
+    """Run a job, and end with its status.
 
-        resource.setrlimit(resource.RLIMIT_CPU, (job.cpu_seconds, job.cpu_seconds + 1))
+    Args:
+        children: Those of the worker.
+        worker: The process that this is a child of.
+        policy: What is to be installed.
+        job: The job.
+        descriptors: Standard input, output and error, and where it tells of itself.
+    """
+    child = _Child(children)
+    status = 1
+    try:
+        if os.getppid() == worker:
+            *streams, report = descriptors
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            status = program(policy, job, report)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        child.end(status)
+
+
+def program(policy: Policy, job: Job, report: int) -> int:
+    """Run a job from its beginning to its end.
+
+    Args:
+        policy: What is to be installed.
+        job: The job.
+        report: The descriptor of what it tells of itself.
+
+    Returns:
+        Its exit status.
+    """
+    os.set_inheritable(report, False)
+    if job["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
     told = 0
 
     def tell(denied: AuditDenied) -> None:
@@ -53,16 +87,18 @@ def main() -> None:
         if told <= TOLD:
             _write(report, {"denied": denied.to_dict()})
 
-    module = types.ModuleType("__main__")
-    vars(module).update(__builtins__=__builtins__, __file__=job.file)
+    module = type(sys)("__main__")
+    names = vars(module)
+    names.update(__builtins__=__builtins__, __file__=job["file"])
     sys.modules["__main__"] = module
-    sys.argv = [job.file, *job.args]
-    sys.path.insert(0, os.getcwd())
-    job.policy.install(monitor_calls=MONITORING, on_denied=tell)
+    sys.argv = [job["file"], *job["args"]]
+    sys.path[:0] = [os.getcwd(), *job["path"]]
+    _reseed()
+    policy.install(monitor_calls=MONITORING, on_denied=tell)
     status = 0
     try:
-        value = _run(job, vars(module))
-        if job.value:
+        value = _run(job, names)
+        if job["value"]:
             _write(report, {"value": _plain(value)})
     except SystemExit as end:
         if isinstance(end.code, int) or end.code is None:
@@ -74,46 +110,64 @@ def main() -> None:
         error.__traceback__ = own_traceback(error, (__file__,))
         traceback.print_exception(error)
         status = DENIED if isinstance(error, AuditDenied) else 1
-    sys.exit(status)
-
-
-def _read() -> Job:
-    size = int.from_bytes(_exactly(8), "big")
-    job = pickle.loads(_exactly(size))
-    assert isinstance(job, Job)
-    return job
-
-
-def _exactly(count: int) -> bytes:
-    """So many bytes of standard input, and not one more."""
-    parts = b""
-    while len(parts) < count:
-        part = os.read(0, count - len(parts))
-        if not part:
-            raise EOFError("there is no job on standard input")
-        parts += part
-    return parts
+    value = None
+    _end_program(names)
+    return status
 
 
 def _run(job: Job, names: dict[str, Any]) -> object:
     """Run the code; the value of its last expression, if that is wanted."""
-    tree = ast.parse(job.code, job.file)
+    if not job["value"]:
+        exec(compile(job["code"], job["file"], "exec"), names)
+        return None
+    tree: Any = compile(job["code"], job["file"], "exec", _ast.PyCF_ONLY_AST)
     last = tree.body[-1] if tree.body else None
-    if job.value and isinstance(last, ast.Expr):
+    if isinstance(last, _ast.Expr):
         tree.body.pop()
-    exec(compile(tree, job.file, "exec"), names)
-    if job.value and isinstance(last, ast.Expr):
-        return eval(compile(ast.Expression(last.value), job.file, "eval"), names)
+    exec(compile(tree, job["file"], "exec"), names)
+    if isinstance(last, _ast.Expr):
+        return eval(compile(_ast.Expression(last.value), job["file"], "eval"), names)
     return None
 
 
 def _plain(value: object) -> object:
     """The value if JSON can hold it, else its `repr()`."""
     try:
-        return json.loads(json.dumps(value))
+        json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         return repr(value)
+    return value
 
 
 def _write(report: int, line: dict[str, object]) -> None:
     os.write(report, json.dumps(line).encode() + b"\n")
+
+
+def _reseed() -> None:
+    """Have each run draw its own random numbers: `random` sees to itself."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def _end_program(names: dict[str, Any]) -> None:
+    """Do what the end of the interpreter would, as far as a program can tell.
+
+    That is to wait for threads, call what is registered with `atexit`, let go of what the program
+    has, and write what its files and streams hold back.
+    """
+    wait_for_threads = vars(threading)["_shutdown"]
+    for step in (wait_for_threads, atexit._run_exitfuncs, _flush, names.clear, gc.collect, _flush):
+        try:
+            step()
+        except BaseException as error:
+            traceback.print_exception(error)
+
+
+def _flush() -> None:
+    """Write what is held back by files of the program, which the worker did not have."""
+    files = [found for found in gc.get_objects() if issubclass(type(found), _io._IOBase)]
+    for file in (*files, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            if not file.closed:
+                file.flush()

@@ -1,30 +1,30 @@
 """One run in a sandbox: a process that is watched until it ends."""
 
 import contextlib
+import io
+import json
 import math
 import os
 import selectors
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import AuditDenied
 from .limits import Limits
-
-#: What runs in the process.
-COMMAND = [sys.executable, "-I", "-c", "from fastaudit_rs.sandbox_child import main; main()"]
+from .sandbox_process import SandboxError, Worker
+from .sandbox_wire import receive, send
 
 #: How often a run is looked at, in seconds.
 INTERVAL = 0.05
 
+#: How long a worker that is going has to end by itself, in seconds.
+PATIENCE = 1.0
 
-class SandboxError(RuntimeError):
-    """A sandbox cannot run code as it was asked to."""
+#: How much is read of what a run tells of itself, in bytes.
+REPORT = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Result:
         value: That of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``.
         confined: Whether the kernel held the policy.
+        changed: The names of files in the directory of the sandbox that were made, changed or
+            removed meanwhile, in order. Runs side by side share the directory.
     """
 
     returncode: int
@@ -52,6 +54,7 @@ class Result:
     violations: list[AuditDenied] = field(default_factory=list)
     value: Any = None
     confined: bool = True
+    changed: list[str] = field(default_factory=list)
 
     @property
     def success(self) -> bool:
@@ -64,162 +67,186 @@ class Result:
         return self.killed_by == "wall_seconds"
 
 
-class _Plain:
-    """A process without the kernel part, in the shape of that of `sandlock`."""
-
-    def __init__(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-        self._process = process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def wait(self) -> "_Ended":
-        status = self._process.wait()
-        # What it started in its session goes with it.
-        self.kill()
-        return _Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
-
-
-@dataclass
-class _Ended:
-    exit_code: int
-    signal: int
-    was_killed: bool
-
-
 class Run:
     """One run, watched until it ends."""
 
-    def __init__(
-        self, limits: Limits, base: str, kernel: Any, options: dict[str, Any], given: bytes
-    ) -> None:
+    def __init__(self, limits: Limits, base: str) -> None:
         """Prepare one.
 
         Args:
             limits: What it may use.
             base: The directory that counts as its disk.
-            kernel: The package `sandlock`, or `None`.
-            options: What `sandlock` is asked to hold.
-            given: What is on its standard input.
         """
         self._limits = limits
         self._base = base
-        self._given = given
         self._killed_by: str | None = None
-        self._kernel = kernel
-        self._options = options
-        self._texts: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._ended: _Ended | None = None
+        self._status: int | None = None
+        self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
+        #: Whether the worker can be used again.
+        self.is_clean = False
 
-    def result(self) -> Result:
-        """Run it to its end."""
+    def result(self, worker: Worker, job: bytes, given: bytes) -> Result:
+        """Run a job in a child of a worker, to its end. What goes wrong ends the worker.
+
+        Args:
+            worker: The process that it is a child of.
+            job: The job.
+            given: What is on its standard input.
+
+        Raises:
+            SandboxError: The worker ended by itself.
+        """
         begun = time.monotonic()
-        process = self._start()
-        waiter = threading.Thread(target=self._serve, args=(process,), daemon=True)
-        waiter.start()
         try:
-            self._watch(process, waiter, begun)
+            with contextlib.ExitStack() as pipes, selectors.PollSelector() as selector:
+                self._begin(worker, job, given, pipes, selector)
+                self._watch(worker, selector, begun)
         except BaseException:
-            process.kill()
+            worker.end()
             raise
-        finally:
-            waiter.join()
-            for stream in (process.stdout, process.stderr):
-                stream.close()
-        ended = self._ended
-        assert ended is not None
-        limits_memory = self._kernel is not None and self._limits.memory is not None
-        if self._killed_by is None and ended.was_killed and limits_memory:
-            # `sandlock` kills it for that, and tells it no differently from a SIGKILL of its own.
-            self._killed_by = "memory"
-        if ended.signal == signal.SIGXCPU:
-            self._killed_by = "cpu_seconds"
-        returncode = ended.exit_code
-        if ended.was_killed or self._killed_by is not None:
+        returncode = self._status
+        if returncode is None or self._killed_by is not None:
+            ended = worker.end(PATIENCE if self._killed_by is None else 0)
+            if self._killed_by is None and not ended.was_killed:
+                raise SandboxError(f"the process of the sandbox ended: {ended}")
             returncode = -signal.SIGKILL
-        if ended.signal > 0:
-            returncode = -ended.signal
+        if self._killed_by is None:
+            self._killed_by = self._limit_of(returncode, worker)
+        violations, value = told(self._found["report"])
         return Result(
             returncode=returncode,
-            stdout=self._texts["stdout"].decode(errors="replace"),
-            stderr=self._texts["stderr"].decode(errors="replace"),
+            stdout=self._found["stdout"].decode(errors="replace"),
+            stderr=self._found["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
             killed_by=self._killed_by,
-            confined=self._kernel is not None,
+            violations=violations,
+            value=value,
+            confined=worker.is_confined,
         )
 
-    def _start(self) -> Any:
-        if self._kernel is None:
-            return _Plain(COMMAND, self._options["cwd"], self._options["env"])
-        try:
-            piped = self._kernel.StdioMode.PIPED
-            sandbox = self._kernel.Sandbox(**self._options)
-            return sandbox.popen(COMMAND, piped, piped, piped)
-        except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
-            raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
+    def _limit_of(self, returncode: int, worker: Worker) -> str | None:
+        """The limit, of those that the run's own process or the kernel holds, that ended it."""
+        if returncode == -signal.SIGXCPU and self._limits.cpu_seconds is not None:
+            return "cpu_seconds"
+        limits_memory = worker.is_confined and self._limits.memory is not None
+        return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 
-    def _serve(self, process: Any) -> None:
-        """Give it its job and its input, and wait for its end: waiting closes its input."""
-        with contextlib.suppress(OSError), process.stdin:
-            given = memoryview(self._given)
-            while given:
-                given = given[process.stdin.write(given) :]
-        ended = process.wait()
-        if isinstance(ended, _Ended):
-            self._ended = ended
-        else:
-            was_killed = ended.reason == self._kernel.ExitReason.KILLED
-            self._ended = _Ended(max(ended.exit_code, 0), ended.signal, was_killed)
+    def _begin(
+        self,
+        worker: Worker,
+        job: bytes,
+        given: bytes,
+        pipes: contextlib.ExitStack,
+        selector: selectors.BaseSelector,
+    ) -> None:
+        """Hand the job to the worker, with the other ends of what is watched."""
+        with contextlib.ExitStack() as theirs:
 
-    def _watch(self, process: Any, waiter: threading.Thread, begun: float) -> None:
+            def pipe(mine: int) -> tuple[io.FileIO, int]:
+                ends = os.pipe()
+                stream = io.FileIO(ends[mine], "wb" if mine else "rb")
+                pipes.callback(stream.close)
+                theirs.callback(os.close, ends[1 - mine])
+                os.set_blocking(ends[mine], False)
+                return stream, ends[1 - mine]
+
+            stdin, reading = pipe(1)
+            passed = [reading]
+            for name in self._found:
+                stream, writing = pipe(0)
+                selector.register(stream, selectors.EVENT_READ, name)
+                passed.append(writing)
+            selector.register(stdin, selectors.EVENT_WRITE, memoryview(given))
+            self._write(selector, selector.get_key(stdin))
+            selector.register(worker.control, selectors.EVENT_READ, None)
+            with contextlib.suppress(OSError):
+                # What is gone is seen in what is watched.
+                send(worker.control, job, passed)
+
+    def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
         """Read what it writes, until it has ended; end it where it goes beyond a limit."""
-        with selectors.DefaultSelector() as selector:
-            for name in self._texts:
-                selector.register(getattr(process, name), selectors.EVENT_READ, name)
-            looked = begun
-            while waiter.is_alive() or selector.get_map():
-                ready = selector.select(INTERVAL)
-                for key, _ in ready:
-                    self._read(process, selector, key)
-                now = time.monotonic()
-                if not waiter.is_alive() and not ready:
-                    # What it left running may still hold the pipes.
-                    return
-                if now - begun > (self._limits.wall_seconds or math.inf):
-                    self._end(process, "wall_seconds")
-                if self._limits.disk is not None and now - looked > INTERVAL:
-                    looked = now
-                    if _used(self._base) > int(self._limits.disk):
-                        self._end(process, "disk")
+        limits = self._limits
+        looked = begun
+        wait = INTERVAL
+        while True:
+            ready = selector.select(wait)
+            for key, _ in ready:
+                if key.fileobj is worker.control:
+                    self._hear(worker)
+                    selector.unregister(worker.control)
+                    # What it wrote is there: nothing of it runs any more.
+                    wait = 0
+                elif key.events == selectors.EVENT_WRITE:
+                    self._write(selector, key)
+                else:
+                    self._read(worker, selector, key)
+            readable = any(key.events == selectors.EVENT_READ for key, _ in ready)
+            if wait == 0 and not readable:
+                return
+            now = time.monotonic()
+            if now - begun > (limits.wall_seconds or math.inf):
+                self._end(worker, "wall_seconds")
+            if limits.disk is not None and now - looked > INTERVAL:
+                looked = now
+                if used(self._base) > int(limits.disk):
+                    self._end(worker, "disk")
 
-    def _read(self, process: Any, selector: selectors.BaseSelector, key: Any) -> None:
+    def _hear(self, worker: Worker) -> None:
+        with contextlib.suppress(EOFError, OSError, ValueError):
+            status, is_clean = map(int, receive(worker.control)[0].split())
+            self._status, self.is_clean = status, bool(is_clean)
+
+    def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        """Write more of what is on its standard input, and close that at the end."""
+        rest: memoryview = key.data
+        try:
+            while rest:
+                rest = rest[os.write(key.fd, rest) :]
+        except BlockingIOError:
+            selector.modify(key.fileobj, selectors.EVENT_WRITE, rest)
+            return
+        except OSError:
+            # Nobody reads it.
+            pass
+        stream = selector.unregister(key.fileobj).fileobj
+        assert isinstance(stream, io.FileIO)
+        stream.close()
+
+    def _read(
+        self, worker: Worker, selector: selectors.BaseSelector, key: selectors.SelectorKey
+    ) -> None:
         data = os.read(key.fd, 1 << 16)
         if not data:
             selector.unregister(key.fileobj)
             return
-        text = self._texts[key.data]
-        room = sys.maxsize if self._limits.output is None else int(self._limits.output) - len(text)
-        text += data[:room]
-        if len(data) > room:
-            self._end(process, "output")
+        found = self._found[key.data]
+        most = REPORT if key.data == "report" else self._limits.output
+        room = sys.maxsize if most is None else int(most) - len(found)
+        found += data[: max(room, 0)]
+        if len(data) > room and key.data != "report":
+            self._end(worker, "output")
 
-    def _end(self, process: Any, limit: str) -> None:
+    def _end(self, worker: Worker, limit: str) -> None:
         if self._killed_by is None:
             self._killed_by = limit
-            process.kill()
+            worker.kill()
 
 
-def _used(directory: str) -> int:
+def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any]:
+    """What a run told of itself: denials, and a value. What is not well formed is left out."""
+    violations: list[AuditDenied] = []
+    value = None
+    for line in report.splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            told = json.loads(line)
+            if "denied" in told:
+                violations.append(AuditDenied.from_dict(told["denied"]))
+            else:
+                value = told["value"]
+    return violations, value
+
+
+def used(directory: str) -> int:
     """How many bytes are in a directory."""
     total = 0
     for parent, _, names in os.walk(directory):

@@ -163,6 +163,34 @@ impl Confinement {
     }
 }
 
+/// What [`keep_signals_inside`] asks of the kernel, made known to it once.
+pub struct Signals(RulesetCreated);
+
+/// Prepares [`keep_signals_inside`]: a copy of the process (fork(2)) has it too.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn signals() -> Result<Signals, Unconfined> {
+    // What a ruleset does not allow of this is denied, also where it handles nothing of files.
+    let rename = AccessFs::Refer;
+    let rules = Ruleset::default()
+        .handle_access(rename)?
+        .scope(Scope::Signal)?
+        .create()?;
+    let rules = rules.add_rules(path_beneath_rules(["/"], rename))?;
+    Ok(Signals(rules))
+}
+
+/// Has the current thread, and what it starts, send signals to each other alone, for good. An older
+/// kernel does not know that: nothing changes there.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
+    signals.0.try_clone()?.restrict_self()?;
+    Ok(())
+}
+
 /// What may be done below what can be read: also run, where the policy lets programs start.
 fn reading(commands: &Choice) -> BitFlags<AccessFs> {
     let reading = AccessFs::from_read(WANTED);
@@ -200,6 +228,30 @@ mod tests {
             ]
         });
         confined.join().unwrap()
+    }
+
+    #[test]
+    fn signals_stay_inside() {
+        let outside = std::process::Command::new("/bin/sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let kill = move || {
+            let mut kill = std::process::Command::new("/bin/sh");
+            kill.args(["-c", &format!("kill -9 {}", outside.id())]);
+            let reached = kill.stderr(std::process::Stdio::null()).status();
+            (reached.unwrap().success(), outside)
+        };
+        let confined = std::thread::spawn(|| {
+            keep_signals_inside(&signals().unwrap()).unwrap();
+            let (base, root) = tree();
+            fs::rename(base.path().join("out/there"), root + "/there").unwrap();
+            kill()
+        });
+        let (reached, mut outside) = confined.join().unwrap();
+        assert!(!reached);
+        outside.kill().unwrap();
+        outside.wait().unwrap();
     }
 
     fn tree() -> (tempfile::TempDir, String) {

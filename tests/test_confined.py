@@ -318,6 +318,20 @@ NOT_FOR_CALLS = {
     "a handler for a signal, and an alarm": "only the main thread sets handlers",
     "a timeout by a signal": "only the main thread sets handlers",
     "a signal handler that outlives the block": "only the main thread sets handlers: it waits",
+    **dict.fromkeys(
+        ("a mode, by the C library", "times, by the C library", "attributes, by the C library"),
+        "Landlock does not know metadata",
+    ),
+    **dict.fromkeys(
+        (
+            "writing to a descriptor that was open before",
+            "truncating a descriptor that was open before",
+            "a mode by a descriptor that was open before",
+        ),
+        "the descriptor is open already",
+    ),
+    "a signal, by the C library": "signals are the process's",
+    "a datagram of a program's": "Landlock does not know UDP",
 }
 
 

@@ -25,10 +25,10 @@ def test_there_are_enough():
 def test_what_is_not_claimed_says_why():
     for scenario in SCENARIOS:
         assert ("claims" in scenario) == ("why" in scenario), scenario["name"]
-        assert set(scenario.get("claims", [])) < set(runner.OURS)
+        assert set(scenario.get("claims", [])) < set(runner.GUARDS)
 
 
-@pytest.mark.parametrize("guard", [runner.NONE, *runner.OURS])
+@pytest.mark.parametrize("guard", [runner.NONE, *runner.GUARDS])
 def test_scenarios(guard):
     found = runner.results(SCENARIOS, [guard], {})
     wrong = [

@@ -7,6 +7,8 @@ mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
 mod calls;
+#[cfg(unix)]
+mod child;
 mod code;
 mod command;
 mod config;
@@ -82,6 +84,9 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::calls::{_use_tracker, ActiveCall, CallTracker};
+    #[cfg(unix)]
+    #[pymodule_export]
+    use super::child::{Child, Children};
     #[pymodule_export]
     use super::config::AuditCfg;
     #[pymodule_export]

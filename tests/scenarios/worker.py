@@ -9,7 +9,10 @@ import importlib
 import importlib.util
 import json
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 GUARDS = {
@@ -20,7 +23,13 @@ GUARDS = {
     "ours, 0.2 rules": "fastaudit_rs.v02",
     "ours, a policy": "fastaudit_rs",
     "ours, a confined call": "fastaudit_rs",
+    "ours, a sandbox": "fastaudit_rs",
 }
+
+#: The kind that runs the code in a process of its own.
+SANDBOX = "ours, a sandbox"
+
+HERE = Path(__file__).parent
 
 
 def is_there(name):
@@ -40,22 +49,23 @@ def root(text, places):
 
 
 #: The kinds that are a policy.
-POLICIES = ("ours, a policy", "ours, a confined call")
+POLICIES = ("ours, a policy", "ours, a confined call", SANDBOX)
 
 
-def policy_of(guard, roots):
-    """The policy of these kinds."""
-    return importlib.import_module(GUARDS[guard]).Policy(write=roots, network=False)
+def policy_of(guard, roots, fields=()):
+    """The policy of these kinds, with what a scenario's own says."""
+    policy = importlib.import_module(GUARDS[guard]).Policy(write=roots, network=False)
+    return policy.replace(**dict(fields))
 
 
-def factory(guard, roots):
+def factory(guard, roots, fields=()):
     """What makes the guards of a kind."""
     if guard == "none":
         return contextlib.nullcontext
     module = importlib.import_module(GUARDS[guard])
     monitor_calls = sys.version_info >= (3, 12)
     if guard in POLICIES:
-        return policy_of(guard, roots).guard(monitor_calls=monitor_calls)
+        return policy_of(guard, roots, fields).guard(monitor_calls=monitor_calls)
     return module.mk_audit(roots, monitor_calls=monitor_calls)
 
 
@@ -68,12 +78,15 @@ def run(request):
     if not is_there(scenario.get("needs", "os")):
         return {"skipped": scenario["needs"]}
     roots = [root(text, places) for text in scenario.get("roots", ["OK"])]
+    fields = scenario.get("policy", {})
+    if kind == SANDBOX:
+        return run_in_sandbox(scenario, places, policy_of(kind, roots, fields))
     guard = None
 
     def make():
         # Made as late as it may be: what came before was not guarded.
         nonlocal guard
-        guard = guard or factory(kind, roots)
+        guard = guard or factory(kind, roots, fields)
         return guard()
 
     names = {"os": os, "Path": Path, "DONE": [], **places}
@@ -85,7 +98,7 @@ def run(request):
     raised = None
     try:
         if kind == "ours, a confined call":
-            policy_of(kind, roots).call(exec, code, names)
+            policy_of(kind, roots, fields).call(exec, code, names)
         else:
             with make_one:
                 exec(code, names)
@@ -100,11 +113,78 @@ def run(request):
     return report
 
 
+#: What comes before, in the process of a sandbox that is then copied for the code.
+PREPARED = """
+import os
+from pathlib import Path
+from fastaudit_rs import Policy
+DONE, FAILED = [], None
+guard = looser = Policy(write=None, network=True).guard(monitor_calls=False)
+globals().update({!r})
+try:
+    exec({!r}, globals())
+except BaseException as error:
+    FAILED = repr(error)
+"""
+
+
+def hosts_own(name, value):
+    """How code in another process can name a thing of the host's; `None` for no such thing."""
+    if name == "DESCRIPTOR":
+        return {"descriptor": value}
+    if isinstance(value, str) and value.startswith("/"):
+        return {"path": value}
+    if isinstance(value, socket.socket):
+        return {"socket": [value.fileno(), value.getsockname()]}
+    return {"process": value.pid} if isinstance(value, subprocess.Popen) else None
+
+
+def run_in_sandbox(scenario, places, policy):
+    """Run the code in a process of its own.
+
+    What comes before and after it runs in the host, for what it does to the places, and in the
+    sandbox for the names that the code uses: before its policy is installed there, and under it.
+    Names of things of the host's are those, as far as code in another process can name them.
+    """
+    if "not_in_a_sandbox" in scenario:
+        return {"skipped": scenario["not_in_a_sandbox"]}
+    sandboxes = importlib.import_module("fastaudit_rs")
+    names = {"os": os, "Path": Path, "DONE": [], **places, "guard": contextlib.nullcontext}
+    names["looser"] = contextlib.nullcontext
+    exec(scenario.get("before", ""), names)
+    tempfile.tempdir = places["TMP"]
+    code = scenario["code"].replace("MODULE", "fastaudit_rs")
+    limits = sandboxes.Limits(wall_seconds=10, memory="4G")
+    hosts = {name: hosts_own(name, value) for name, value in names.items()}
+    hosts = {name: value for name, value in hosts.items() if value is not None}
+    request = json.dumps({**scenario, "code": code, "hosts": hosts})
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(tempfile.TemporaryDirectory())
+        Path(path, "prepared.py").write_text(PREPARED.format(places, scenario.get("before", "")))
+        sandbox = stack.enter_context(sandboxes.Sandbox(policy, limits, path=[path]))
+        pool = stack.enter_context(sandbox.pool(1, ["prepared"]))
+        ran = pool.run(HERE / "in_sandbox.py", [request], value=True)
+    ended = f"it ended with {ran.returncode}: {ran.stderr}"
+    report = {"raised": ended, "after": None, "happened": False, **(ran.value or {})}
+    after = scenario.get("after", "") if scenario["kind"] == "allow" or "before" in scenario else ""
+    try:
+        exec(after, names)
+    except BaseException as error:
+        # What only the code would have made is missing here.
+        if scenario["kind"] == "allow":
+            report["after"] = f"{type(error).__name__}: {error}"
+    report["happened"] = bool(report["happened"] or names.get("happened", names["DONE"]))
+    return report
+
+
 def main():
     request = json.loads(sys.argv[1])
     # What the scenario does to the standard streams, or to open files, is its own affair.
     report = os.dup(request["fd"])
     os.write(report, json.dumps(run(request)).encode())
+    if request["guard"] == SANDBOX:
+        # Threads that only the code would have ended are the host's here.
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,258 @@
+"""Changes of metadata in a sandbox, which Landlock does not know: modes, owners, times, attributes.
+
+The kernel asks the host about each such system call (seccomp_unotify(2)), by way of `sandlock`.
+What is meant is opened, judged by where it is, and changed by the host itself: what the caller
+writes to its memory meanwhile changes nothing.
+"""
+
+import errno
+import importlib
+import os
+import platform
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW = 0x100
+AT_EMPTY_PATH = 0x1000
+UTIME_NOW = 0x3FFFFFFF
+UTIME_OMIT = 0x3FFFFFFE
+
+#: How long a path, the name of an attribute and its value may be: limits.h(0P), xattr(7).
+PATH_MAX, NAME_MAX, VALUE_MAX = 4096, 256, 1 << 16
+
+#: System calls, by their numbers on each machine. Those that `None` stands for are denied.
+_X86_64 = {
+    90: "chmod",
+    91: "fchmod",
+    92: "chown",
+    93: "fchown",
+    94: "lchown",
+    132: None,  # utime
+    188: "setxattr",
+    189: "lsetxattr",
+    190: "fsetxattr",
+    197: "removexattr",
+    198: "lremovexattr",
+    199: "fremovexattr",
+    235: None,  # utimes
+    260: "fchownat",
+    261: None,  # futimesat
+    268: "fchmodat",
+    280: "utimensat",
+}
+_GENERIC = {
+    5: "setxattr",
+    6: "lsetxattr",
+    7: "fsetxattr",
+    14: "removexattr",
+    15: "lremovexattr",
+    16: "fremovexattr",
+    52: "fchmod",
+    53: "fchmodat",
+    54: "fchownat",
+    55: "fchown",
+    88: "utimensat",
+}
+#: fchmodat2, setxattrat, removexattrat, file_setattr: the same everywhere.
+_NEW = {452: "fchmodat2", 463: None, 466: None, 469: None}
+NUMBERS = {"x86_64": _X86_64 | _NEW, "aarch64": _GENERIC | _NEW, "riscv64": _GENERIC | _NEW}
+
+
+class Metadata:
+    """Answers what the kernel asks of metadata.
+
+    Args:
+        roots: Where metadata may be changed: the full paths of files and directories.
+    """
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        """Prepare for this machine."""
+        self._roots = [f"{root.rstrip('/')}/" for root in roots]
+        self.numbers = NUMBERS.get(platform.machine(), {})
+
+    def answer(self, ctx: Any) -> int:
+        """Do what a system call asks for. 0, or the number of an error.
+
+        Args:
+            ctx: The call, as `sandlock` tells it: ``pid``, ``syscall_nr``, ``args``, its memory.
+        """
+        name = self.numbers.get(ctx.syscall_nr)
+        if name is None:
+            return errno.EPERM
+        call: Callable[[Any, Any], None] = getattr(self, f"_{name}")
+        try:
+            call(ctx, ctx.args)
+        except OSError as error:
+            return error.errno or errno.EPERM
+        return 0
+
+    def _changed(self, ctx: Any, where: "_Where", change: Callable[[str], None]) -> None:
+        """Change what is meant, by a name that nobody else can give to something else."""
+        descriptor = where.open(ctx)
+        try:
+            name = f"/proc/self/fd/{descriptor}"
+            place = os.readlink(name)
+            if not any(f"{place}/".startswith(root) for root in self._roots):
+                raise PermissionError(errno.EACCES, "not in a directory that may be written")
+            change(name)
+        finally:
+            os.close(descriptor)
+
+    def _chmod(self, ctx: Any, args: Any) -> None:
+        self._changed(ctx, _Where(path=args[0]), lambda name: os.chmod(name, args[1] & 0o7777))
+
+    def _fchmod(self, ctx: Any, args: Any) -> None:
+        self._changed(ctx, _Where(args[0]), lambda name: os.chmod(name, args[1] & 0o7777))
+
+    def _fchmodat(self, ctx: Any, args: Any) -> None:
+        where = _Where(args[0], args[1])
+        self._changed(ctx, where, lambda name: os.chmod(name, args[2] & 0o7777))
+
+    def _fchmodat2(self, ctx: Any, args: Any) -> None:
+        where = _Where(args[0], args[1], args[3])
+        self._changed(ctx, where, lambda name: os.chmod(name, args[2] & 0o7777))
+
+    def _chown(self, ctx: Any, args: Any) -> None:
+        self._owned(ctx, _Where(path=args[0]), args[1], args[2])
+
+    def _lchown(self, ctx: Any, args: Any) -> None:
+        self._owned(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args[1], args[2])
+
+    def _fchown(self, ctx: Any, args: Any) -> None:
+        self._owned(ctx, _Where(args[0]), args[1], args[2])
+
+    def _fchownat(self, ctx: Any, args: Any) -> None:
+        self._owned(ctx, _Where(args[0], args[1], args[4]), args[2], args[3])
+
+    def _owned(self, ctx: Any, where: "_Where", user: int, group: int) -> None:
+        self._changed(ctx, where, lambda name: os.chown(name, _signed(user), _signed(group)))
+
+    def _utimensat(self, ctx: Any, args: Any) -> None:
+        where = _Where(args[0], args[1] or None, args[3])
+        times = None
+        if args[2]:
+            times = struct.unpack("=4q", _read(ctx, args[2], 32))
+
+        def change(name: str) -> None:
+            if times is None:
+                os.utime(name)
+                return
+            status = os.stat(name)
+            accessed = _moment(times[0], times[1], status.st_atime_ns)
+            modified = _moment(times[2], times[3], status.st_mtime_ns)
+            os.utime(name, ns=(accessed, modified))
+
+        self._changed(ctx, where, change)
+
+    def _setxattr(self, ctx: Any, args: Any) -> None:
+        self._attribute(ctx, _Where(path=args[0]), args)
+
+    def _lsetxattr(self, ctx: Any, args: Any) -> None:
+        self._attribute(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args)
+
+    def _fsetxattr(self, ctx: Any, args: Any) -> None:
+        self._attribute(ctx, _Where(args[0]), args)
+
+    def _attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
+        if args[3] > VALUE_MAX:
+            raise OSError(errno.E2BIG, "the value is too long")
+        attribute = _text(ctx, args[1], NAME_MAX, errno.ERANGE)
+        value = _read(ctx, args[2], args[3]) if args[3] else b""
+        flags = args[4] & 0xFFFFFFFF
+        self._changed(ctx, where, lambda name: os.setxattr(name, attribute, value, flags))
+
+    def _removexattr(self, ctx: Any, args: Any) -> None:
+        self._no_attribute(ctx, _Where(path=args[0]), args)
+
+    def _lremovexattr(self, ctx: Any, args: Any) -> None:
+        self._no_attribute(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args)
+
+    def _fremovexattr(self, ctx: Any, args: Any) -> None:
+        self._no_attribute(ctx, _Where(args[0]), args)
+
+    def _no_attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
+        attribute = _text(ctx, args[1], NAME_MAX, errno.ERANGE)
+        self._changed(ctx, where, lambda name: os.removexattr(name, attribute))
+
+
+def answering(metadata: Metadata) -> Any:
+    """A handler of `sandlock`'s that answers by it."""
+    handler: Any = importlib.import_module("sandlock.handler")
+
+    def handle(self: Any, ctx: Any) -> Any:
+        error = metadata.answer(ctx)
+        action = handler.NotifAction
+        return action.errno(error) if error else action.returns(0)
+
+    members = {"handle": handle, "on_exception": handler.ExceptionPolicy.DENY_EPERM}
+    return type("Answering", (handler.Handler,), members)()
+
+
+class _Where:
+    """What a system call means: a descriptor, a path, or a path from a descriptor."""
+
+    def __init__(self, descriptor: int = AT_FDCWD, path: int | None = None, flags: int = 0) -> None:
+        self._descriptor = _signed(descriptor)
+        self._path = path
+        self._flags = flags & 0xFFFFFFFF
+
+    def open(self, ctx: Any) -> int:
+        """A descriptor of it, of our own."""
+        follow = 0 if self._flags & AT_SYMLINK_NOFOLLOW else 1
+        path = b"" if self._path is None else _text(ctx, self._path, PATH_MAX, errno.ENAMETOOLONG)
+        own = b"/proc/self/"
+        if path.startswith(own):
+            path = b"/proc/%d/%s" % (ctx.pid, path[len(own) :])
+        if path.startswith(b"/"):
+            return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+        if not path:
+            if self._path is not None and not self._flags & AT_EMPTY_PATH:
+                raise FileNotFoundError(errno.ENOENT, "the path is empty")
+            return self._start(ctx)
+        directory = self._start(ctx)
+        try:
+            flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+            return os.open(path, flags, dir_fd=directory)
+        finally:
+            os.close(directory)
+
+    def _start(self, ctx: Any) -> int:
+        """What its descriptor is of, or the current directory."""
+        here = "cwd" if self._descriptor == AT_FDCWD else f"fd/{self._descriptor}"
+        try:
+            return os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise OSError(errno.EBADF, "there is no such descriptor") from None
+
+
+def _signed(number: int) -> int:
+    """A C int from a register."""
+    number &= 0xFFFFFFFF
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _moment(seconds: int, nanoseconds: int, now: int) -> int:
+    """A time of utimensat(2), in nanoseconds; `now` is what it was."""
+    if nanoseconds == UTIME_OMIT:
+        return now
+    return time.time_ns() if nanoseconds == UTIME_NOW else seconds * 10**9 + nanoseconds
+
+
+def _text(ctx: Any, address: int, most: int, too_long: int) -> bytes:
+    found: str | None = ctx.read_cstr(address, most + 1)
+    if found is None:
+        raise OSError(errno.EFAULT, "it cannot be read")
+    text = os.fsencode(found)
+    if len(text) >= most:
+        raise OSError(too_long, "it is too long")
+    return text
+
+
+def _read(ctx: Any, address: int, count: int) -> bytes:
+    found: bytes | None = ctx.read(address, count)
+    if found is None or len(found) != count:
+        raise OSError(errno.EFAULT, "it cannot be read")
+    return found

@@ -1,0 +1,139 @@
+//! The children of a process that sees to their ends, and to those of what they leave behind.
+//!
+//! Nothing here allocates: in a sandbox whose host is gone the kernel answers neither brk(2) nor
+//! open(2) any more.
+
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, pread};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+
+/// How long children that were killed are waited for.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Between looks at what has no other way to tell that it ended.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+/// The children of this process.
+pub struct Children {
+    /// Where the kernel lists the direct ones: proc(5). It is opened in advance.
+    list: Option<File>,
+}
+
+impl Children {
+    /// Those of this process: from now on also what its children leave behind, and it is not killed
+    /// when its own parent ends. `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn adopt() -> std::io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
+
+            set_child_subreaper(Some(getpid()))?;
+            set_parent_process_death_signal(None)?;
+        }
+        let pid = getpid().as_raw_nonzero();
+        let list = File::open(format!("/proc/self/task/{pid}/children")).ok();
+        Ok(Self { list })
+    }
+
+    /// Waits for the end of a child: its exit status, minus the number of a signal. `None` if what is
+    /// at the other end of a connection speaks, or ends, before.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn status(&self, child: Pid, connection: BorrowedFd<'_>) -> Result<Option<i32>, Errno> {
+        loop {
+            while let Some((ended, status)) = wait(WaitOptions::NOHANG)? {
+                if ended == child {
+                    let by_signal = status.terminating_signal().map(|signal| -signal);
+                    return Ok(Some(status.exit_status().or(by_signal).unwrap_or(1)));
+                }
+            }
+            if !wait_for(child, connection)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits for the end of all children, and kills them after some time. Whether none is left.
+    #[must_use]
+    pub fn end(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(error) => return error == Errno::CHILD,
+            }
+            let waited = begun.elapsed();
+            if waited > BUSY + patience || (waited >= patience && !self.kill()) {
+                return false;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Kills the direct ones: what they started are ours next. Whether they could be found.
+    fn kill(&self) -> bool {
+        let mut listed = [0; 1 << 12];
+        let Some(list) = &self.list else {
+            return false;
+        };
+        let Ok(length) = pread(list, &mut listed, 0) else {
+            return false;
+        };
+        // A number at the end that is not followed by a space may be cut off.
+        for number in listed[..length].split_inclusive(|byte| *byte == b' ') {
+            let number = number.strip_suffix(b" ").map(str::from_utf8);
+            let number = number.and_then(Result::ok).map(str::parse);
+            if let Some(child) = number.and_then(Result::ok).and_then(Pid::from_raw) {
+                // What has ended meanwhile is there until it is waited for: no other has its number.
+                let _ = kill_process(child, Signal::KILL);
+            }
+        }
+        true
+    }
+}
+
+/// Waits until a child has ended, or a connection has something to say: whether it has not.
+#[cfg(target_os = "linux")]
+fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+
+    let ends = pidfd_open(child, PidfdFlags::empty())?;
+    let mut watched = [
+        PollFd::from_borrowed_fd(connection, PollFlags::IN),
+        PollFd::new(&ends, PollFlags::IN),
+    ];
+    match poll(&mut watched, None) {
+        Ok(_) => Ok(watched[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wait_for(_child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let mut watched = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
+    let shortly = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(INTERVAL.subsec_nanos()) as _,
+    };
+    match poll(&mut watched, Some(&shortly)) {
+        Ok(_) => Ok(watched[0].revents().is_empty()),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends this process at once, with all that its children still do.
+pub fn end_with(children: &Children) {
+    let _ = children.end(Duration::ZERO);
+    let _ = kill_process(getpid(), Signal::KILL);
+}

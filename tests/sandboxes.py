@@ -1,0 +1,40 @@
+"""The processes of sandboxes, seen from outside: what tests of them share."""
+
+import os
+import time
+from pathlib import Path
+
+from fastaudit_rs import Policy
+
+#: What the code may do where only the kernel is to say no.
+LOOSE = Policy(native=True, commands=True, network=True, threads="inherit", env=True)
+
+
+def running(mark):
+    """The numbers of the processes whose command has this text."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and int(directory.name) != os.getpid():
+            try:
+                command = directory.joinpath("cmdline").read_bytes()
+                state = directory.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if mark.encode() in command and state != "Z":
+                found.append(int(directory.name))
+    return found
+
+
+def of(sandbox):
+    """What is in the command of each process of a sandbox."""
+    return str(sandbox.directory.parent)
+
+
+def gone(mark, seconds=2.0):
+    """Whether no such process is left, at the latest after some time."""
+    deadline = time.monotonic() + seconds
+    while running(mark):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

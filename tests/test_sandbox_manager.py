@@ -1,0 +1,160 @@
+"""`SandboxManager`: named environments, of which nothing reaches another."""
+
+import asyncio
+import textwrap
+import time
+
+import pytest
+
+from fastaudit_rs import Limits, Policy, SandboxManager
+
+pytest.importorskip("sandlock")
+
+from sandboxes import LOOSE
+
+
+@pytest.fixture
+def manager():
+    with SandboxManager(LOOSE, Limits(wall_seconds=20)) as made:
+        yield made
+
+
+class TestEnvironments:
+    def test_create_list_run_close(self, manager):
+        assert manager.list() == []
+        for name in ("one", "two"):
+            manager.create(name)
+        assert manager.list() == ["one", "two"]
+        assert manager.run("one", "print(input())", input="x").stdout == "x\n"
+        assert asyncio.run(
+            manager.arun("two", "import sys; sys.argv[1:]", ["a"], value=True)
+        ).success
+        directory = manager["one"].directory
+        manager.close("one")
+        assert manager.list() == ["two"] and not directory.exists()
+        with pytest.raises(KeyError, match="there is no environment 'one'; there are: 'two'"):
+            manager.run("one", "1")
+        manager.create("one")
+        assert manager["one"].list_files() == []
+
+    def test_each_has_its_own(self, manager):
+        manager.create("one", limits=Limits(wall_seconds=1))
+        manager.create("two", Policy(commands=True))
+        manager.run("one", "open('a', 'w').write('one')")
+        manager.run("two", "open('a', 'w').write('two')")
+        assert manager["one"].read_file("a") == b"one"
+        assert manager["two"].read_file("a") == b"two"
+        assert manager.run("one", "while True: pass").timed_out
+        assert manager.run("two", "import ctypes; ctypes.CDLL(None)").returncode == 77
+
+    def test_history(self, manager):
+        manager.create("one")
+        manager.create("two")
+        began = time.time()
+        first = manager.run("one", "1 / 0")
+        second = manager.run("one", "print(1)", ["a", "b"])
+        history = manager.history("one")
+        assert [entry.result for entry in history] == [first, second]
+        assert [entry.code for entry in history] == ["1 / 0", "print(1)"]
+        assert history[1].args == ("a", "b")
+        assert began <= history[0].began <= history[1].began <= time.time()
+        assert manager.history("two") == []
+
+    def test_the_last_of_the_history(self):
+        with SandboxManager(history=2) as manager:
+            manager.create("one")
+            for number in range(4):
+                manager.run("one", f"{number}")
+            assert [entry.code for entry in manager.history("one")] == ["2", "3"]
+
+    def test_it_is_removed(self):
+        with SandboxManager() as manager:
+            directory = manager.create("one").directory
+        assert not directory.parent.parent.exists()
+        with pytest.raises(RuntimeError, match="the manager is closed"):
+            manager.create("two")
+        forgotten = SandboxManager().create("one").directory
+        assert not forgotten.exists()
+
+
+class TestIsolation:
+    def test_files_of_another(self, manager):
+        """By Python code, and by a program, which the kernel alone sees."""
+        other = manager.create("other").directory
+        manager["other"].write_file("secret", "x")
+        manager.create("one")
+        code = f"""
+            import os, subprocess
+            for command in ("cat {other}/secret", "ls {other}", "rm -rf {other}/secret"):
+                done = subprocess.run(["sh", "-c", command], capture_output=True)
+                print(done.stdout)
+            for attempt in (open, os.listdir, os.remove):
+                try:
+                    print(attempt("{other}/secret"))
+                except PermissionError:
+                    print("no")
+        """
+        ran = manager.run("one", textwrap.dedent(code))
+        assert ran.stdout == "b''\n" * 3 + "no\n" * 3, ran
+        assert manager["other"].read_file("secret") == b"x"
+
+    def test_one_that_is_made_later(self, manager):
+        manager.create("one")
+        assert manager.run("one", "1").success
+        manager.create("later")
+        manager["later"].write_file("secret", "x")
+        code = f"open({str(manager['later'].directory / 'secret')!r})"
+        assert manager.run("one", code).returncode == 77
+
+    def test_processes_of_another(self, manager):
+        for name in ("one", "other"):
+            manager.create(name)
+        pid = manager.run("other", "import os; os.getppid()", value=True).value
+        code = f"import subprocess; subprocess.run(['sh', '-c', 'kill -9 {pid}'])"
+        manager.run("one", code)
+        assert manager.run("other", "import os; os.getppid()", value=True).value == pid
+
+    def test_what_is_named_can_be_reached(self, manager, tmp_path):
+        (tmp_path / "shared").write_text("x")
+        manager.create("one", LOOSE.replace(read=[tmp_path]))
+        code = f"open({str(tmp_path / 'shared')!r}).read()"
+        assert manager.run("one", code, value=True).value == "x"
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("policy", "says"),
+        [
+            (Policy(write=None), "policy opens all environments: write=None"),
+            (Policy(read=["/"]), "policy opens all environments: read has '/'"),
+            (Policy(write=["/tmp/.."]), "policy opens all environments: write has '/'"),
+        ],
+    )
+    def test_policies_that_open_the_others(self, manager, policy, says):
+        with pytest.raises(ValueError, match=says):
+            manager.create("one", policy)
+        assert manager.list() == []
+
+    def test_names(self, manager):
+        manager.create("one")
+        with pytest.raises(ValueError, match="there is an environment 'one' already"):
+            manager.create("one")
+        with pytest.raises(ValueError, match="name must not be empty"):
+            manager.create("")
+        with pytest.raises(TypeError, match="name must be a str, not int"):
+            manager.create(1)
+        for call in (manager.close, manager.history, manager.__getitem__):
+            with pytest.raises(KeyError, match="there is no environment 'none'; there are: 'one'"):
+                call("none")
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "says"),
+        [
+            ({"policy": "x"}, TypeError, "policy must be a Policy, not str"),
+            ({"history": "x"}, TypeError, "history must be a whole number, not str"),
+            ({"history": -1}, ValueError, "history must not be negative, not -1"),
+        ],
+    )
+    def test_bad_arguments(self, arguments, error, says):
+        with pytest.raises(error, match=says):
+            SandboxManager(**arguments)
