@@ -42,7 +42,6 @@ class Sandbox:
         parent: Where its directory is made: where temporary files are by default.
         confine: ``"require"`` refuses to run where the kernel cannot hold the policy; ``"prefer"``
             runs all the same, and ``"audit"`` everywhere without the kernel; the result says so.
-
         backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
         image: That of the containers: it has Python, with this package installed.
 

@@ -206,7 +206,10 @@ def kernel(confine: str) -> Any:
     try:
         sandlock: Any = importlib.import_module("sandlock")
     except ImportError:
-        why = "it needs sandlock: pip install 'fastaudit-rs[sandbox]'"
+        why = (
+            "it needs sandlock, which is for Linux and Python up to 3.14: "
+            "pip install 'fastaudit-rs[sandbox]'"
+        )
     else:
         if sandlock.landlock_abi_version() >= sandlock.min_landlock_abi():
             return sandlock

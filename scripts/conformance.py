@@ -61,19 +61,29 @@ def run_inside(package: str, report: str) -> int:
     return 0
 
 
-def outcomes(python: str, package: str, environment: dict[str, str]) -> dict[str, str]:
-    """What became of each test of 0.2.10, by its name."""
+def outcomes(python: str, package: str, environment: dict[str, str]) -> tuple[dict[str, str], str]:
+    """What became of each test of 0.2.10, by its name, and what the run printed."""
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report.xml")
         command = [python, Path(__file__).resolve(), "--inside", package, report]
-        subprocess.run(command, cwd=fetch("0.2.10"), env=environment, check=True)
+        # Tests that fail on the original fail in every run: shown, they would hide those of ours.
+        ran = subprocess.run(
+            command,
+            cwd=fetch("0.2.10"),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if ran.returncode:
+            sys.exit(f"{ran.stdout}\nconformance: no tests of 0.2.10 on {package}")
         found = {}
         for case in ET.parse(report).iter("testcase"):
             kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
             found[f"{case.get('classname')}::{case.get('name')}"] = (
                 kinds.pop() if kinds else "passed"
             )
-    return found
+    return found, ran.stdout
 
 
 def run_second() -> int:
@@ -83,14 +93,16 @@ def run_second() -> int:
 
     with tempfile.TemporaryDirectory() as directory:
         environment = peers.environment(Path(directory))
-        there = outcomes(peers.python(), "fastaudit", environment)
-        here = outcomes(peers.python(), "fastaudit_rs", environment)
+        there, _ = outcomes(peers.python(), "fastaudit", environment)
+        here, printed = outcomes(peers.python(), "fastaudit_rs", environment)
     print(f"\n{'test of fastaudit 0.2.10':60} {'on 0.2.10':10} here")
     for name, outcome in there.items():
         print(f"{name:60} {outcome:10} {here.get(name)}")
     assert len(there) >= 14 and there.keys() == here.keys(), "other tests were collected"
     lost = [name for name in there if there[name] == "passed" != here[name]]
     print(f"passed there and not here: {', '.join(lost) or 'none'}")
+    if lost:
+        print(printed)
     return 1 if lost else 0
 
 

@@ -120,3 +120,21 @@ def under(places):
         return None
 
     return run
+
+
+@pytest.fixture
+def make_sandbox():
+    """`make_sandbox(policy, **limits)`: a sandbox, closed afterwards."""
+    from sandboxes import LOOSE
+
+    from fastaudit_rs import Limits, Sandbox
+
+    made = []
+
+    def make(policy=LOOSE, **limits):
+        made.append(Sandbox(policy, Limits(**{"wall_seconds": 20, **limits})))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        sandbox.close()

@@ -10,41 +10,27 @@ import time
 
 import pytest
 
-from fastaudit_rs import Limits, Sandbox, SandboxError
+from fastaudit_rs import SandboxError
 
 pytest.importorskip("sandlock")
 
-from sandboxes import LOOSE, gone, of, running
-
-
-@pytest.fixture
-def make():
-    """`make(policy, limits)`: a sandbox, closed afterwards."""
-    made = []
-
-    def make_one(policy=LOOSE, **limits):
-        made.append(Sandbox(policy, Limits(**{"wall_seconds": 20, **limits})))
-        return made[-1]
-
-    yield make_one
-    for sandbox in made:
-        sandbox.close()
+from sandboxes import gone, of, running
 
 
 class TestFaults:
-    def test_what_it_leaves_running(self, make):
-        ran = make().run("import subprocess; subprocess.Popen(['setsid', 'sleep', '62.5'])")
+    def test_what_it_leaves_running(self, make_sandbox):
+        ran = make_sandbox().run("import subprocess; subprocess.Popen(['setsid', 'sleep', '62.5'])")
         assert ran.success
         assert gone("62.5")
 
-    def test_what_it_leaves_running_when_it_is_ended(self, make):
+    def test_what_it_leaves_running_when_it_is_ended(self, make_sandbox):
         code = (
             "import subprocess, time; subprocess.Popen(['setsid', 'sleep', '63.5']); time.sleep(60)"
         )
-        assert make(wall_seconds=1).run(code).timed_out
+        assert make_sandbox(wall_seconds=1).run(code).timed_out
         assert gone("63.5")
 
-    def test_it_copies_itself_without_end(self, make):
+    def test_it_copies_itself_without_end(self, make_sandbox):
         code = """
             import os
             while True:
@@ -53,42 +39,42 @@ class TestFaults:
                 except OSError:
                     pass
         """
-        sandbox = make(wall_seconds=2, processes=20)
+        sandbox = make_sandbox(wall_seconds=2, processes=20)
         ran = sandbox.run(textwrap.dedent(code))
         assert ran.timed_out and ran.duration < 3, ran
         assert gone(of(sandbox))
 
-    def test_it_ignores_signals(self, make):
+    def test_it_ignores_signals(self, make_sandbox):
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-        sandbox = make(wall_seconds=1)
+        sandbox = make_sandbox(wall_seconds=1)
         ran = sandbox.run(code)
         assert ran.timed_out and ran.duration < 2
         assert gone(of(sandbox))
 
-    def test_it_closes_its_descriptors(self, make):
+    def test_it_closes_its_descriptors(self, make_sandbox):
         code = "import os\nos.closerange(0, 200)\nimport time\ntime.sleep(0.3)"
-        ran = make().run(code)
+        ran = make_sandbox().run(code)
         assert (ran.stdout, ran.killed_by) == ("", None)
         code = "import os\nos.closerange(0, 200)\nimport time\ntime.sleep(60)"
-        sandbox = make(wall_seconds=1)
+        sandbox = make_sandbox(wall_seconds=1)
         assert sandbox.run(code).timed_out
         assert gone(of(sandbox))
 
-    def test_it_kills_itself(self, make):
+    def test_it_kills_itself(self, make_sandbox):
         code = "import subprocess; subprocess.run(['sh', '-c', 'kill -9 $PPID'])"
-        ran = make(memory=None).run(code)
+        ran = make_sandbox(memory=None).run(code)
         assert (ran.returncode, ran.killed_by) == (-9, None)
 
-    def test_it_cannot_signal_others(self, make):
+    def test_it_cannot_signal_others(self, make_sandbox):
         other = subprocess.Popen(["sleep", "66.5"])
         try:
-            make().run(f"import subprocess; subprocess.run(['kill', '-9', '{other.pid}'])")
+            make_sandbox().run(f"import subprocess; subprocess.run(['kill', '-9', '{other.pid}'])")
             assert other.poll() is None
         finally:
             other.kill()
             other.wait()
 
-    def test_it_lies_about_itself(self, make):
+    def test_it_lies_about_itself(self, make_sandbox):
         """What it says of itself is no code, and harms nobody."""
         code = """
             import os
@@ -101,17 +87,17 @@ class TestFaults:
                         pass
             print(written)
         """
-        ran = make().run(textwrap.dedent(code), value=True)
+        ran = make_sandbox().run(textwrap.dedent(code), value=True)
         assert (ran.stdout, ran.violations, ran.value) == ("5\n", [], None)
 
-    def test_it_cannot_reach_what_waits_for_work(self, make):
+    def test_it_cannot_reach_what_waits_for_work(self, make_sandbox):
         """Whatever it starts: the guard would see Python code."""
         code = """
             import os, subprocess
             kill = f"kill -9 {os.getppid()}; echo $?; echo x > /proc/{os.getppid()}/mem; echo $?"
             print(subprocess.run(["sh", "-c", kill], capture_output=True, text=True).stdout.split())
         """
-        sandbox = make()
+        sandbox = make_sandbox()
         assert sandbox.run("1").success
         [worker] = running(of(sandbox))
         assert sandbox.run(textwrap.dedent(code)).stdout == "['1', '2']\n"
@@ -142,7 +128,7 @@ class TestFaults:
         assert gone(mark, 3)
         shutil.rmtree(place)
 
-    def test_an_interrupt(self, make):
+    def test_an_interrupt(self, make_sandbox):
         """The host's `Ctrl-C` ends the run, and leaves nothing."""
         code = """
             import _thread, threading
@@ -161,7 +147,7 @@ class TestFaults:
         assert said == ["interrupted", "False"], done.stderr
         assert gone(mark)
 
-    def test_what_waits_for_work_ends_by_itself(self, make, monkeypatch):
+    def test_what_waits_for_work_ends_by_itself(self, make_sandbox, monkeypatch):
         """That is no limit: it is told as what it is."""
         import fastaudit_rs.sandbox_process
 
@@ -169,4 +155,4 @@ class TestFaults:
         command = (*fastaudit_rs.sandbox_process.COMMAND[:-1], broken)
         monkeypatch.setattr(fastaudit_rs.sandbox_process, "COMMAND", command)
         with pytest.raises(SandboxError, match=r"ended: Ended\(exit_code=1"):
-            make().run("1")
+            make_sandbox().run("1")

@@ -1,0 +1,65 @@
+"""What of a sandbox's policy the kernel holds, and what is left where it cannot."""
+
+import sys
+
+import pytest
+from sandboxes import LOOSE, gone, of
+
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+
+
+def test_it_is_required(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sandlock", None)
+    with pytest.raises(SandboxError, match="it needs sandlock, .*: pip install"):
+        Sandbox(Policy())
+
+
+def test_an_old_kernel(monkeypatch):
+    sandlock = pytest.importorskip("sandlock")
+    monkeypatch.setattr(sandlock, "landlock_abi_version", lambda: 3)
+    with pytest.raises(SandboxError, match="too old a Landlock"):
+        Sandbox(Policy())
+
+
+def test_without_it(monkeypatch, tmp_path):
+    """The policy and what the host itself watches hold."""
+    monkeypatch.setitem(sys.modules, "sandlock", None)  # where it is installed
+    limits = Limits(wall_seconds=1, output="1M")
+    with Sandbox(LOOSE, limits, confine="prefer") as sandbox:
+        ran = sandbox.run("print(input())", input="x\n")
+        assert (ran.stdout, ran.confined) == ("x\n", False)
+        assert sandbox.run(f"open({str(tmp_path / 'a')!r}, 'w')").returncode == 77
+        assert sandbox.run("import time; time.sleep(60)").timed_out
+        assert sandbox.run("while True: print('x' * 1000)").killed_by == "output"
+        assert sandbox.explain()["memory"] == "nothing"
+    assert gone(of(sandbox))
+
+
+def test_explain(make_sandbox):
+    pytest.importorskip("sandlock")
+    told = make_sandbox(Policy(network=False)).explain()
+    assert told["write"] == told["network"] == "guard and kernel"
+    assert told["imports"] == told["block"] == "guard"
+    assert (told["memory"], told["disk"], told["cpu_seconds"]) == ("kernel", "host", "process")
+    assert make_sandbox(LOOSE.replace(block=["/etc"])).explain()["block"] == "guard and kernel"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (("policy",), TypeError, "policy must be a Policy, not str"),
+        ((Policy(), 3), TypeError, "limits must be Limits, not int"),
+    ],
+)
+def test_bad_arguments(arguments, error, says):
+    with pytest.raises(error, match=says):
+        Sandbox(*arguments)
+
+
+def test_bad_words():
+    with pytest.raises(
+        ValueError, match="confine must be 'require', 'prefer' or 'audit', not 'maybe'"
+    ):
+        Sandbox(Policy(), confine="maybe")
+    with pytest.raises(TypeError, match="env must be a mapping or names, not str"):
+        Sandbox(Policy(), env="PATH")
