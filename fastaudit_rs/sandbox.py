@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import Policy
 from .limits import Limits
+from .sandbox_network import reachable
 from .sandbox_process import SandboxError
 from .sandbox_run import Result, Run
 from .sandbox_setup import CONFINE, Setup, absolute, directories, environment, existing, kernel
@@ -234,13 +235,21 @@ class Sandbox:
         """Which ring holds which field of the policy, and which limit."""
         outer = "kernel" if self._docker is None else "container"
         is_held = self._kernel is not None or self._docker is not None
-        network = self.policy.network
         both = f"guard and {outer}"
+        network = self.policy.network
+        if isinstance(network, bool):
+            of_network = both
+        elif self._docker is not None:
+            of_network = "guard"
+        else:
+            # Of hosts with names the kernel knows the ports alone.
+            has_names = reachable(network).has_names
+            of_network = "guard, and kernel for ports" if has_names else both
         held = {
             "write": both,
             "read": both,
             "block": both if existing(self.policy.block) else "guard",
-            "network": both if isinstance(network, bool) else "guard",
+            "network": of_network,
         }
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
         told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}

@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import Network, Policy
+from . import Policy
 from .limits import Limits
 from .sandbox_metadata import Metadata
+from .sandbox_network import reachable
 from .sandbox_process import SandboxError, Worker
 
 #: Variables that pass from the host: what programs need to run at all.
@@ -107,15 +108,16 @@ class Setup:
             own = needed((str(Path(__file__).parent.parent), f"{sys.prefix}/pyvenv.cfg"))
             # What /proc says of the process itself, as its children.
             read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
-        open_to_all = ["*:*", "udp://*:*"]
+        network = reachable(policy.network)
         limits = self._limits
         home = str(self.directory)
         return {
             "fs_readable": existing(read),
             "fs_writable": existing(write),
             "fs_denied": existing(policy.block),
-            "net_allow": [] if policy.network is False else open_to_all,
-            "net_allow_bind": ["*"] if _listens(policy.network) else [],
+            "net_allow": network.allow,
+            "net_deny": network.deny,
+            "net_allow_bind": network.listen,
             "max_memory": limits.memory,
             # One more, which waits for work.
             "max_processes": None if limits.processes is None else limits.processes + 1,
@@ -155,10 +157,6 @@ def _programs(policy: Policy) -> list[str]:
         shutil.which(command.split()[0]) for command in policy.commands or () if command.strip()
     ]
     return [os.path.realpath(program) for program in found if program is not None]
-
-
-def _listens(network: bool | Network) -> bool:
-    return network if isinstance(network, bool) else network.listen is not False
 
 
 def existing(paths: Iterable[str]) -> list[str]:

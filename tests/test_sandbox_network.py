@@ -1,0 +1,176 @@
+"""What of a policy's network the kernel holds in a sandbox: for programs, which have no guard."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+
+import pytest
+from sandboxes import LOOSE
+
+from fastaudit_rs import Network, Sandbox
+from fastaudit_rs.sandbox_network import NOWHERE, reachable
+
+#: Tries each of these without a guard: what may be reached, by its address, its port and how.
+PROBE = """
+import json, socket, sys
+def reached(kind, address, port):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as s:
+            if kind == "listen":
+                s.bind((address, port))
+                s.listen()
+            elif kind == "udp":
+                s.sendto(b"x", (address, port))
+            else:
+                s.connect((address, port))
+    except OSError:
+        return False
+    return True
+print(json.dumps([reached(*each) for each in json.loads(sys.argv[1])]))
+"""
+
+
+@pytest.fixture
+def ports():
+    """Two ports at which something listens, on all IPv4 addresses of this machine."""
+    with socket.create_server(("0.0.0.0", 0)) as one, socket.create_server(("0.0.0.0", 0)) as two:
+        yield one.getsockname()[1], two.getsockname()[1]
+
+
+@pytest.fixture
+def tried(make_sandbox):
+    """`tried(network, attempts)`: which of them the kernel lets pass."""
+    pytest.importorskip("sandlock")
+
+    def run(network, attempts):
+        command = [sys.executable, "-I", "-c", PROBE, json.dumps(attempts)]
+        ran = make_sandbox(LOOSE.replace(network=network)).run(
+            f"import subprocess; subprocess.run({command!r}, check=True)"
+        )
+        assert ran.success, ran.stderr
+        return [
+            tuple(each) for each, may in zip(attempts, json.loads(ran.stdout), strict=True) if may
+        ]
+
+    return run
+
+
+def free_port():
+    """One that nothing listens at, nor gets for having asked for any: ip(7)."""
+    for port in range(20000 + os.getpid() % 10000, 30000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
+
+
+class TestConnecting:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.0/31", "::ffff:127.0.0.1"])
+    def test_to_addresses(self, tried, ports, host):
+        one, two = ports
+        here = [("tcp", "127.0.0.1", one), ("udp", "127.0.0.1", one), ("tcp", "127.0.0.1", two)]
+        others = [("tcp", "127.0.0.2", one), ("udp", "127.0.0.2", one), ("tcp", "::1", one)]
+        assert tried(Network(hosts=[host]), here + others) == here
+
+    def test_to_ports(self, tried, ports):
+        one, two = ports
+        may = [(kind, f"127.0.0.{last}", one) for kind in ("tcp", "udp") for last in (1, 2)]
+        others = [(kind, "127.0.0.1", two) for kind in ("tcp", "udp")]
+        assert tried(Network(ports=[one]), may + others) == may
+        assert tried(Network(hosts=[f"127.0.0.0/8:{one}"]), may + others) == may
+        # Names say nothing to the kernel, and their ports do.
+        assert tried(Network(hosts=[f"example.com:{one}"]), may + others) == may
+
+    def test_blocked(self, tried, ports):
+        one, two = ports
+        may = [("tcp", "127.0.0.1", one), ("tcp", "127.0.0.2", two)]
+        others = [("tcp", "127.0.0.2", one), ("tcp", "::ffff:127.0.0.2", one)]
+        assert tried(Network(block=[f"127.0.0.2:{one}"]), may + others) == may
+        network = Network(hosts=["127.0.0.0/8"], block=["127.0.0.2"])
+        assert tried(network, may + others) == may[:1]
+
+    def test_nowhere(self, tried, ports):
+        attempts = [("tcp", "127.0.0.1", ports[0]), ("udp", "127.0.0.1", ports[0])]
+        assert tried(Network(hosts=[]), attempts) == []
+        assert tried(Network(hosts=[], listen=True), attempts) == []
+
+
+def test_listening(tried):
+    port = free_port()
+    may = [("listen", "127.0.0.1", port)]
+    others = [("listen", "127.0.0.1", 0), ("listen", "127.0.0.1", port ^ 1)]
+    for listen in ([f"127.0.0.1:{port}"], [f"0.0.0.0:{port}-{port}"]):
+        assert tried(Network(hosts=[], listen=listen), may + others) == may
+    assert tried(Network(listen=["127.0.0.1:0"]), may + others) == others[:1]
+    assert tried(Network(listen=False), may + others) == []
+    assert set(tried(Network(listen=["127.0.0.1"]), may + others)) >= {may[0], others[0]}
+
+
+def test_what_the_guard_allows_passes(make_sandbox, ports):
+    """The kernel denies nothing of it: not a name that is looked up, nor an answer."""
+    pytest.importorskip("sandlock")
+    code = f"""
+import socket
+socket.create_connection(("localhost", {ports[0]}), 5).close()
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    one.bind(("127.0.0.1", 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two:
+        two.sendto(b"x", one.getsockname())
+    print(one.recv(1))
+"""
+    network = Network(hosts=["localhost", "127.0.0.1"], listen=["127.0.0.1"])
+    ran = make_sandbox(LOOSE.replace(network=network)).run(code)
+    assert ran.stdout == "b'x'\n", ran.stderr
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("network", "allow", "deny", "listen"),
+        [
+            (False, [], [], []),
+            (Network(), ["*:*", "*:53"], [], []),
+            (Network(ports=[443, "90-92", "0-1"]), ["*:443,90,91,92,1", "*:53"], [], []),
+            (Network(ports=[443], lookup=False), ["*:443"], [], []),
+            (Network(hosts=["10.1.2.3/8", "::1"]), ["10.0.0.0/8:*", "[::1/128]:*"], [], []),
+            (Network(hosts=["[2001:db8::/32]:80-81"]), ["[2001:db8::/32]:80,81"], [], []),
+            (Network(hosts=["*.a.org:443"], ports=[80]), ["*:443", "*:53"], [], []),
+            (Network(hosts=["*:443"], block=["a.org"]), ["*:443", "*:53"], [], []),
+            (Network(hosts=["1.2.3.4:0"], block=["1.2.3.4:0"]), [], [], []),
+            (
+                Network(hosts=[], block=["10.0.0.0/8", "[::1]:25"]),
+                [],
+                ["10.0.0.0/8:*", "[::1/128]:25"],
+                [],
+            ),
+            (
+                Network(hosts=[], listen=["[::1]:8000-8009", "a.org:0"]),
+                [NOWHERE],
+                [],
+                ["8000-8009", "0"],
+            ),
+            (Network(hosts=[], listen=["[::1]:80", "::1"]), [NOWHERE], [], ["*"]),
+        ],
+    )
+    def test_for_the_kernel(self, network, allow, deny, listen):
+        found = reachable(network)
+        assert (found.allow, found.deny, found.listen) == (allow, deny, listen)
+
+    @pytest.mark.parametrize(
+        ("network", "says"),
+        [
+            (True, "guard and kernel"),
+            (Network(hosts=["10.0.0.0/8"], block=["10.0.0.1:25"]), "guard and kernel"),
+            (Network(hosts=["example.com"]), "guard, and kernel for ports"),
+            (Network(block=["example.com"]), "guard, and kernel for ports"),
+        ],
+    )
+    def test_explain(self, make_sandbox, network, says):
+        pytest.importorskip("sandlock")
+        assert make_sandbox(LOOSE.replace(network=network)).explain()["network"] == says
+
+    def test_explain_without_the_kernel(self):
+        policy = LOOSE.replace(network=Network(hosts=["10.0.0.0/8"]))
+        with Sandbox(policy, confine="audit") as sandbox:
+            assert sandbox.explain()["network"] == "guard"
