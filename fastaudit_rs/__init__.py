@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from .as_fastaudit import install_as_fastaudit
     from .guarded_functions import guarded
     from .limits import Limits
-    from .notebook import load_ipython_extension, unload_ipython_extension
+    from .notebook import load_ipython_extension as load_ipython_extension
+    from .notebook import unload_ipython_extension as unload_ipython_extension
     from .sandbox import Sandbox
     from .sandbox_manager import SandboxManager
     from .sandbox_process import SandboxError
 
+# The two of IPython are not for `import *`, which is used where there is none.
 __all__ = [
     "AuditCfg",
     "AuditDenied",
@@ -48,9 +50,7 @@ __all__ = [
     "guarded",
     "install_as_fastaudit",
     "installed_policy",
-    "load_ipython_extension",
     "mk_audit",
-    "unload_ipython_extension",
 ]
 
 
