@@ -1,6 +1,9 @@
 """What the kernel holds of a policy's network: addresses and ports, of which `sandlock` knows."""
 
+import contextlib
 import ipaddress
+import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -50,6 +53,41 @@ def reachable(network: bool | Network) -> Reachable:
         allow.append(NOWHERE)
     has_names = any(addresses is None for addresses, _ in (*hosts, *blocked))
     return Reachable(allow, _rules(blocked, "*"), listen, has_names)
+
+
+def absolute(network: bool | Network) -> bool | Network:
+    """The same, Unix sockets by their full paths: code in the sandbox has another directory."""
+    if isinstance(network, bool) or not network.unix:
+        return network
+    paths = [path if path.startswith("@") else full(path) for path in network.unix]
+    _, fields = network.__getnewargs_ex__()
+    return Network(**{**fields, "unix": paths})
+
+
+def full(path: str) -> str:
+    """The full path of a place that a policy names."""
+    return os.path.realpath(os.path.expanduser(path))
+
+
+def sockets(network: bool | Network) -> list[str]:
+    """The Unix sockets that may be connected to, of those that are there.
+
+    They are named, or in a directory that is. To the kernel connecting is writing to them.
+    """
+    found = []
+    for path in () if isinstance(network, bool) else network.unix or ():
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            found += [entry.path for entry in entries if _is_socket(entry.path)]
+        if _is_socket(path):
+            found.append(path)
+    return found
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _rules(hosts: Iterable[tuple[str | None, str]], usual: str) -> list[str]:

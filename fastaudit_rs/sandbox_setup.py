@@ -12,10 +12,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import Policy
+from . import Policy, sandbox_network
 from .limits import Limits
 from .sandbox_metadata import Metadata
-from .sandbox_network import reachable
 from .sandbox_process import SandboxError, Worker
 
 #: Variables that pass from the host: what programs need to run at all.
@@ -90,7 +89,9 @@ class Setup:
 
     def state(self) -> Hashable:
         """What a process depends on that can change: which files and directories the places are."""
-        places = (*(self.policy.write or ()), *(self.policy.read or ()), *self.policy.block)
+        policy = self.policy
+        sockets = sandbox_network.sockets(policy.network)
+        places = (*(policy.write or ()), *(policy.read or ()), *policy.block, *sockets)
         return tuple(map(_identity, places))
 
     def options(self) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Setup:
         policy = self.policy
         write = read = ["/"]
         if policy.write is not None:
-            write = [*policy.write, "/dev/null"]
+            write = [*policy.write, *sandbox_network.sockets(policy.network), "/dev/null"]
         if policy.read is not None:
             from .confined import needed
 
@@ -108,7 +109,7 @@ class Setup:
             own = needed((str(Path(__file__).parent.parent), f"{sys.prefix}/pyvenv.cfg"))
             # What /proc says of the process itself, as its children.
             read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
-        network = reachable(policy.network)
+        network = sandbox_network.reachable(policy.network)
         limits = self._limits
         home = str(self.directory)
         return {
@@ -136,8 +137,8 @@ def absolute(policy: Policy) -> Policy:
     for name in ("write", "read", "block"):
         paths: Sequence[str] | None = getattr(policy, name)
         if paths is not None:
-            changes[name] = [os.path.realpath(os.path.expanduser(path)) for path in paths]
-    return policy.replace(**changes)
+            changes[name] = [sandbox_network.full(path) for path in paths]
+    return policy.replace(**changes, network=sandbox_network.absolute(policy.network))
 
 
 def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
@@ -176,7 +177,7 @@ def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The full paths of directories."""
     if isinstance(named, (str, os.PathLike)):
         raise TypeError(f"path must be directories, not {type(named).__name__}")
-    return [os.path.realpath(os.path.expanduser(path)) for path in named]
+    return [sandbox_network.full(os.fspath(path)) for path in named]
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:

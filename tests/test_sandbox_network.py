@@ -108,6 +108,48 @@ def test_listening(tried):
     assert set(tried(Network(listen=["127.0.0.1"]), may + others)) >= {may[0], others[0]}
 
 
+class TestUnixSockets:
+    @pytest.fixture
+    def served(self, tmp_path):
+        """`served(name)`: a Unix socket in a directory, at which something listens."""
+        with contextlib.ExitStack() as stack:
+
+            def serve(name):
+                path = tmp_path / "run" / name
+                path.parent.mkdir(exist_ok=True)
+                path.unlink(missing_ok=True)
+                server = stack.enter_context(socket.socket(socket.AF_UNIX))
+                server.bind(str(path))
+                server.listen()
+                return str(path)
+
+            yield serve
+
+    @pytest.mark.parametrize("place", ["run", "run/one", "~/run/one"])
+    def test_those_that_are_named(self, make_sandbox, served, monkeypatch, tmp_path, place):
+        pytest.importorskip("sandlock")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=[], unix=[place])))
+        served("one")
+        for _ in range(2):
+            code = f"import socket; socket.socket(socket.AF_UNIX).connect({served('one')!r})"
+            ran = sandbox.run(code)
+            assert ran.success, ran.stderr
+
+    def test_no_others(self, make_sandbox, served):
+        pytest.importorskip("sandlock")
+        one, two = served("one"), served("two")
+        sandbox = make_sandbox(LOOSE.replace(network=Network(unix=[one])))
+        connect = "import socket; socket.socket(socket.AF_UNIX).connect({!r})"
+        for path, may in ((one, True), (two, False)):
+            # A program has no guard.
+            command = [sys.executable, "-I", "-c", connect.format(path)]
+            ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
+            assert ran.success is may, ran.stderr
+        assert sandbox.run(connect.format(two)).returncode == 77
+
+
 def test_what_the_guard_allows_passes(make_sandbox, ports):
     """The kernel denies nothing of it: not a name that is looked up, nor an answer."""
     pytest.importorskip("sandlock")
