@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import picture
+import readme
 import venvs
 from cases import CASES, CONDITIONS, IMPLEMENTATIONS
 from figures import Rounds, holds, is_as_far_ahead, markdown, program_lines, row, with_programs
@@ -22,8 +23,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
-BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 IMPORTS = {
     "0.1.0": "fastaudit",
     "0.2.10": "fastaudit",
@@ -133,14 +132,11 @@ def print_table(rounds: Rounds, about: dict[str, str]) -> None:
 
 def write_readme(rounds: Rounds, about: dict[str, str]) -> None:
     """Put the table into the README, between the marks."""
-    text = README.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
     about_line = (
         f"Python {about['python']}, {about['processor']}, {about['cores']} cores; net of the bare "
         "operation, least of all rounds:"
     )
-    README.write_text(f"{head}{BEGIN}\n{about_line}\n\n{markdown(rounds)}{END}{tail}")
+    readme.publish("make bench", f"{about_line}\n\n{markdown(rounds)}")
 
 
 def main() -> int:

@@ -5,23 +5,19 @@ process or in one of theirs: what they do not hold is not their row's concern.
 """
 
 import argparse
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pydantic_monty
+import readme
 import sandlock
 from smolagents.local_python_executor import LocalPythonExecutor
 
 from fastaudit_rs import Limits, Policy, Sandbox
-
-README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- make bench-sandbox: begin -->\n", "<!-- make bench-sandbox: end -->\n"
 
 ROUNDS = 7
 #: How many runs of a row in a round, and how many snippets for the rows that count them.
@@ -179,9 +175,7 @@ def main() -> None:
     shown = table(chosen, least, rate)
     print(shown)
     if options.publish:
-        text = README.read_text()
-        pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-        README.write_text(re.sub(pattern, lambda _: BEGIN + shown + END, text, flags=re.DOTALL))
+        readme.publish("make bench-sandbox", shown)
     bare = least["a bare interpreter's start"]
     goals = {
         "5 ms with numpy preloaded": least["`sandbox.pool`, numpy preloaded"] <= 0.005,

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import Policy
 from .limits import Limits
+from .sandbox_base import Runner
 from .sandbox_network import reachable
 from .sandbox_process import SandboxError
 from .sandbox_run import Result, Run
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .sandbox_pool import Pool
 
 
-class Sandbox:
+class Sandbox(Runner):
     """Runs code in processes of their own, in one directory.
 
     Args:
@@ -89,19 +89,6 @@ class Sandbox:
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
 
-    def __enter__(self) -> "Sandbox":
-        """Use it."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Remove its directory."""
-        self.close()
-
     def close(self) -> None:
         """End its processes, and remove its directory. It runs nothing any more."""
         self._remove()
@@ -136,32 +123,16 @@ class Sandbox:
             raise ValueError(f"{name!r} is not in the directory of the sandbox")
         return path
 
-    def run(
+    def _run(
         self,
         code: str | os.PathLike[str],
-        args: Sequence[str] = (),
-        input: str | bytes = b"",
-        *,
-        value: bool = False,
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
     ) -> Result:
-        """Run code, and wait for it.
+        return self._run_in(self._workers, code, args, input, value)
 
-        Args:
-            code: Python code, or the path of a file of it.
-            args: Its arguments, in ``sys.argv``.
-            input: What it reads from standard input.
-            value: Whether the value of the last expression is wanted.
-
-        Returns:
-            What became of it; also where a limit ended it.
-
-        Raises:
-            OSError: The file cannot be read.
-            RuntimeError: The sandbox is closed.
-        """
-        return self._run(self._workers, code, args, input, value)
-
-    def _run(
+    def _run_in(
         self,
         workers: WorkerSource,
         code: str | os.PathLike[str],
@@ -196,19 +167,6 @@ class Sandbox:
         changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         return replace(result, changed=sorted(changed))
 
-    async def arun(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str] = (),
-        input: str | bytes = b"",
-        *,
-        value: bool = False,
-    ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor."""
-        import asyncio
-
-        return await asyncio.to_thread(self.run, code, args, input, value=value)
-
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
         """Processes that are started in advance, for many short runs.
 
@@ -229,7 +187,7 @@ class Sandbox:
             raise ValueError("a pool needs backend='process': containers are not copied")
         from .sandbox_pool import Pool
 
-        return Pool(self._run, self._setup, size, preload)
+        return Pool(self._run_in, self._setup, size, preload)
 
     def explain(self) -> dict[str, str]:
         """Which ring holds which field of the policy, and which limit."""

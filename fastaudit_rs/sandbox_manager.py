@@ -9,12 +9,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal
 
 from . import Policy
 from .limits import Limits
 from .sandbox import Sandbox
+from .sandbox_base import Closing
 from .sandbox_run import Result
 from .sandbox_setup import absolute
 
@@ -44,7 +44,7 @@ class _Environment:
         self.history: deque[HistoryEntry] = deque(maxlen=most)
 
 
-class SandboxManager:
+class SandboxManager(Closing):
     """Named sandboxes, each with a directory, a policy, limits and a history of its own.
 
     Nothing of one reaches another: each reads what programs need to run at all, what its policy
@@ -91,19 +91,6 @@ class SandboxManager:
         self._environments: dict[str, _Environment] = {}
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
-
-    def __enter__(self) -> "SandboxManager":
-        """Use it."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close all environments."""
-        self.close()
 
     def create(
         self, name: str, policy: Policy | None = None, limits: Limits | None = None

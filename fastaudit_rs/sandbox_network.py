@@ -55,20 +55,6 @@ def reachable(network: bool | Network) -> Reachable:
     return Reachable(allow, _rules(blocked, "*"), listen, has_names)
 
 
-def absolute(network: bool | Network) -> bool | Network:
-    """The same, Unix sockets by their full paths: code in the sandbox has another directory."""
-    if isinstance(network, bool) or not network.unix:
-        return network
-    paths = [path if path.startswith("@") else full(path) for path in network.unix]
-    _, fields = network.__getnewargs_ex__()
-    return Network(**{**fields, "unix": paths})
-
-
-def full(path: str) -> str:
-    """The full path of a place that a policy names."""
-    return os.path.realpath(os.path.expanduser(path))
-
-
 def sockets(network: bool | Network) -> list[str]:
     """The Unix sockets that may be connected to, of those that are there.
 

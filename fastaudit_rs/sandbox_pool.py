@@ -3,29 +3,18 @@
 import contextlib
 import os
 import queue
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Protocol
 
+from .sandbox_base import Runner
 from .sandbox_process import Worker
 from .sandbox_run import Result
 from .sandbox_setup import Setup
 from .sandbox_wire import COMMON
 from .sandbox_workers import Key, Start, WorkerSource
 
-
-class _Runs(Protocol):
-    """Runs code as `Sandbox.run` does, in one of these workers."""
-
-    def __call__(
-        self,
-        workers: WorkerSource,
-        code: str | os.PathLike[str],
-        args: Sequence[str],
-        input: str | bytes,
-        value: bool,
-    ) -> Result: ...
+#: Runs code as `Sandbox.run` does, in one of these workers.
+_Runs = Callable[[WorkerSource, str | os.PathLike[str], Sequence[str], str | bytes, bool], Result]
 
 
 class ReadyWorkers:
@@ -91,7 +80,7 @@ class ReadyWorkers:
         self._starter.shutdown()
 
 
-class Pool:
+class Pool(Runner):
     """Processes of a sandbox that are started in advance: ``Sandbox.pool()`` makes it.
 
     Each run is a copy (fork(2)) of a process that has imported what is to be there and has run
@@ -116,53 +105,19 @@ class Pool:
             self.close()
             raise
 
-    def __enter__(self) -> "Pool":
-        """Use it."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End its processes."""
-        self.close()
-
     def close(self) -> None:
         """Wait for what runs, and end its processes. It runs nothing any more."""
         if not self._closed:
             self._closed = True
             self._workers.close()
 
-    def run(
+    def _run(
         self,
         code: str | os.PathLike[str],
-        args: Sequence[str] = (),
-        input: str | bytes = b"",
-        *,
-        value: bool = False,
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
     ) -> Result:
-        """Run code as `Sandbox.run` does, once one of the processes is free.
-
-        Raises:
-            OSError: The file cannot be read.
-            RuntimeError: The pool or its sandbox is closed.
-            SandboxError: A process that had ended could not be started again.
-        """
         if self._closed:
             raise RuntimeError("the pool is closed")
         return self._runs(self._workers, code, args, input, value)
-
-    async def arun(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str] = (),
-        input: str | bytes = b"",
-        *,
-        value: bool = False,
-    ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor."""
-        import asyncio
-
-        return await asyncio.to_thread(self.run, code, args, input, value=value)

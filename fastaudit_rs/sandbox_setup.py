@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import Policy, sandbox_network
+from . import Network, Policy, sandbox_network
 from .limits import Limits
 from .sandbox_metadata import Metadata
 from .sandbox_process import SandboxError, Worker
@@ -137,8 +137,17 @@ def absolute(policy: Policy) -> Policy:
     for name in ("write", "read", "block"):
         paths: Sequence[str] | None = getattr(policy, name)
         if paths is not None:
-            changes[name] = [sandbox_network.full(path) for path in paths]
-    return policy.replace(**changes, network=sandbox_network.absolute(policy.network))
+            changes[name] = list(map(_full, paths))
+    network = policy.network
+    if isinstance(network, Network) and network.unix:
+        _, fields = network.__getnewargs_ex__()
+        unix = [path if path.startswith("@") else _full(path) for path in network.unix]
+        changes["network"] = Network(**{**fields, "unix": unix})
+    return policy.replace(**changes)
+
+
+def _full(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
 
 
 def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
@@ -177,7 +186,7 @@ def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The full paths of directories."""
     if isinstance(named, (str, os.PathLike)):
         raise TypeError(f"path must be directories, not {type(named).__name__}")
-    return [sandbox_network.full(os.fspath(path)) for path in named]
+    return [_full(os.fspath(path)) for path in named]
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:

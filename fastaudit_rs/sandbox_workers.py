@@ -46,13 +46,6 @@ class Workers:
         if idle is not None:
             idle[0].end()
 
-    def close(self) -> None:
-        """End the one that waits."""
-        with self._lock:
-            idle, self._idle = self._idle, None
-        if idle is not None:
-            idle[0].end()
-
 
 class WorkerSource(Protocol):
     """Where runs get their workers."""

@@ -4,18 +4,15 @@
 """
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/scenarios")]
+sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/scenarios", "benches")]
 
 import peers  # noqa: E402
+import readme  # noqa: E402
 import runner  # noqa: E402
-
-README = ROOT / "README.md"
-BEGIN, END = "<!-- scenarios: begin -->\n", "<!-- scenarios: end -->\n"
 
 
 def table(scenarios, guards, found):
@@ -56,9 +53,7 @@ def main():
     for text in filter(None, wrong):
         print(f"WRONG: {text}")
     if options.publish:
-        text = README.read_text()
-        pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-        README.write_text(re.sub(pattern, lambda _: BEGIN + shown + END, text, flags=re.DOTALL))
+        readme.publish("scenarios", shown)
     sys.exit(1 if any(wrong) else 0)
 
 

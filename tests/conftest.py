@@ -124,7 +124,8 @@ def under(places):
 
 @pytest.fixture
 def make_sandbox():
-    """`make_sandbox(policy, **limits)`: a sandbox, closed afterwards."""
+    """`make_sandbox(policy, **limits)`: a sandbox that the kernel confines, closed afterwards."""
+    pytest.importorskip("sandlock")
     from sandboxes import LOOSE
 
     from fastaudit_rs import Limits, Sandbox

@@ -36,7 +36,6 @@ def test_without_it(monkeypatch, tmp_path):
 
 
 def test_explain(make_sandbox):
-    pytest.importorskip("sandlock")
     told = make_sandbox(Policy(network=False)).explain()
     assert told["write"] == told["network"] == "guard and kernel"
     assert told["imports"] == told["block"] == "guard"

@@ -43,7 +43,6 @@ def ports():
 @pytest.fixture
 def tried(make_sandbox):
     """`tried(network, attempts)`: which of them the kernel lets pass."""
-    pytest.importorskip("sandlock")
 
     def run(network, attempts):
         command = [sys.executable, "-I", "-c", PROBE, json.dumps(attempts)]
@@ -127,7 +126,6 @@ class TestUnixSockets:
 
     @pytest.mark.parametrize("place", ["run", "run/one", "~/run/one"])
     def test_those_that_are_named(self, make_sandbox, served, monkeypatch, tmp_path, place):
-        pytest.importorskip("sandlock")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("HOME", str(tmp_path))
         sandbox = make_sandbox(LOOSE.replace(network=Network(hosts=[], unix=[place])))
@@ -138,7 +136,6 @@ class TestUnixSockets:
             assert ran.success, ran.stderr
 
     def test_no_others(self, make_sandbox, served):
-        pytest.importorskip("sandlock")
         one, two = served("one"), served("two")
         sandbox = make_sandbox(LOOSE.replace(network=Network(unix=[one])))
         connect = "import socket; socket.socket(socket.AF_UNIX).connect({!r})"
@@ -152,7 +149,6 @@ class TestUnixSockets:
 
 def test_what_the_guard_allows_passes(make_sandbox, ports):
     """The kernel denies nothing of it: not a name that is looked up, nor an answer."""
-    pytest.importorskip("sandlock")
     code = f"""
 import socket
 socket.create_connection(("localhost", {ports[0]}), 5).close()
@@ -209,7 +205,6 @@ class TestRules:
         ],
     )
     def test_explain(self, make_sandbox, network, says):
-        pytest.importorskip("sandlock")
         assert make_sandbox(LOOSE.replace(network=network)).explain()["network"] == says
 
     def test_explain_without_the_kernel(self):
