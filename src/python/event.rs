@@ -12,7 +12,9 @@ use super::context::Active;
 use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
 use super::noted::Follows;
-use super::{code, command, ffi as raw, forks, importing, network, noted, process_start, threads};
+use super::{
+    code, command, excuses, ffi as raw, forks, importing, network, noted, process_start, threads,
+};
 use crate::policy::Why;
 use crate::policy::fs::Os;
 use crate::policy::learn::{self, Need};
@@ -144,6 +146,12 @@ impl<'a, 'py> Event<'a, 'py> {
 
     #[inline]
     fn deny(&self, reason: Reason) -> PyResult<()> {
+        if excuses::excuse(self, reason)? {
+            if let Some(probe) = self.probe {
+                probe.needs.borrow_mut().clear();
+            }
+            return Ok(());
+        }
         match self.probe {
             None => self.deny_really(reason),
             Some(probe) => self.deny_noting(probe, reason),

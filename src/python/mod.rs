@@ -20,6 +20,7 @@ mod denial;
 mod denied;
 mod errors;
 mod event;
+mod excuses;
 mod executors;
 mod explanation;
 mod ffi;
