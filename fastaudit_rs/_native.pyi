@@ -101,7 +101,9 @@ def mk_audit(
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
             3 or another one that is free (``AuditPerms.tool_id``).
         monitor_calls: Whether calls of native code that is not in the standard library raise the
-            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
+            error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+            once in a process.
         retire_sites: Whether a call site is watched no longer once it called Python code or the
             standard library: code runs at nearly full speed, and native code that is called there
             later goes unseen. Needs ``monitor_calls``.
@@ -167,7 +169,9 @@ def _mk_audit_02(
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
             3 or another one that is free (``AuditPerms.tool_id``).
         monitor_calls: Whether calls of native code that is not in the standard library raise the
-            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+            audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
+            error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+            once in a process.
         allow_imports: Modules whose import may do what is denied, with what is below them.
 
     Returns:

@@ -185,7 +185,7 @@ def test_on_call_needs_the_monitor(mk_audit):
 def test_monitoring_needs_a_newer_python(mk_audit):
     message = r"^monitor_calls=True requires Python 3\.12\+ sys\.monitoring$"
     with pytest.raises(RuntimeError, match=message):
-        mk_audit([])
+        mk_audit([], monitor_calls=True)
 
 
 def test_the_order_of_the_arguments(mk_audit, places):

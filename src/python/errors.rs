@@ -164,10 +164,22 @@ pub fn retire_sites_without_monitor() -> PyErr {
     PyRuntimeError::new_err("retire_sites requires monitor_calls=True")
 }
 
-/// CALL monitoring on a Python that has none.
+/// An argument that demands CALL monitoring, on a Python that has none.
 #[cfg(not(Py_3_12))]
-pub fn no_monitoring() -> PyErr {
-    PyRuntimeError::new_err("monitor_calls=True requires Python 3.12+ sys.monitoring")
+pub fn no_monitoring(argument: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
+}
+
+/// The warning where nobody demands it.
+#[cfg(not(Py_3_12))]
+pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
+    let version = py.version_info();
+    let text = format!(
+        "Python {}.{} cannot watch calls, 3.12 and newer can: under a guard native code is called \
+         unseen. monitor_calls=False says that you know.",
+        version.major, version.minor
+    );
+    std::ffi::CString::new(text).unwrap_or_default()
 }
 
 /// Our monitor runs under another tool id already.

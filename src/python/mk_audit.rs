@@ -42,7 +42,9 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 ///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given, 3 or
 ///         another one that is free (``AuditPerms.tool_id``).
 ///     monitor_calls: Whether calls of native code that is not in the standard library raise the
-///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669).
+///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
+///         error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+///         once in a process.
 ///     retire_sites: Whether a call site is watched no longer once it called Python code or the
 ///         standard library: code runs at nearly full speed, and native code that is called there
 ///         later goes unseen. Needs ``monitor_calls``.
@@ -166,10 +168,19 @@ impl<'py> GuardOptions<'py> {
         if callbacks.on_call.is_some() && !monitor_calls {
             return Err(errors::on_call_without_monitor());
         }
+        // Who says nothing of calls gets what this Python can do.
+        let demanded_by = match self.monitor_calls {
+            OrDefault::Given(_) => Some("monitor_calls=True"),
+            OrDefault::Default if callbacks.on_call.is_some() => Some("on_call"),
+            OrDefault::Default if retire_sites => Some("retire_sites=True"),
+            OrDefault::Default => None,
+        };
         let allowed = read_allowed()?;
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // Where all native code may be called there is nothing to watch.
-        let monitor_calls = monitor_calls && (is_asked || !allowed.policy.calls_all_native());
+        let monitor_calls = monitor_calls
+            && (is_asked || !allowed.policy.calls_all_native())
+            && monitor::is_possible(py, demanded_by)?;
         let free = match monitor_calls {
             true => monitor::find_tool_id(py, tool_id)?,
             false => None,

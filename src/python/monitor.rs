@@ -6,25 +6,51 @@
 #[cfg(Py_3_12)]
 pub use super::tool::tool_id;
 #[cfg(Py_3_12)]
-pub use on::{Hold, find_tool_id, holds, install, native_code_loads};
+pub use on::{Hold, find_tool_id, holds, install, is_possible, native_code_loads};
 
 #[cfg(not(Py_3_12))]
-pub use off::{Hold, find_tool_id, holds, install, native_code_loads, tool_id};
+pub use off::{Hold, find_tool_id, holds, install, is_possible, native_code_loads, tool_id};
 
 #[cfg(not(Py_3_12))]
 mod off {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use pyo3::exceptions::PyRuntimeWarning;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
     use crate::python::config::AuditCfg;
     use crate::python::errors;
 
+    /// Whether this process was told that calls are not watched.
+    static TOLD: AtomicBool = AtomicBool::new(false);
+
+    /// Tells that calls cannot be watched: the one who demands it by an error, others by a warning,
+    /// the first time.
+    ///
+    /// # Errors
+    /// `RuntimeError` for the argument that demands it, and the warning where it is made an error.
+    pub fn is_possible(py: Python<'_>, demanded_by: Option<&str>) -> PyResult<bool> {
+        if let Some(argument) = demanded_by {
+            return Err(errors::no_monitoring(argument));
+        }
+        // Before Python code runs, which could come here again.
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            let class = py.get_type::<PyRuntimeWarning>();
+            let text = errors::not_watched(py);
+            // Ours has no frame: the innermost one is the caller's.
+            PyErr::warn(py, &class, &text, 1)
+                .inspect_err(|_| TOLD.store(false, Ordering::Relaxed))?;
+        }
+        Ok(false)
+    }
+
     /// Never made: no guard can ask for monitoring.
     pub enum Hold {}
 
     impl Hold {
         pub fn new(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Self> {
-            Err(errors::no_monitoring())
+            Err(errors::no_monitoring("monitor_calls=True"))
         }
     }
 
@@ -45,11 +71,11 @@ mod off {
     pub enum Free {}
 
     pub fn find_tool_id(_py: Python<'_>, _chosen: Option<i32>) -> PyResult<Option<Free>> {
-        Err(errors::no_monitoring())
+        Err(errors::no_monitoring("monitor_calls=True"))
     }
 
     pub fn install(_py: Python<'_>, _free: Free) -> PyResult<()> {
-        Err(errors::no_monitoring())
+        Err(errors::no_monitoring("monitor_calls=True"))
     }
 }
 
@@ -87,6 +113,15 @@ mod on {
     static RETIRED: AtomicBool = AtomicBool::new(false);
     /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
     static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
+
+    /// Tells that calls can be watched.
+    ///
+    /// # Errors
+    /// None; there are some before Python 3.12.
+    #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
+    pub fn is_possible(_py: Python<'_>, _demanded_by: Option<&str>) -> PyResult<bool> {
+        Ok(true)
+    }
 
     /// A tool id for the monitor, the one that the host chose if it did; `None` where it runs.
     ///
