@@ -1,7 +1,12 @@
 //! The verdict on one operation.
 
+use std::sync::{Arc, OnceLock};
+
+use ahash::AHashSet;
+
 use super::commands::Commands;
 use super::database::{self, Database, UriTarget};
+use super::distributions::Installed;
 use super::environment::Environment;
 use super::fs::FileSystem;
 use super::network::Network;
@@ -27,6 +32,8 @@ pub struct Policy {
     commands: Commands,
     imports: Option<Imports>,
     native: Option<Choice>,
+    /// The modules of the packages that `native` names, and of what they require.
+    native_modules: OnceLock<AHashSet<String>>,
     rest: Rest,
     rules: RuleSet,
     /// Whether a root approves its own entry, not just what is below it.
@@ -172,6 +179,24 @@ impl Policy {
     #[must_use]
     pub fn calls_all_native(&self) -> bool {
         self.native == Some(Choice::All(true))
+    }
+
+    /// Tells that native code may be called of this top-level module, or directory, as that is of an
+    /// installed package that is named or that one requires that is.
+    pub fn calls_native_of(
+        &self,
+        module: &str,
+        installed: impl FnOnce() -> Arc<Installed>,
+    ) -> bool {
+        let Some(Choice::Named(names)) = &self.native else {
+            return self.calls_all_native();
+        };
+        let modules = self.native_modules.get_or_init(|| {
+            // A name with a dot is that of a part alone.
+            let packages = names.iter().filter(|name| !name.contains('.'));
+            installed().modules_of(packages.map(String::as_str))
+        });
+        modules.contains(module)
     }
 
     /// What is allowed of the network.

@@ -7,6 +7,7 @@
 pub mod check;
 pub mod commands;
 pub mod database;
+pub mod distributions;
 pub mod environment;
 pub mod events;
 pub mod fs;

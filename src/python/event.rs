@@ -13,7 +13,8 @@ use super::decode::{self, NameArg, PathLikes};
 use super::denial::{self, Reason};
 use super::noted::Follows;
 use super::{
-    code, command, excuses, ffi as raw, forks, importing, network, noted, process_start, threads,
+    code, command, distributions, excuses, ffi as raw, forks, importing, network, noted,
+    process_start, threads,
 };
 use crate::policy::Why;
 use crate::policy::fs::Os;
@@ -328,7 +329,26 @@ impl<'a, 'py> Event<'a, 'py> {
         let Ok(callee) = callee else {
             return self.deny(Reason::Switch(Why::Native));
         };
-        self.switch(Operation::CallNative(&callee.to_string_lossy()))
+        if self.probe.is_some() {
+            self.need(Need::Native(distributions::package_being_called(&callee)));
+        }
+        let policy = self.config.policy();
+        match policy.check(&Os, Operation::CallNative(&callee.to_string_lossy())) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(_) if self.is_of_named_package(&callee) => Ok(()),
+            Verdict::Deny(why) => {
+                // A hint names the package.
+                distributions::package_being_called(&callee);
+                self.deny(Reason::Switch(why))
+            }
+        }
+    }
+
+    /// Tells that a native callee is of a package that the policy names, under whatever name it goes.
+    fn is_of_named_package(&self, callee: &Bound<'_, PyString>) -> bool {
+        let module = distributions::module_being_called(callee);
+        let policy = self.config.policy();
+        module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed))
     }
 
     fn start(&self) -> PyResult<()> {

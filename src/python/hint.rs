@@ -7,7 +7,7 @@ use super::denial::shown;
 use super::denied::Denial;
 use super::ffi as raw;
 use super::plain;
-use super::{command, decode};
+use super::{command, decode, distributions};
 use crate::policy::Why;
 use crate::policy::fs::Os;
 use crate::policy::network::Part;
@@ -32,8 +32,7 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
         Some(Why::TooMuch) => return Some("a policy with a larger max_bytes".to_owned()),
         Some(Why::Native) if denial.of_policy => {
             let callee = plain::text(&denial.args.bind(py).get_item(1).ok()?).ok()??;
-            let callee = callee.to_str().ok()?;
-            let package = callee.split('.').next()?;
+            let package = distributions::package_of(callee.to_str().ok()?);
             return Some(format!("native = ['{package}']"));
         }
         Some(Why::Environment) if denial.of_policy => {

@@ -111,6 +111,67 @@ pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
     }
 }
 
+/// Tells that `code_of` knows the code of such an object: a class, or a native function of a kind of
+/// CPython's own.
+pub fn has_code(object: *mut PyObject) -> bool {
+    is_class(object) || native_entry(object).is_some()
+}
+
+/// The addresses that tell which shared object a native callable is of: that of its C function; of a
+/// class those of what it and its bases are made by.
+pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const ()> + use<'py> {
+    let mut codes = Vec::new();
+    // SAFETY: the object is alive, and the layouts are read for the types that have them; a method
+    // table entry is valid as long as what was made from it. The fields of a class are read alone,
+    // and a class keeps its bases.
+    unsafe {
+        let ptr = object.as_ptr();
+        let ty = ffi::Py_TYPE(ptr);
+        if is_class(ptr) {
+            add_class(ptr, &mut codes);
+        } else if ffi::PyCFunction_Check(ptr) != 0 {
+            let function = &*ptr.cast::<NativeFunction>();
+            if function.method == NEW.load(Ordering::Relaxed) {
+                add_class(function.receiver, &mut codes);
+            } else {
+                codes.push((*function.method).ml_meth.as_ptr().cast());
+            }
+        } else if ty == &raw mut ffi::PyMethodDescr_Type
+            || ty == &raw mut ffi::PyClassMethodDescr_Type
+        {
+            let descriptor = ptr.cast::<ffi::PyMethodDescrObject>();
+            codes.push((*(*descriptor).d_method).ml_meth.as_ptr().cast());
+        } else if let Some(Entry::Function(function)) = native_entry(ptr) {
+            // Of slot wrappers it is the C function itself.
+            codes.push(function);
+        }
+    }
+    codes.into_iter().map(<*mut ()>::cast_const)
+}
+
+/// # Safety
+/// Null, or a class that is alive.
+unsafe fn add_class(class: *mut PyObject, codes: &mut Vec<*mut ()>) {
+    // SAFETY: as this function's; a class keeps its base alive.
+    unsafe {
+        let mut class = class.cast::<PyTypeObject>();
+        while !class.is_null() {
+            if ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
+                codes.push(class.cast());
+            }
+            let slots = [
+                (*class).tp_dealloc.map(|slot| slot as *mut ()),
+                (*class).tp_new.map(|slot| slot as *mut ()),
+                (*class).tp_init.map(|slot| slot as *mut ()),
+                (*class).tp_traverse.map(|slot| slot as *mut ()),
+                (*class).tp_call.map(|slot| slot as *mut ()),
+            ];
+            codes.extend(slots.into_iter().flatten());
+            class = (*class).tp_base;
+        }
+    }
+}
+
 /// Whether the object is a native `__new__`.
 pub fn is_new(object: *mut PyObject) -> bool {
     matches!(native_entry(object), Some(Entry::New(_)))

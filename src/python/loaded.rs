@@ -70,6 +70,12 @@ pub fn foreign_module(known: &Known, function: *const ()) -> Option<String> {
     (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
 }
 
+/// The file of the shared object that some code is in; `None` where that is the interpreter's, ours,
+/// or none.
+pub fn object_holding(code: *const ()) -> Option<PathBuf> {
+    objects::holding(code)
+}
+
 /// Takes note of an audit event that says that native code is going to be loaded; whether that is
 /// the first from outside the standard library.
 pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {

@@ -8,7 +8,10 @@ use pyo3::types::{PyBool, PyString};
 use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
-use super::{callbacks, errors, hook, importing, lookups, monitor, quota, threads, v02, violation};
+use super::{
+    callbacks, distributions, errors, hook, importing, lookups, monitor, quota, threads, v02,
+    violation,
+};
 use crate::policy::RuleSet;
 
 /// An argument, or its default when the caller leaves it out (`None` is an argument).
@@ -198,6 +201,7 @@ impl<'py> GuardOptions<'py> {
 
 /// Installs and imports what a policy needs beside the hook.
 fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
+    distributions::prepare(py)?;
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
     if policy.network().rules().is_some() || records {

@@ -18,6 +18,7 @@ mod declared;
 mod decode;
 mod denial;
 mod denied;
+mod distributions;
 mod errors;
 mod event;
 mod excuses;

@@ -388,17 +388,18 @@ mod on {
         };
         let config = config.as_ref().map(|config| config.get());
         let versions = layout::class_versions_of(callee.as_ptr());
-        let Some(Native { name, function }) = callee::native(callee, Some(first))? else {
+        let Some(native) = callee::native(callee, Some(first))? else {
             return Ok(Answer::Quiet);
         };
+        let Native { name, function } = &native;
         let is_declared =
-            |config: &AuditCfg| config.is_strict() && native_call::is_declared_safe(py, &name);
+            |config: &AuditCfg| config.is_strict() && native_call::is_declared_safe(py, name);
         if config.is_some_and(is_declared) {
             let full = name.full()?;
             // What calls its first argument has to be looked at each time.
             if function.is(callee) && !fragile::is_fragile(&full) {
                 quiet::remember_safe(callee.as_ptr(), versions);
-                if native_call::is_of_its_module(&name, callee)? {
+                if native_call::is_of_its_module(name, callee)? {
                     quiet::remember_safe_object(callee.clone().unbind());
                 }
             }
@@ -410,7 +411,7 @@ mod on {
         let call = NativeCall {
             caller: &caller,
             name: &full,
-            function: &function,
+            native: &native,
             site: (code, offset),
             disable: disable.as_ref(),
         };

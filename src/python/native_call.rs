@@ -4,9 +4,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use super::callbacks::Callback;
-use super::callee::Name;
+use super::callee::{Name, Native};
 use super::config::AuditCfg;
 use super::declared::Declared;
+use super::distributions::Announced;
 use super::{denial, errors, ffi as raw, layout};
 
 /// A call of native code of someone else.
@@ -15,7 +16,7 @@ pub struct NativeCall<'a, 'py> {
     pub caller: &'a Bound<'py, PyString>,
     /// What is called, by its name and itself.
     pub name: &'a Bound<'py, PyString>,
-    pub function: &'a Bound<'py, PyAny>,
+    pub native: &'a Native<'py>,
     /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
     /// `sys.monitoring.DISABLE`.
@@ -46,6 +47,7 @@ impl NativeCall<'_, '_> {
                 }
             }
         }
+        let _announced = Announced::new(self.name, self.native);
         raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
         Ok(Said::Allowed)
     }
@@ -58,7 +60,14 @@ impl NativeCall<'_, '_> {
         let py = self.caller.py();
         let (code, offset) = self.site;
         let data = config.data(py);
-        let call = (self.caller, self.name, self.function, code, offset, data);
+        let call = (
+            self.caller,
+            self.name,
+            &self.native.function,
+            code,
+            offset,
+            data,
+        );
         let answer = on_call.call(&call.into_pyobject(py)?)?;
         if denial::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));

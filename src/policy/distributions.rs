@@ -1,0 +1,339 @@
+//! The distributions that are installed: which top-level modules are of which, and what they require.
+//!
+//! Read from the metadata beside them. A distribution is what one installs (`scikit-learn`), its
+//! modules what one imports (`sklearn`); native code is often in a third (`_duckdb`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ahash::{AHashMap, AHashSet};
+
+/// What ends the name of a directory with the metadata of a distribution.
+const DIST_INFO: &str = ".dist-info";
+/// The same as setuptools, and so Debian, names it.
+const EGG_INFO: &str = ".egg-info";
+
+/// A distribution that is installed.
+#[derive(Debug, Default)]
+struct Distribution {
+    /// Its name, normalised.
+    name: String,
+    /// The first components of its files' paths: modules, packages, directories of libraries.
+    modules: Vec<String>,
+    /// The names of those that it requires without an extra, normalised.
+    requires: Vec<String>,
+}
+
+/// The distributions below some directories.
+#[derive(Debug, Default)]
+pub struct Installed {
+    distributions: Vec<Distribution>,
+    by_name: AHashMap<String, usize>,
+    by_module: AHashMap<String, Vec<usize>>,
+}
+
+impl Installed {
+    /// Reads the metadata in these directories. What cannot be read is left out.
+    #[must_use]
+    pub fn read(directories: &[PathBuf]) -> Self {
+        let mut installed = Self::default();
+        for directory in directories {
+            let Ok(entries) = fs::read_dir(directory) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else {
+                    continue;
+                };
+                if let Some(stem) = name.strip_suffix(DIST_INFO) {
+                    installed.add(of_wheel(stem, &entry.path()));
+                } else if let Some(stem) = name.strip_suffix(EGG_INFO) {
+                    installed.add(of_egg(stem, &entry.path()));
+                }
+            }
+        }
+        installed
+    }
+
+    fn add(&mut self, distribution: Distribution) {
+        // The first directory counts, as for imports.
+        if self.by_name.contains_key(&distribution.name) {
+            return;
+        }
+        let index = self.distributions.len();
+        self.by_name.insert(distribution.name.clone(), index);
+        for module in &distribution.modules {
+            self.by_module
+                .entry(module.clone())
+                .or_default()
+                .push(index);
+        }
+        self.distributions.push(distribution);
+    }
+
+    /// The distributions of this name, as it is installed or imported.
+    fn named(&self, name: &str) -> Vec<usize> {
+        let mut found: Vec<_> = self
+            .by_name
+            .get(&normalised(name))
+            .copied()
+            .into_iter()
+            .collect();
+        found.extend(self.by_module.get(name).into_iter().flatten());
+        found
+    }
+
+    /// Tells that something of this name is installed.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        !self.named(name).is_empty()
+    }
+
+    /// Tells that some distribution has a top-level module of this name.
+    #[must_use]
+    pub fn has_module(&self, module: &str) -> bool {
+        self.by_module.contains_key(module)
+    }
+
+    /// The name by which one imports what a top-level module or directory is of: `duckdb` for
+    /// `_duckdb`; its own where it is of no distribution.
+    #[must_use]
+    pub fn package_of<'a>(&'a self, module: &'a str) -> &'a str {
+        let is_public = |name: &str| !name.starts_with('_') && !name.contains('.');
+        if is_public(module) {
+            return module;
+        }
+        let owners = self.by_module.get(module).into_iter().flatten();
+        let mut modules = owners.filter_map(|index| {
+            let owner = self.distributions.get(*index)?;
+            let modules = || owner.modules.iter().map(String::as_str);
+            let same = |name: &&str| normalised(name) == owner.name;
+            modules()
+                .find(same)
+                .or_else(|| modules().find(|name| is_public(name)))
+        });
+        modules.next().unwrap_or(module)
+    }
+
+    /// All that is called by these names: top-level modules, and the distributions of these names
+    /// with all modules of theirs and of what they require, in turn.
+    #[must_use]
+    pub fn modules_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> AHashSet<String> {
+        let mut modules = AHashSet::default();
+        let mut seen = AHashSet::default();
+        let mut waiting = Vec::new();
+        for name in names {
+            modules.insert(name.to_owned());
+            waiting.extend(self.named(name));
+        }
+        while let Some(index) = waiting.pop() {
+            if !seen.insert(index) {
+                continue;
+            }
+            let Some(distribution) = self.distributions.get(index) else {
+                continue;
+            };
+            modules.extend(distribution.modules.iter().cloned());
+            let required = distribution.requires.iter();
+            waiting.extend(required.filter_map(|name| self.by_name.get(name)));
+        }
+        modules
+    }
+
+    /// The names that something here has and that look like this one.
+    #[must_use]
+    pub fn near(&self, name: &str) -> Option<&str> {
+        let wanted = normalised(name);
+        let names = self.by_name.keys().chain(self.by_module.keys());
+        names
+            .map(|known| (distance(&normalised(known), &wanted), known))
+            .filter(|(distance, _)| *distance <= 2)
+            .min()
+            .map(|(_, known)| known.as_str())
+    }
+}
+
+/// A name as distributions are compared by:
+/// <https://packaging.python.org/en/latest/specifications/name-normalization/>.
+fn normalised(name: &str) -> String {
+    let mut normal = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if !matches!(letter, '-' | '_' | '.') {
+            normal.push(letter.to_ascii_lowercase());
+        } else if !normal.ends_with('-') {
+            normal.push('-');
+        }
+    }
+    normal
+}
+
+/// How many letters have to be changed, added or left out to get from one name to another.
+#[must_use]
+pub fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<_> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (above, from) in from.chars().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (left, to) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[left + 1];
+            row[left + 1] = replaced.min(diagonal + 1).min(row[left] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// Reads `name-version.dist-info`.
+fn of_wheel(stem: &str, metadata: &Path) -> Distribution {
+    let mut modules = AHashSet::default();
+    let record = fs::read(metadata.join("RECORD")).unwrap_or_default();
+    for line in record.split(|byte| *byte == b'\n') {
+        let path = line.split(|byte| *byte == b',').next().unwrap_or_default();
+        let path = path.strip_prefix(b"\"").unwrap_or(path);
+        modules.extend(std::str::from_utf8(path).ok().and_then(module_of));
+    }
+    let headers = fs::read_to_string(metadata.join("METADATA")).unwrap_or_default();
+    let headers = headers.lines().take_while(|line| !line.is_empty());
+    let requires = headers.filter_map(|line| line.strip_prefix("Requires-Dist:"));
+    Distribution {
+        name: normalised(stem.split('-').next().unwrap_or(stem)),
+        modules: modules.into_iter().collect(),
+        requires: requires.filter_map(required).collect(),
+    }
+}
+
+/// Reads `name-version.egg-info`, a directory.
+fn of_egg(stem: &str, metadata: &Path) -> Distribution {
+    let lines = |file: &str| fs::read_to_string(metadata.join(file)).unwrap_or_default();
+    let modules = lines("top_level.txt");
+    let requires = lines("requires.txt");
+    // Sections are extras and markers.
+    let requires = requires.lines().take_while(|line| !line.starts_with('['));
+    Distribution {
+        name: normalised(stem.split('-').next().unwrap_or(stem)),
+        modules: modules.lines().map(str::to_owned).collect(),
+        requires: requires.filter_map(required).collect(),
+    }
+}
+
+/// The distribution that a requirement names, unless it is that of an extra.
+fn required(requirement: &str) -> Option<String> {
+    let (wanted, marker) = requirement.split_once(';').unwrap_or((requirement, ""));
+    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let wanted = wanted.trim();
+    let end = wanted
+        .find(|letter| !is_name(letter))
+        .unwrap_or(wanted.len());
+    let name = wanted.get(..end).filter(|name| !name.is_empty())?;
+    (!marker.contains("extra")).then(|| normalised(name))
+}
+
+/// The top-level module that a file below a directory of installed modules is of, or the directory
+/// of libraries (`numpy.libs`); `None` for metadata and scripts.
+#[must_use]
+pub fn module_of(path: &str) -> Option<String> {
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let is_metadata = first.ends_with(DIST_INFO) || first.ends_with(EGG_INFO);
+    if first.is_empty() || matches!(first, "." | ".." | "__pycache__") || is_metadata {
+        return None;
+    }
+    let name = match rest {
+        // `_duckdb.cpython-313-x86_64-linux-gnu.so`, `six.py`
+        "" => first.split('.').next().unwrap_or(first),
+        _ => first,
+    };
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site() -> tempfile::TempDir {
+        let site = tempfile::tempdir().unwrap();
+        let add = |name: &str, files: &[&str], metadata: &str| {
+            let directory = site.path().join(name);
+            fs::create_dir(&directory).unwrap();
+            let record: String = files
+                .iter()
+                .map(|file| format!("{file},sha256=x,1\n"))
+                .collect();
+            fs::write(directory.join("RECORD"), record).unwrap();
+            fs::write(directory.join("METADATA"), metadata).unwrap();
+        };
+        add(
+            "duckdb-1.0.dist-info",
+            &[
+                "_duckdb.cpython-313-x86_64-linux-gnu.so",
+                "_duckdb-stubs/__init__.pyi",
+                "duckdb/__init__.py",
+                "../../../bin/duck",
+                "duckdb-1.0.dist-info/RECORD",
+            ],
+            "Metadata-Version: 2.1\nName: duckdb\n",
+        );
+        add(
+            "Fake_Pydantic-2.dist-info",
+            &["pydantic/main.py"],
+            "Requires-Dist: pydantic.Core (==2.1)\nRequires-Dist: e-mail; extra == 'email'\n\n\
+             Requires-Dist: duckdb\n",
+        );
+        add(
+            "pydantic_core-2.dist-info",
+            &["pydantic_core/_pydantic_core.so"],
+            "",
+        );
+        add("e_mail-2.dist-info", &["email_x/_a.so"], "");
+        let egg = site.path().join("old-1.egg-info");
+        fs::create_dir(&egg).unwrap();
+        fs::write(egg.join("top_level.txt"), "old\n_old\n").unwrap();
+        fs::write(egg.join("requires.txt"), "duckdb>=1\n\n[extra]\ne-mail\n").unwrap();
+        site
+    }
+
+    #[test]
+    fn a_package_is_named_as_it_is_installed_or_imported() {
+        let site = site();
+        let installed = Installed::read(&[site.path().to_owned()]);
+        for (name, module, is_of) in [
+            ("duckdb", "_duckdb", true),
+            ("duckdb", "duckdb", true),
+            ("DuckDB", "_duckdb", true),
+            ("pydantic", "pydantic_core", true),
+            ("fake-pydantic", "pydantic_core", true),
+            ("pydantic", "email_x", false),
+            ("pydantic", "_duckdb", false),
+            ("pydantic_core", "pydantic", false),
+            ("old", "_duckdb", true),
+            ("old", "email_x", false),
+            ("not_installed", "not_installed", true),
+        ] {
+            let modules = installed.modules_of([name]);
+            assert_eq!(modules.contains(module), is_of, "{name} {module}");
+        }
+        assert_eq!(installed.package_of("_duckdb"), "duckdb");
+        assert_eq!(installed.package_of("pydantic_core"), "pydantic_core");
+        assert_eq!(installed.package_of("_unknown"), "_unknown");
+        assert_eq!(installed.near("pydantik"), Some("pydantic"));
+        assert_eq!(installed.near("elsewhere"), None);
+        assert!(installed.has("old") && !installed.has("older"));
+    }
+
+    #[test]
+    fn files_are_of_top_level_modules() {
+        for (path, module) in [
+            ("numpy/core/x.so", Some("numpy")),
+            ("numpy.libs/libopenblas.so", Some("numpy.libs")),
+            ("_regex.cpython-313.so", Some("_regex")),
+            ("six.py", Some("six")),
+            ("__pycache__/six.pyc", None),
+            ("../../bin/f2py", None),
+            ("a-1.dist-info/RECORD", None),
+            ("", None),
+        ] {
+            assert_eq!(module_of(path).as_deref(), module, "{path}");
+        }
+    }
+}
