@@ -1,7 +1,7 @@
 """Run snippets of the kind a language model writes under a guard, and show what happened.
 
-Exits with 1 if an ordinary snippet was stopped, an overreaching one ran, or anything outside the
-workspace changed.
+Exits with 1 if an ordinary snippet was stopped, an overreaching one ran that this Python tells of,
+or anything outside the workspace changed.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from snippets import ORDINARY, OVERREACH
+from snippets import ORDINARY, OVERREACH, TOLD_SINCE
 
 import fastaudit_rs
 from fastaudit_rs import mk_audit
@@ -54,7 +54,7 @@ def main() -> int:
     monitor = sys.version_info >= (3, 12)
     audit_perms = mk_audit(["."], before_deny=allow_echo, monitor_calls=monitor)
 
-    before, wrong = outside(home), 0
+    before, wrong, unseen = outside(home), 0, 0
     table = Table(title=f"exec(snippet) under mk_audit(['.']), Python {sys.version.split()[0]}")
     table.add_column("Snippet", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
@@ -64,15 +64,21 @@ def main() -> int:
             message = run(code, audit_perms)
             outcome = "ran" if message is None else "stopped"
             style = "green" if outcome == expected else "bold red"
-            wrong += outcome != expected
             shown = (message or "").replace(str(base), "…")
+            since = TOLD_SINCE.get(name, (3,))
+            if outcome != expected and sys.version_info < since:
+                unseen += 1
+                style, shown = "yellow", f"not seen before Python {since[0]}.{since[1]}"
+            else:
+                wrong += outcome != expected
             table.add_row(Text(name), Text(outcome, style), Text(shown))
         table.add_section()
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
     changed = outside(home) != before
     print(
-        f"{len(ORDINARY)} ordinary, {len(OVERREACH)} overreaching, {wrong} not as expected;",
+        f"{len(ORDINARY)} ordinary, {len(OVERREACH)} overreaching, {wrong} not as expected"
+        + (f", {unseen} not seen by this Python;" if unseen else ";"),
         end=" ",
     )
     print("files outside the workspace:", "CHANGED" if changed else "unchanged")

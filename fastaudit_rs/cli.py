@@ -1,6 +1,7 @@
 """The command ``fastaudit-rs``: Python programs under a policy, from the shell."""
 
 import argparse
+import contextlib
 import os
 import runpy
 import shlex
@@ -133,6 +134,9 @@ def _trace(options: argparse.Namespace) -> int:
             touched = trace.read(lines, recording, begun, here)
     needed = options_of(recording, options)
     told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
+    # What the program printed comes first, where both go to the same place.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stdout.flush()
     trace.write_table(told, sys.stderr)
     if page is not None:
         with page:

@@ -15,6 +15,8 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background, and then for all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Programs that tests start print as they do for someone who set nothing.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 def pytest_addoption(parser):

@@ -190,7 +190,8 @@ ALWAYS_RAN = {
     "archives": """
         import tarfile, zipfile
         with tarfile.open(ok + '/a.tar.gz', 'w:gz') as t: t.add(out + '/r.db', 'r.db')
-        tarfile.open(ok + '/a.tar.gz').extractall(ok + '/t', filter='data')
+        filtered = {'filter': 'data'} if hasattr(tarfile, 'data_filter') else {}
+        tarfile.open(ok + '/a.tar.gz').extractall(ok + '/t', **filtered)
         with zipfile.ZipFile(ok + '/a.zip', 'w') as z: z.writestr('m', 'x')
         zipfile.ZipFile(ok + '/a.zip').extractall(ok + '/z')
     """,

@@ -277,7 +277,7 @@ def test_other_interpreters(run):
                 try:
                     call()
                 except PermissionError as denied:
-                    print(denied.event)
+                    print(denied.event, flush=True)
         interpreters.run_string(earlier, "print('runs', flush=True)")
         interpreters.destroy(earlier)
         """,

@@ -279,8 +279,8 @@ pub const EVENTS: &[Known] = &[
     own("fastaudit.write", Write, "writes more than a policy's `max_bytes` to files"),
     event("mmap.__new__", Memory, "maps a file, or memory"),
     event("os.add_dll_directory", Native, "adds a directory to load libraries from (Windows)"),
-    on("sqlite3.enable_load_extension", Native, "lets a database load native code", (13, 15)),
-    on("sqlite3.load_extension", Native, "loads native code into a database", (13, 15)),
+    event("sqlite3.enable_load_extension", Native, "lets a database load native code"),
+    event("sqlite3.load_extension", Native, "loads native code into a database"),
     // The interpreter.
     own("audit_perms.add_imports", Guard, "adds packages whose import may do what is denied"),
     own("audit_perms.set_config", Guard, "makes or enters a guard"),
