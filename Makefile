@@ -75,6 +75,14 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in the README
 	$(PY) scripts/scenarios.py --publish
 
+# `ordinary-torch` adds PyTorch, of 3 GB.
+ORDINARY ?= ordinary
+
+.PHONY: ordinary
+ordinary: ## Run ordinary snippets with a hundred packages under each guard, write docs/ordinary.md, and fail where one is stopped
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/ordinary install $(ORDINARY)
+	.venvs/ordinary/bin/python scripts/ordinary.py --publish
+
 FUZZ_SECONDS ?= 30
 
 .PHONY: fuzz
