@@ -125,7 +125,7 @@ def test_verdicts(code, verdict, said, place):
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        ("import os\nprint('gone')\nos._exit(3)", ("error", "gone")),
+        ("import os\nprint('gone', flush=True)\nos._exit(3)", ("error", "gone")),
         ("import os\nos.abort()", ("crash", "SIGABRT")),
     ],
 )
