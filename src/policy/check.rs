@@ -13,7 +13,7 @@ use super::network::Network;
 use super::opening::is_standing_device;
 pub use super::operation::{Operation, Verdict, Why};
 use super::path::{self, Base, Name, Resolved, Target};
-use super::places::{Blocked, Protected};
+use super::places::{Blocked, Protected, Temporary};
 use super::roots::Roots;
 use super::rules;
 use super::rules_02::RuleSet;
@@ -27,6 +27,7 @@ pub struct Policy {
     read: Option<Roots>,
     blocked: Blocked,
     protected: Protected,
+    temporary: Temporary,
     environment: Environment,
     network: Network,
     commands: Commands,
@@ -228,6 +229,26 @@ impl Policy {
         self.read.is_some() || !self.blocked.is_empty()
     }
 
+    /// Whether it lets anything be written anywhere.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        !self.roots.is_empty()
+    }
+
+    /// The same with a temporary directory of its own, which may be written and read.
+    #[must_use]
+    pub fn with_temporary(&self, directory: &Resolved) -> Self {
+        let mut policy = self.clone();
+        policy.temporary.add(directory);
+        policy
+    }
+
+    /// Whether the path is in a temporary directory of its own, or is one.
+    #[must_use]
+    pub fn has_temporary(&self, path: &[u8]) -> bool {
+        self.temporary.hold(path)
+    }
+
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {
@@ -297,16 +318,21 @@ impl Policy {
             path::resolve(fs, path, base).map(|landing| {
                 // `tar` archives have attributes for ".": a root's own, where they are extracted.
                 let is_place = aim == Aim::File && is_unnamed(name);
-                self.contains_file(fs, &landing) || (is_place && self.roots.contain(fs, &landing))
+                self.contains_file(fs, &landing) || (is_place && self.contains(fs, &landing))
             })
         };
         let contained = contained.unwrap_or(false);
         Verdict::when(contained).and(|| self.restrict(fs, path, base, aim == Aim::Moved))
     }
 
+    /// Whether the path is below a root or in a temporary directory, or is one.
+    fn contains(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
+        self.roots.contain(fs, path) || self.temporary.hold(path.as_bytes())
+    }
+
     /// Whether the roots approve changing the entry of this name in a directory.
     fn contains_entry(&self, fs: &impl FileSystem, dir: &Resolved, name: &[u8]) -> bool {
-        self.roots.contain(fs, dir)
+        self.contains(fs, dir)
             || (self.approves_root_entries
                 && !is_unnamed(name)
                 && self.roots.has(fs, &dir.join(name)))
@@ -316,6 +342,7 @@ impl Policy {
     fn contains_file(&self, fs: &impl FileSystem, landing: &Resolved) -> bool {
         self.roots.contain_path(fs, landing.parent())
             || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))
+            || self.temporary.hold(landing.parent())
     }
 
     /// Judges by what no root opens: the entry itself, and where it leads.
@@ -376,7 +403,9 @@ impl Policy {
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
         // directory to `open` and hands it an opener. Without one of these it fails: a directory
         // cannot be opened for writing.
-        let is_root = self.roots.has(fs, landing.as_bytes()) && fs.is_dir(landing.as_bytes());
+        let path_of_root = landing.as_bytes();
+        let is_root = (self.roots.has(fs, path_of_root) || self.temporary.hold(path_of_root))
+            && fs.is_dir(path_of_root);
         Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, false))
     }
 
@@ -401,7 +430,11 @@ impl Policy {
             return Verdict::Deny(Why::Blocked);
         }
         match &self.read {
-            Some(roots) if !roots.contain(fs, &landing) => Verdict::Deny(Why::Unreadable),
+            Some(roots)
+                if !roots.contain(fs, &landing) && !self.temporary.hold(landing.as_bytes()) =>
+            {
+                Verdict::Deny(Why::Unreadable)
+            }
             _ => Verdict::Allow,
         }
     }
@@ -421,7 +454,7 @@ impl Policy {
         if self.blocked.holds(dir.as_bytes()) {
             return Verdict::Deny(Why::Blocked);
         }
-        Verdict::when(self.roots.contain(fs, &dir))
+        Verdict::when(self.contains(fs, &dir))
     }
 
     fn link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> Verdict {
@@ -432,7 +465,7 @@ impl Policy {
             let place = self.change_path(fs, text, Base::CurrentDir, Aim::Place);
             return place.and(|| {
                 let landing = path::resolve(fs, text, Base::CurrentDir);
-                Verdict::when(landing.is_some_and(|landing| self.roots.contain(fs, &landing)))
+                Verdict::when(landing.is_some_and(|landing| self.contains(fs, &landing)))
             });
         }
         let Name::Path(link) = at.name else {
@@ -449,7 +482,7 @@ impl Policy {
         if self.protected.holds(landing.as_bytes()) {
             return Verdict::Deny(Why::Protected);
         }
-        Verdict::when(self.roots.contain(fs, &landing))
+        Verdict::when(self.contains(fs, &landing))
     }
 
     fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {

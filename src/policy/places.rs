@@ -35,6 +35,23 @@ impl Blocked {
     }
 }
 
+/// Directories that were made for a guard's temporary files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Temporary(Vec<Vec<u8>>);
+
+impl Temporary {
+    /// Adds a directory.
+    pub fn add(&mut self, directory: &Resolved) {
+        self.0.push(directory.as_bytes().to_vec());
+    }
+
+    /// Whether the path is one of them, or lies below one.
+    #[must_use]
+    pub fn hold(&self, path: &[u8]) -> bool {
+        self.0.iter().any(|directory| is_within(path, directory))
+    }
+}
+
 /// What is kept from writing even inside a root, unless a policy says otherwise: what runs by
 /// itself later, and credentials.
 pub const PRESET: &[&str] = &[

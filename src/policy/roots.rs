@@ -39,6 +39,12 @@ impl Roots {
         self.follows_current_dir = true;
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && !self.follows_current_dir
+    }
+
     /// Whether the path is a root or lies below one.
     pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
         self.contain_path(fs, path.as_bytes())

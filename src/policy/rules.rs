@@ -331,7 +331,11 @@ pub const RULES: &[(&str, Rule)] = &[
     ("os.utime", Rule::Entries(&[file_at(0, 3)])),
     ("shutil.chown", Rule::Entries(&[file(0)])),
     ("shutil.make_archive", Rule::Entries(&[place(0)])),
-    ("shutil.rmtree", Rule::Entries(&[entry_at(0, 1)])),
+    // It lists what it removes: told at once, as `tempfile` tries again what is denied later.
+    (
+        "shutil.rmtree",
+        Rule::Entries(&[entry_at(0, 1), read_at(0, 1)]),
+    ),
     ("tempfile.mkdtemp", Rule::Entries(&[entry(0)])),
     ("tempfile.mkstemp", Rule::Entries(&[entry(0)])),
     // The second argument is what changes; the first is read.

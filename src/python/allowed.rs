@@ -26,6 +26,10 @@ pub fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
             // Imports read what is put behind the policy's own.
             let mut all = paths.clone();
             all.extend(importing::library_paths(py)?);
+            // What may be written may be read. Where that is everything, reading alone is restricted.
+            if let Where::Below(written) = &spec.write {
+                all.extend(written.iter().filter(|root| *root != "/").cloned());
+            }
             let all = roots(py, &all)?;
             let own = all.names.bind(py).get_slice(0, paths.len());
             (Some(all.roots), Some(own.unbind()))

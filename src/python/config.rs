@@ -12,6 +12,7 @@ use super::decode;
 use super::errors;
 use super::ffi as raw;
 use super::recorder::Records;
+use super::temporary::{Directories, Temporary};
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::OnViolation;
@@ -35,6 +36,7 @@ pub struct AuditCfg {
     /// Whether it restricts more than fastaudit 0.1 does: asked with each entry.
     restricts_more: bool,
     is_strict: bool,
+    temporary: Temporary,
 }
 
 /// The callbacks of a host, checked.
@@ -91,6 +93,7 @@ impl AuditCfg {
             data,
             monitor_calls,
             retire_sites,
+            temporary: Temporary::default(),
         }
     }
 
@@ -116,6 +119,7 @@ impl AuditCfg {
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
             is_strict: self.is_strict,
+            temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
         }
     }
 
@@ -167,6 +171,35 @@ impl AuditCfg {
     /// What the guard allows.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The same configuration with the temporary directory of another one.
+    pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
+        Self {
+            temporary: Temporary::sharing(directories),
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// What it has for temporary files.
+    pub fn temporary(&self) -> &Temporary {
+        &self.temporary
+    }
+
+    /// Whether it has a directory for temporary files: where it may write at all, or records what is
+    /// done and lets it proceed.
+    pub fn may_have_temporary(&self) -> bool {
+        self.policy.may_write()
+            || self
+                .records
+                .as_ref()
+                .is_some_and(|records| !records.enforces)
+    }
+
+    /// The policy with the directory for temporary files, once there is one.
+    #[cold]
+    pub fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
+        self.temporary.policy(&self.policy)
     }
 
     /// The roots for reading; none where reading is not restricted to some.

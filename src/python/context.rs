@@ -19,10 +19,10 @@ pub use super::active::{Active, any_guard, any_guard_restricts_more};
 use super::active::{relink, restrict_more};
 use super::config::AuditCfg;
 use super::ffi as raw;
-use super::monitor;
 use super::origin::Origin;
 use super::violations::Log;
 use super::with_statement::Place;
+use super::{monitor, tempfile};
 
 /// The guards that are in force in the whole process for good, the last one first. What this points
 /// to is never freed: another thread may read it.
@@ -225,6 +225,7 @@ pub fn enter(
     outer: Option<Bound<'_, Active>>,
     log: Option<Arc<Log>>,
 ) -> PyResult<Entered> {
+    tempfile::look(py);
     let monitoring = hold(py, &config)?;
     let origin = match config.get().is_strict() {
         true => Some(Box::new(Origin::here(py)?)),

@@ -14,7 +14,7 @@ use super::denial::{self, Reason};
 use super::noted::Follows;
 use super::{
     code, command, distributions, excuses, ffi as raw, forks, importing, network, noted,
-    process_start, threads,
+    process_start, temporary, threads,
 };
 use crate::policy::Why;
 use crate::policy::fs::Os;
@@ -124,7 +124,7 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::Bind => self.bind(),
             Rule::Fork => match forks::has_other_threads(self.args.py())? {
                 true => self.deny(Reason::Event),
-                false => Ok(()),
+                false => temporary::before_fork(self.args.py()),
             },
             Rule::End if self.active.is_in_copy() => Ok(()),
             Rule::End => self.deny(Reason::Event),
@@ -187,6 +187,7 @@ impl<'a, 'py> Event<'a, 'py> {
         self.note(operation);
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
+            Verdict::Deny(_) if self.is_temporary(operation) => Ok(()),
             // An event without the argument that its rule asks for did not come from CPython.
             Verdict::Deny(_) if path >= self.args.len() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
@@ -195,6 +196,13 @@ impl<'a, 'py> Event<'a, 'py> {
             }
             Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
         }
+    }
+
+    /// Whether an operation that the roots do not allow is one in the guard's temporary directory.
+    #[cold]
+    fn is_temporary(&self, operation: Operation<'_>) -> bool {
+        let with = self.config.policy_with_temporary();
+        with.is_some_and(|with| with.check(&Os, operation).allows())
     }
 
     /// Tells who wants to know what the operation needs.

@@ -14,7 +14,7 @@ use super::event::{Event, is_open_for_reading};
 use super::guard::Ready;
 use super::threads::Carried;
 use super::{
-    denial, denied, errors, ffi as raw, forks, later, monitor, natives, recorder, scope,
+    denial, denied, errors, ffi as raw, forks, later, monitor, natives, recorder, scope, tempfile,
     with_statement,
 };
 use crate::policy::Policy;
@@ -119,7 +119,11 @@ unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_i
             let noted = monitor::native_code_loads(event.to_bytes(), args);
             noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
         }
-        check(py, event, args)
+        check(py, event, args)?;
+        if may_load {
+            raw::with_attachment_counted(|| tempfile::import(event.to_bytes(), args));
+        }
+        Ok(())
     }));
     match verdict {
         Ok(Ok(())) => 0,
@@ -181,6 +185,7 @@ unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
         let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
         // Nothing is to be watched yet, so nothing can fail.
         let _ = monitor::native_code_loads(event.to_bytes(), args);
+        tempfile::import(event.to_bytes(), args);
     }));
 }
 

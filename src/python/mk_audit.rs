@@ -9,8 +9,8 @@ use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
 use super::{
-    callbacks, distributions, errors, hook, importing, lookups, monitor, quota, threads, v02,
-    violation,
+    callbacks, distributions, errors, hook, importing, lookups, monitor, quota, tempfile, threads,
+    v02, violation,
 };
 use crate::policy::RuleSet;
 
@@ -190,6 +190,7 @@ impl<'py> GuardOptions<'py> {
         };
         hook::install(py)?;
         prepare(py, &allowed)?;
+        tempfile::make_ask(py);
         if let Some(free) = free {
             monitor::install(py, free)?;
         }

@@ -71,6 +71,9 @@ mod scope;
 mod signature;
 mod silent;
 mod statements;
+mod tempfile;
+mod temporary;
+mod temporary_directory;
 mod threads;
 #[cfg(Py_3_12)]
 mod tool;
