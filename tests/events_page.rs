@@ -75,6 +75,26 @@ fn fields(rule: Option<Rule>) -> &'static str {
     }
 }
 
+/// What passes of an event all the same, for doing no harm (`python::excuses`).
+fn excused(event: &str) -> &'static str {
+    match event {
+        "os.kill" | "os.killpg" | "signal.pidfd_send_signal" => {
+            ", but for signal 0 and processes that were started under the guard"
+        }
+        "signal.raise_signal" => ", but for signals that are ignored",
+        "os.nice" => ", but for 0",
+        "resource.setrlimit" | "resource.prlimit" => ", but for those that there are",
+        _ => "",
+    }
+}
+
+fn judged(event: &str, verdict: &str) -> String {
+    match verdict {
+        "passes" => verdict.to_owned(),
+        _ => format!("{verdict}{}", excused(event)),
+    }
+}
+
 fn versions(known: &Known) -> String {
     match known.versions {
         _ if known.is_own() => "this package".to_owned(),
@@ -102,8 +122,8 @@ fn page() -> String {
             known.does,
             known.effect.name(),
             versions(known),
-            verdict(lookup(known.name.as_bytes())),
-            verdict_02(known.name),
+            judged(known.name, verdict(lookup(known.name.as_bytes()))),
+            judged(known.name, verdict_02(known.name)),
             fields(lookup(known.name.as_bytes())),
         )
         .unwrap();

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pty
 import shutil
+import signal
 import socket
 import socketserver
 import subprocess
@@ -230,7 +231,7 @@ class TestCommands:
         assert under(run, commands=["./own"]) is None
 
     def test_signals_stay_denied(self, under):
-        assert under(os.kill, os.getpid(), 0, commands=True).rule is None
+        assert under(os.kill, os.getpid(), signal.SIGCONT, commands=True).rule is None
 
     def test_what_is_not_there(self, under):
         assert under(output, ["echo"], commands=["no-such-program"]).rule == "commands"

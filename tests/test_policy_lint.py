@@ -108,7 +108,7 @@ class TestPresets:
             ("os.chdir", places.out),
             ("os.putenv", b"A", b"b"),
             ("os.system", b"true"),
-            ("os.kill", 1, 0),
+            ("os.kill", 1, 9),
             ("socket.connect", None, ("127.0.0.1", 1)),
             ("import", "wave", None, [], [], []),
             ("tests.of.ours",),

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -242,8 +243,8 @@ def spawn_from_below(path, arguments):
         lambda: os.system("true"),
         lambda: os.posix_spawn(TRUE, ["true"], {}),
         lambda: os.execv(TRUE, ["true"]),
-        lambda: os.kill(os.getpid(), 0),
-        lambda: os.killpg(os.getpgid(0), 0),
+        lambda: os.kill(os.getpid(), signal.SIGCONT),
+        lambda: os.killpg(os.getpgid(0), signal.SIGCONT),
     ],
     ids=["system", "posix_spawn", "exec", "kill", "killpg"],
 )

@@ -161,7 +161,7 @@ class TestOpened:
 CHANGES = {
     "chroot": ("/missing",),
     "initgroups": ("", -2),
-    "nice": (0,),
+    "nice": ("",),
     "sched_setaffinity": (0, []),
     "sched_setscheduler": (0, -1, None),
     "setegid": (-2,),
@@ -241,14 +241,16 @@ class TestProcess:
 
     @pytest.mark.original_fails()
     def test_limits(self, guard):
-        limits = resource.getrlimit(resource.RLIMIT_CORE)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        others = (limits[0] - 1, limits[1])
         with guard():
-            assert denied(resource.setrlimit, resource.RLIMIT_CORE, limits) == "resource.setrlimit"
-            assert resource.getrlimit(resource.RLIMIT_CORE) == limits
+            call = (resource.setrlimit, resource.RLIMIT_NOFILE, others)
+            assert denied(*call) == "resource.setrlimit"
             if hasattr(resource, "prlimit"):
-                assert resource.prlimit(0, resource.RLIMIT_CORE) == limits
-                call = (resource.prlimit, 0, resource.RLIMIT_CORE, limits)
+                assert resource.prlimit(0, resource.RLIMIT_NOFILE) == limits
+                call = (resource.prlimit, 0, resource.RLIMIT_NOFILE, others)
                 assert denied(*call) == "resource.prlimit"
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
 
     @pytest.mark.original_fails()
     def test_the_clock(self, guard):
@@ -263,7 +265,7 @@ class TestProcess:
         with guard():
             assert denied(signal.raise_signal, 0) == "signal.raise_signal"
             if hasattr(signal, "pidfd_send_signal"):
-                assert denied(signal.pidfd_send_signal, -1, 0) == "signal.pidfd_send_signal"
+                assert denied(signal.pidfd_send_signal, -1, signal.SIGCONT) == "signal.pidfd_send_signal"
 
 
 def test_other_interpreters(run):

@@ -17,6 +17,8 @@ use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::OnViolation;
 use crate::policy::{Policy, Roots, RuleSet};
+#[cfg(unix)]
+use crate::started::Started;
 
 /// The configuration of a guard. Immutable: changing it makes another one.
 #[pyclass(frozen, module = "fastaudit_rs._native")]
@@ -37,6 +39,9 @@ pub struct AuditCfg {
     restricts_more: bool,
     is_strict: bool,
     temporary: Temporary,
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    started: Arc<Started>,
 }
 
 /// The callbacks of a host, checked.
@@ -94,6 +99,8 @@ impl AuditCfg {
             monitor_calls,
             retire_sites,
             temporary: Temporary::default(),
+            #[cfg(unix)]
+            started: Arc::default(),
         }
     }
 
@@ -120,6 +127,8 @@ impl AuditCfg {
             restricts_more: self.restricts_more,
             is_strict: self.is_strict,
             temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
+            #[cfg(unix)]
+            started: Arc::clone(&self.started),
         }
     }
 
@@ -166,6 +175,12 @@ impl AuditCfg {
     /// Whether it restricts more than fastaudit 0.1 does.
     pub fn restricts_more(&self) -> bool {
         self.restricts_more
+    }
+
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    pub fn started(&self) -> &Started {
+        &self.started
     }
 
     /// What the guard allows.

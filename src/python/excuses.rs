@@ -9,12 +9,24 @@ use pyo3::prelude::*;
 use super::denial::Reason;
 use super::event::Event;
 use super::tempfile;
+#[cfg(unix)]
+use super::{children_signals, unchanging};
 
 /// Tells that an event which is about to be denied may pass all the same.
 ///
 /// # Errors
 /// An error of looking at frames or arguments. The event is denied then.
 #[cold]
-pub fn excuse(_event: &Event<'_, '_>, _reason: Reason) -> PyResult<bool> {
+pub fn excuse(event: &Event<'_, '_>, _reason: Reason) -> PyResult<bool> {
+    #[cfg(unix)]
+    match event.name.to_bytes() {
+        b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
+            return Ok(children_signals::passes(event));
+        }
+        b"signal.raise_signal" | b"os.nice" | b"resource.setrlimit" | b"resource.prlimit" => {
+            return Ok(unchanging::changes_nothing(event));
+        }
+        _ => {}
+    }
     Ok(tempfile::is_changing())
 }

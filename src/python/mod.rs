@@ -9,6 +9,8 @@ mod callee;
 mod calls;
 #[cfg(unix)]
 mod child;
+#[cfg(unix)]
+mod children_signals;
 mod code;
 mod command;
 mod config;
@@ -70,6 +72,8 @@ mod records;
 mod scope;
 mod signature;
 mod silent;
+#[cfg(unix)]
+mod starts;
 mod statements;
 mod tempfile;
 mod temporary;
@@ -77,6 +81,8 @@ mod temporary_directory;
 mod threads;
 #[cfg(Py_3_12)]
 mod tool;
+#[cfg(unix)]
+mod unchanging;
 mod v02;
 mod violation;
 mod violations;

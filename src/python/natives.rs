@@ -35,6 +35,9 @@ pub enum What {
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
     ChangesTools(tool::Changes),
+    /// It starts a process; where it has no event, this one is raised first.
+    #[cfg(unix)]
+    Starts(Option<&'static Silent>),
     /// It loads a native module, and returns it.
     Loads,
     /// It makes a native module ready that it is given.
@@ -133,6 +136,8 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
             .filter(move |_| module == "sys.monitoring")
             .map(|(name, changes)| (*name, What::ChangesTools(*changes))),
     );
+    #[cfg(unix)]
+    let loading = loading.chain(super::starts::of(module));
     noting.chain(silent::of(module)).chain(loading)
 }
 
@@ -153,6 +158,8 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let others = [
         "_imp",
         "atexit",
+        #[cfg(unix)]
+        super::starts::MODULE,
         executors::MODULE,
         foreign_functions::MODULE,
         statements::MODULE,
@@ -262,6 +269,8 @@ unsafe extern "C-unwind" fn called(
             _ if !context::may_be_guarded() => call.make(arguments),
             What::Notes(follows) => noted::call(call, follows),
             What::Raises(silent) => silent::call(call, silent),
+            #[cfg(unix)]
+            What::Starts(silent) => super::starts::call(call, silent),
             What::Registers(registered) => later::call(call, registered),
             What::TellsRegistered => later::tell(call),
         }

@@ -138,7 +138,11 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
         .filter(move |function| function.module == module)
-        .map(|function| (function.name, What::Raises(function)))
+        .map(|function| match function.raises {
+            #[cfg(unix)]
+            Raises::Starts => (function.name, What::Starts(Some(function))),
+            _ => (function.name, What::Raises(function)),
+        })
 }
 
 /// Raises the event, and then makes the call.

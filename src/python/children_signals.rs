@@ -1,0 +1,43 @@
+//! Signals that do no harm: to processes that were started under the guard, and those that nothing
+//! comes of.
+
+use pyo3::prelude::*;
+use rustix::process::{Pid, getpgrp};
+
+use super::event::Event;
+use super::ffi as raw;
+
+/// Tells that a signal may be sent: it only asks whether there is such a process, or goes to one that
+/// was started under the guard.
+pub fn passes(event: &Event<'_, '_>) -> bool {
+    let number = |index| raw::int_value(&event.args.get_item(index).ok()?);
+    // What is given is an `int`: of another object the event has the number that is used.
+    let (Some(target), Some(signal)) = (number(0), number(1)) else {
+        return false;
+    };
+    let Ok(target) = i32::try_from(target) else {
+        return false;
+    };
+    if signal == 0 {
+        return true;
+    }
+    match event.name.to_bytes() {
+        b"os.kill" if target > 0 => is_started(event, target),
+        b"os.kill" if target < -1 => leads_group(event, target.checked_neg()),
+        b"os.killpg" => leads_group(event, Some(target)),
+        #[cfg(target_os = "linux")]
+        b"signal.pidfd_send_signal" => crate::started::process_of(target)
+            .is_some_and(|pid| event.config.started().started(pid)),
+        _ => false,
+    }
+}
+
+fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| event.config.started().started(pid))
+}
+
+/// Tells that a group is that of a process which was started under the guard, and not this process's.
+fn leads_group(event: &Event<'_, '_>, group: Option<i32>) -> bool {
+    let group = group.filter(|group| *group > 0).and_then(Pid::from_raw);
+    group.is_some_and(|group| group != getpgrp() && event.config.started().has(group))
+}

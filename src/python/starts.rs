@@ -1,0 +1,94 @@
+//! The native functions that start processes: which ones they start under a guard is noted, so that
+//! it may signal them.
+#![allow(unsafe_code)]
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use rustix::process::Pid;
+
+use super::config::AuditCfg;
+use super::context;
+use super::natives::{Called, What};
+use super::silent::{self, Silent};
+use super::{ffi as raw, intercept};
+
+/// The functions, by their module, but for those without an event.
+const FUNCTIONS: &[(&str, &str)] = &[
+    ("posix", "fork"),
+    ("posix", "forkpty"),
+    ("posix", "posix_spawn"),
+    ("posix", "posix_spawnp"),
+    #[cfg(Py_3_14)]
+    ("_posixsubprocess", "fork_exec"),
+];
+
+/// The module that has one of them alone.
+pub const MODULE: &str = "_posixsubprocess";
+
+/// Those of a module.
+pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+    FUNCTIONS
+        .iter()
+        .filter(move |(own, _)| *own == module)
+        .map(|(_, name)| (*name, What::Starts(None)))
+}
+
+/// Makes the call, and notes the process that it starts.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call(called: Called, silent: Option<&Silent>) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        let result = match silent {
+            Some(silent) => silent::call(called, silent),
+            None => called.make(called.arguments),
+        };
+        if result.is_null() {
+            return result;
+        }
+        // The process is there: an error of noting it would hide it.
+        intercept::ours(|py| {
+            let _ = note(&Borrowed::from_ptr(py, result));
+            Ok(())
+        });
+        result
+    }
+}
+
+/// Notes a process for all guards in force, and those that they were entered under.
+fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = result.py();
+    // `os.forkpty` tells the descriptor of the terminal as well.
+    let pid = match result.cast::<PyTuple>() {
+        Ok(both) => both.get_item(0)?,
+        Err(_) => result.clone(),
+    };
+    let pid = raw::int_value(&pid).and_then(|pid| i32::try_from(pid).ok());
+    // In the copy it is 0.
+    let Some(pid) = pid.filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    for config in configurations(py)? {
+        config.bind(py).get().started().note(pid);
+    }
+    Ok(())
+}
+
+/// The configurations of all guards in force, and of those that they were entered under.
+fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
+    let mut all: Vec<Py<AuditCfg>> = Vec::new();
+    for active in context::in_force(py)? {
+        let mut next = Some(active.unbind());
+        while let Some(active) = next {
+            let config = active.get().config();
+            if let Some(config) = config.filter(|config| all.iter().all(|known| !known.is(*config)))
+            {
+                all.push(config.clone_ref(py));
+            }
+            next = active.get().outer(py);
+        }
+    }
+    Ok(all)
+}
