@@ -1,6 +1,7 @@
 """A real IPython kernel, for tests: what cells print, show and raise."""
 
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +30,11 @@ class Ran:
 
 
 class Kernel:
-    """A kernel in a process of its own."""
+    """A kernel in a process of its own, of this Python or of another."""
 
-    def __init__(self, cwd, env):
+    def __init__(self, cwd, env, python=sys.executable):
         self.manager = KernelManager(kernel_name="python3")
+        self.manager.kernel_spec.argv[0] = python
         self.manager.start_kernel(cwd=str(cwd), env=env)
         self.client = self.manager.client()
         self.client.start_channels()
@@ -62,7 +64,7 @@ class Kernel:
                 ran.err += ANSI.sub("", content["text"])
             elif kind == "error":
                 ran.error += ANSI.sub("", "\n".join(content["traceback"]))
-            elif kind in ("execute_result", "display_data"):
+            elif kind in ("execute_result", "display_data", "update_display_data"):
                 ran.data.append(content["data"])
         ran.status = self.reply(request)["status"]
         return ran

@@ -6,18 +6,20 @@
 
 use pyo3::prelude::*;
 
+use super::channels;
 use super::denial::Reason;
 use super::event::Event;
 use super::tempfile;
 #[cfg(unix)]
 use super::{children_signals, unchanging};
+use crate::policy::Why;
 
 /// Tells that an event which is about to be denied may pass all the same.
 ///
 /// # Errors
 /// An error of looking at frames or arguments. The event is denied then.
 #[cold]
-pub fn excuse(event: &Event<'_, '_>, _reason: Reason) -> PyResult<bool> {
+pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     #[cfg(unix)]
     match event.name.to_bytes() {
         b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
@@ -28,5 +30,8 @@ pub fn excuse(event: &Event<'_, '_>, _reason: Reason) -> PyResult<bool> {
         }
         _ => {}
     }
-    Ok(tempfile::is_changing())
+    match reason {
+        Reason::Switch(Why::Native) if event.name == channels::CALL => channels::makes_call(event),
+        _ => Ok(tempfile::is_changing()),
+    }
 }

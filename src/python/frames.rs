@@ -106,7 +106,10 @@ impl Site {
 }
 
 /// The qualified name of code; its name where it has no other.
-fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+///
+/// # Errors
+/// What reading the code raised.
+pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     // It came with 3.11.
     match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {

@@ -53,12 +53,21 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 /// Learns what is needed to tell who imports.
 ///
 /// # Errors
-/// What importing `sysconfig` raises.
+/// What importing `_frozen_importlib` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     if FIND_AND_LOAD.get().is_none() {
         let function = py.import("_frozen_importlib")?.getattr("_find_and_load")?;
         let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
     }
+    // SAFETY: the function calls the original that it stands for.
+    unsafe { CREATE_BUILTIN.replace(py, "_imp", "create_builtin", create_builtin) }
+}
+
+/// Learns where modules are installed, without which none counts as such.
+///
+/// # Errors
+/// What importing `sysconfig` raises.
+pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
     if LIBRARIES.get().is_none() {
         let mut paths = Vec::new();
         for path in library_paths(py)? {
@@ -69,8 +78,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         }
         let _ = LIBRARIES.set(paths);
     }
-    // SAFETY: the function calls the original that it stands for.
-    unsafe { CREATE_BUILTIN.replace(py, "_imp", "create_builtin", create_builtin) }
+    Ok(())
 }
 
 /// What makes a module that is part of the interpreter; `importlib.import_module` raises no event
@@ -272,7 +280,10 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
 }
 
 /// The module that a frame's globals name.
-fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast().ok().and_then(frames::module_name))
 }
@@ -290,7 +301,10 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
 }
 
 /// Whether the frame's code is that of a module that was imported, not of the main program.
-fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
         return Ok(false);

@@ -215,6 +215,8 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     if carries || tells_no_threads || records {
         threads::install(py)?;
     }
+    // What installed modules do is excused in places.
+    importing::learn_libraries(py)?;
     let is_strict = policy.rules() == RuleSet::Strict;
     if policy.restricts_imports() || !rest.import_allow.is_empty() || records || is_strict {
         importing::prepare(py)?;

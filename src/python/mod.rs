@@ -7,6 +7,7 @@ mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
 mod calls;
+mod channels;
 #[cfg(unix)]
 mod child;
 #[cfg(unix)]
