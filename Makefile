@@ -107,6 +107,11 @@ bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it i
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers
 	.venvs/bench-sandbox/bin/python benches/sandbox.py --publish
 
+.PHONY: bench-ordinary
+bench-ordinary: ## Measure the CPU time that ordinary snippets take under each guard, show it in docs/ordinary.md, and fail where the goal is missed
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/ordinary install $(ORDINARY)
+	.venvs/ordinary/bin/python benches/ordinary.py --publish
+
 .PHONY: bench-confined
 bench-confined: $(VENV)/.built ## Measure what a confined call costs beside a bare thread, and fail above 0.25 ms
 	$(PY) benches/confined.py

@@ -14,18 +14,20 @@ import sys
 import tempfile
 import types
 
+BARE = "bare"
+
 
 class Missing(Exception):
     """The guard or a package is not there."""
 
 
-def factory(guard, denials, original=None, allow_all=False):
+def factory(guard, denials, original=None, allow_all=False, **options):
     """What makes the guards of a kind.
 
     `denials` takes note of what they deny where they do not tell it themselves. With `allow_all`
     the host's callbacks let all pass.
     """
-    if guard == "bare":
+    if guard == BARE:
         return contextlib.nullcontext
     if original:
         # Last, so that what it came with hides nothing.
@@ -34,16 +36,15 @@ def factory(guard, denials, original=None, allow_all=False):
     else:
         module = "fastaudit_rs.v02" if guard == "v02.mk_audit" else "fastaudit_rs"
         mk_audit = importlib.import_module(module).mk_audit
-    options = {}
     if allow_all:
-        options = {"before_deny": lambda *_: True, "on_call": lambda *_: False}
+        options |= {"before_deny": lambda *_: True, "on_call": lambda *_: False}
     elif original:
 
         def before_deny(event, args, *_):
             denials.append(f"call {args[1]}" if event == "fastaudit.call" else event)
             return False
 
-        options = {"before_deny": before_deny}
+        options |= {"before_deny": before_deny}
     if guard.startswith("preset "):
         policy = importlib.import_module("fastaudit_rs").Policy.preset(
             guard.removeprefix("preset ")
@@ -66,15 +67,20 @@ def imports_of(code):
     return "\n".join(lines)
 
 
+def main_module(url):
+    """A fresh main module for a snippet, where its functions are found when they are pickled."""
+    main = types.ModuleType("__main__")
+    main.URL = url
+    sys.modules["__main__"] = main
+    return main
+
+
 def prepared(request):
-    """A fresh main module for the snippet, with its imports made where they come before."""
+    """The main module of the snippet, with its imports made where they come before."""
     for package in request["snippet"]["packages"]:
         if importlib.util.find_spec(package) is None:
             raise Missing(f"no module named {package!r}")
-    main = types.ModuleType("__main__")
-    main.URL = request["url"]
-    # Functions of the snippet are looked up there when they are pickled.
-    sys.modules["__main__"] = main
+    main = main_module(request["url"])
     if request["when"] == "before":
         # Known since then, as in a host that has used it.
         tempfile.gettempdir()
