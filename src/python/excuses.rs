@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use super::channels;
 use super::denial::Reason;
 use super::event::Event;
-use super::tempfile;
 #[cfg(unix)]
 use super::{children_signals, unchanging};
+use super::{shared_values, tempfile};
 use crate::policy::Why;
 
 /// Tells that an event which is about to be denied may pass all the same.
@@ -30,8 +30,11 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         }
         _ => {}
     }
+    if tempfile::is_changing() || shared_values::is_made_by(event, reason)? {
+        return Ok(true);
+    }
     match reason {
         Reason::Switch(Why::Native) if event.name == channels::CALL => channels::makes_call(event),
-        _ => Ok(tempfile::is_changing()),
+        _ => Ok(false),
     }
 }

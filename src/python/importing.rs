@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::intercept::{self, Original};
-use super::{context, ffi as raw, frames, raw_frames};
+use super::{context, ffi as raw, frames, later, raw_frames};
 use crate::policy::roots::is_within;
 use crate::policy::spec::is_within_module;
 
@@ -272,6 +272,28 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
         }
         let name = code.getattr(pyo3::intern!(py, "co_name"))?;
         if name.eq(function)? && module_of(&current)?.is_some_and(|name| name == module) {
+            return Ok(true);
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Whether one of these functions of the standard library called this, or is it, with code of the
+/// standard library alone in between.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if !later::is_standard_library(&code)? {
+            return Ok(false);
+        }
+        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
+        if name.cast().is_ok_and(is_one) && module_of(&current)?.is_some_and(|own| own == module) {
             return Ok(true);
         }
         frame = frames::outer(&current)?;

@@ -155,16 +155,25 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether the innermost Python code is the standard library's, and of no installed package.
-fn is_standard_library(py: Python<'_>) -> PyResult<bool> {
-    let (Some(directory), Some(frame)) = (STANDARD_LIBRARY.get(py), raw_frames::current_frame(py))
-    else {
+/// Whether the innermost Python code is the standard library's.
+fn is_in_standard_library(py: Python<'_>) -> PyResult<bool> {
+    let frame = raw_frames::current_frame(py);
+    match frame.map(|frame| frame.cast_into::<PyFrame>()) {
+        Some(Ok(frame)) => is_standard_library(&raw_frames::code(&frame)),
+        _ => Ok(false),
+    }
+}
+
+/// Whether code is the standard library's, and of no installed package, by its file's name.
+///
+/// # Errors
+/// What reading the name raised.
+pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = code.py();
+    let Some(directory) = STANDARD_LIBRARY.get(py) else {
         return Ok(false);
     };
-    let Ok(frame) = frame.cast_into::<PyFrame>() else {
-        return Ok(false);
-    };
-    let file = raw_frames::code(&frame).getattr(pyo3::intern!(py, "co_filename"))?;
+    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
     let file = file.cast_into::<PyString>()?;
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());
@@ -310,7 +319,7 @@ fn wrap(function: &Bound<'_, PyAny>, by_way_of_library: bool) -> PyResult<Option
     };
     if !function.is_callable()
         || is_default_handler(function)
-        || (!by_way_of_library && is_standard_library(py)?)
+        || (!by_way_of_library && is_in_standard_library(py)?)
     {
         return Ok(None);
     }

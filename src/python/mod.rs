@@ -71,6 +71,7 @@ mod recorder;
 mod recording;
 mod records;
 mod scope;
+mod shared_values;
 mod signature;
 mod silent;
 #[cfg(unix)]
