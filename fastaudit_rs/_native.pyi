@@ -27,6 +27,7 @@ __all__ = [
     "_Children",
     "_Confinement",
     "_Denial",
+    "_TemporaryFiles",
     "__version__",
     "_audit_state",
     "_lxml_monitor",
@@ -338,6 +339,12 @@ class _Children:
         """Wait for the ends of all, and kill them after some seconds. Whether none is left."""
 
 @final
+class _TemporaryFiles:
+    """What guards of several configurations share for temporary files."""
+
+    def __new__(cls) -> Self: ...
+
+@final
 class _Confinement:
     """What the kernel holds of a policy; what is needed can be read whatever it says."""
 
@@ -632,6 +639,9 @@ class Observer:
     def __call__(self) -> Recording:
         """Make a guard to enter with ``with``."""
 
+    def _share(self, files: _TemporaryFiles, /) -> None:
+        """Have recordings from now on share a directory for temporary files."""
+
 @final
 class Recording:
     """A guard that records what code does, and what it recorded.
@@ -743,6 +753,12 @@ class AuditPerms:
     @property
     def tool_id(self) -> int | None:
         """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
+
+    def _share(self, files: _TemporaryFiles, /) -> None:
+        """Have guards entered from now on share a directory for temporary files."""
+
+    def _temporary_directory(self) -> str | None:
+        """The directory for temporary files, which is made if it is not there."""
 
     def set_data(self, d: _Data) -> _Data:
         """Replace the host data for guards entered from now on, and return it.

@@ -72,8 +72,12 @@ def _rings(
 
     Making them takes longer than a call; they are others where a place leads elsewhere now.
     """
-    confinement = _Confinement(policy, needed(path) if path else [])
-    return policy.guard(monitor_calls=MONITORING), confinement
+    audit_perms = policy.guard(monitor_calls=MONITORING)
+    directory = audit_perms._temporary_directory()
+    if directory is not None and policy.write is not None:
+        # The kernel knows of a place only what there is when it is told.
+        policy = policy.replace(write=[*policy.write, directory])
+    return audit_perms, _Confinement(policy, needed(path) if path else [])
 
 
 def needed(path: tuple[str, ...]) -> list[str]:

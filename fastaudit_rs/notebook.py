@@ -28,6 +28,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
 from . import AuditDenied, Guard, Recording
+from ._native import _TemporaryFiles
 from .permissions import MONITORING, add_options, option_for, options_of, policy_of, written
 
 #: Denials that `%audit` tells of.
@@ -43,6 +44,10 @@ MARK = "get_ipython().run_line_magic('audit', {!r})\n"
 
 #: What runs in place of a piece of a cell. It can be awaited wherever the piece could.
 RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
+
+
+#: What all cells share for temporary files: the next cell finds those of the one before.
+_temporary_files = _TemporaryFiles()
 
 
 class Permissions:
@@ -62,7 +67,9 @@ class Permissions:
         self.magic = magic
         self.options = options
         make = policy.observe if options.record else policy.guard
-        self._make: Callable[[], Guard | Recording] = make(monitor_calls=MONITORING)
+        guards = make(monitor_calls=MONITORING)
+        guards._share(_temporary_files)
+        self._make: Callable[[], Guard | Recording] = guards
 
     def line(self, *more: str) -> str:
         """The magic with these options, and more."""

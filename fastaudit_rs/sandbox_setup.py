@@ -109,6 +109,8 @@ class Setup:
             own = needed((str(Path(__file__).parent.parent), f"{sys.prefix}/pyvenv.cfg"))
             # What /proc says of the process itself, as its children.
             read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
+            # What may be written may be read, as a guard has it.
+            read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
         limits = self._limits
         home = str(self.directory)

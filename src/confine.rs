@@ -130,6 +130,14 @@ impl Confinement {
             .collect()
     }
 
+    /// What may be read as it may be written, as a guard has it.
+    fn written(&self) -> Vec<&String> {
+        match &self.spec.write {
+            Where::Anywhere => Vec::new(),
+            Where::Below(roots) => roots.iter().filter(|root| *root != "/").collect(),
+        }
+    }
+
     fn make(&self) -> Result<RulesetCreated, RulesetError> {
         let mut handled = Ruleset::default().handle_access(AccessFs::from_all(WANTED))?;
         match &self.spec.network {
@@ -152,6 +160,7 @@ impl Confinement {
             Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], reading))?,
             Where::Below(roots) => rules
                 .add_rules(path_beneath_rules(roots, reading))?
+                .add_rules(path_beneath_rules(self.written(), reading))?
                 .add_rules(path_beneath_rules(&self.needed, reading))?,
         };
         match &self.spec.write {

@@ -257,7 +257,8 @@ class TestTheHostsDirectory:
                 assert guard.violations == []
                 for name in ("mkdtemp", "mkstemp", "TemporaryDirectory"):
                     error = denied(getattr(tempfile, name))
-                    assert error.event == f"tempfile.{'mkstemp' if name == 'mkstemp' else 'mkdtemp'}"
+                    made = "mkstemp" if name == "mkstemp" else "mkdtemp"
+                    assert error.event == f"tempfile.{made}"
                     assert os.path.dirname(error.path) == HOST, error.path
                 assert denied(tempfile.TemporaryFile).path == HOST
                 assert denied(tempfile.NamedTemporaryFile).path == HOST
@@ -312,7 +313,7 @@ class TestWhatMayBeWritten:
 
 
 class TestDenials:
-    """What `tempfile` and `shutil` do with a `PermissionError` must not hide that it was one of ours."""
+    """What `tempfile` and `shutil` do with a `PermissionError` hides none of ours."""
 
     def test_a_directory_that_may_be_written_and_not_read(self, run):
         # The cleanup of 3.10 to 3.12 tries again for ever where it may not read.
@@ -563,4 +564,148 @@ class TestTheModule:
             denied(open, HOST + "/a", "w")
             denied(open, place + "x", "w")
             denied(open, place + "/../a", "w")
+        """)
+
+
+class TestSharing:
+    """What shares one directory, and has it where the kernel looks too."""
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="Landlock")
+    def test_calls_that_the_kernel_confines(self, run):
+        run("""
+        for policy in (Policy(write=["."]), Policy(write=["."], read=["/etc"])):
+            try:
+                used = policy.call(everything)
+            except OSError as error:
+                if "cannot be confined" not in str(error):
+                    raise
+                continue
+            assert is_own(used), used
+            def step(place=None):
+                import tempfile
+                if place is None:
+                    with tempfile.NamedTemporaryFile("w", delete=False) as file:
+                        file.write("x")
+                    return file.name
+                return open(place).read()
+            assert policy.call(step, policy.call(step)) == "x"
+            def write_and_read():
+                with open("a", "w") as file:
+                    file.write("a")
+                try:
+                    return open("a").read()
+                finally:
+                    os.remove("a")
+            assert policy.call(write_and_read) == "a"
+        """)
+
+    def test_cells_of_a_notebook(self, run):
+        pytest.importorskip("IPython")
+        run("""
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        shell.run_line_magic("load_ext", "fastaudit_rs")
+        def cell(text):
+            result = shell.run_cell(text, store_history=False)
+            result.raise_error()
+        cell("%%audit --write .\\nimport tempfile; place = tempfile.mkdtemp()")
+        cell("%%audit --write . --env A\\nopen(place + '/a', 'w').close()")
+        cell("%%audit --write . --read /etc\\nassert not open(place + '/a').read()")
+        cell("%audit on --write .")
+        cell("assert tempfile.gettempdir() + '/' in place; import os; os.remove(place + '/a')")
+        cell("%audit off")
+        assert is_own(os.path.dirname(shell.user_ns["place"]))
+        """)
+
+
+class TestSharedValues:
+    """`multiprocessing.Value` and `Array`, whose memory is a file without a name."""
+
+    @pytest.mark.parametrize("name", [name for name in GUARDS if name != "importing"])
+    def test_are_made(self, name, run):
+        run(f"""
+        import ctypes
+        with {GUARDS[name]}() as guard:
+            import multiprocessing as mp
+            value, array, raw = mp.Value("i", 3), mp.Array("d", [1, 2]), mp.RawArray("c", b"ab")
+            value.value += 1
+            array[0] = 5
+            assert value.value == 4 and array[:] == [5, 2] and raw.value == b"ab"
+        assert [str(denied) for denied in getattr(guard, "violations", ())] == []
+        """)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="copies of the process")
+    def test_are_shared(self, run):
+        run("""
+        import ctypes
+        with Policy.preset("workspace").guard(monitor_calls=False)() as guard:
+            import multiprocessing as mp
+            context = mp.get_context("fork")
+            value = context.Value("i", 3)
+            def add():
+                with value.get_lock():
+                    value.value += 1
+            child = context.Process(target=add)
+            child.start()
+            child.join()
+            assert child.exitcode == 0 and value.value == 4
+        assert guard.violations == []
+        """)
+
+    def test_are_nothing_that_guarded_code_may_do_itself(self, run):
+        run("""
+        import ctypes, mmap, multiprocessing.heap, multiprocessing.sharedctypes, tempfile
+        with Policy(write=["."], native=True).guard(monitor_calls=False)():
+            denied(tempfile.mkstemp, prefix="pym-", dir="/dev/shm")
+            denied(open, "/dev/shm/pym-a", "w")
+            denied(os.remove, "/dev/shm/pym-a")
+            memory = mmap.mmap(-1, 4096)
+            denied(ctypes.c_int.from_buffer, memory)
+            denied(ctypes.addressof, ctypes.c_int())
+            class Heap(multiprocessing.heap.Arena):
+                _dir_candidates = [HOST]
+            denied(Heap, 4096)
+            class Type:
+                def from_buffer(self, memory):
+                    ctypes.addressof(ctypes.c_int())
+            memory = multiprocessing.heap.BufferWrapper(8)
+            denied(multiprocessing.sharedctypes.rebuild_ctype, Type(), memory, None)
+        """)
+
+
+class TestLearning:
+    PROGRAM = """
+    import tempfile
+    with tempfile.TemporaryDirectory() as place:
+        with open(place + "/a", "w") as file:
+            file.write("a")
+        assert open(place + "/a").read() == "a"
+    tempfile.NamedTemporaryFile().close()
+    """
+
+    @pytest.mark.parametrize("writes", [False, True])
+    def test_a_policy_that_lets_it_run_again(self, writes, run):
+        program = run.base / "program.py"
+        text = textwrap.dedent(self.PROGRAM)
+        if writes:
+            text += 'open("../out/a", "w").close()\n'
+        program.write_text(text)
+        policy = str(run.base / "policy.toml")
+        run("", "-m", "fastaudit_rs", "learn", "-o", policy, str(program))
+        learned = (run.base / "policy.toml").read_text()
+        assert "fastaudit-" not in learned and str(run.base / "host/tmp") not in learned
+        assert f'write = ["{run.base / ("out/a" if writes else "host")}"]' in learned
+        run("", "-m", "fastaudit_rs", "run", "--policy", policy, str(program))
+
+    def test_what_a_recording_tells(self, run):
+        run("""
+        with Policy().observe(monitor_calls=False)() as recording:
+            everything()
+        writes = [done for done in recording.effects if done.effect == "write"]
+        assert writes and all(done.path.startswith(HOST + "/fastaudit-") for done in writes)
+        assert {done.verdict for done in writes} == {"write"}
+        with Policy(write=["."]).observe(monitor_calls=False)() as recording:
+            everything()
+        assert {done.verdict for done in recording.effects} == {"allowed"}
+        assert recording.suggest().write == (HOST,)
         """)

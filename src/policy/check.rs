@@ -243,12 +243,6 @@ impl Policy {
         policy
     }
 
-    /// Whether the path is in a temporary directory of its own, or is one.
-    #[must_use]
-    pub fn has_temporary(&self, path: &[u8]) -> bool {
-        self.temporary.hold(path)
-    }
-
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {

@@ -21,6 +21,16 @@ pub enum Need {
     Write(Vec<u8>),
     /// Reading this.
     Read(Vec<u8>),
+    /// Writing or reading this in the guard's own temporary directory, which each policy lets a guard
+    /// have that may write at all: here, if nowhere else.
+    Temporary {
+        /// The entry.
+        path: Vec<u8>,
+        /// Whether it is written.
+        writes: bool,
+        /// The host's temporary directory.
+        host: Vec<u8>,
+    },
     /// Setting this variable.
     Variable(String),
     /// Starting this program.
@@ -246,7 +256,13 @@ pub fn suggest(
         of(&written) || of(&read)
     };
     let mut spec = base.clone();
-    spec.write = Where::Below(generalised(&written, threshold, &list));
+    spec.write = Where::Below(match written.is_empty() {
+        true => texts(&|need| match need {
+            Need::Temporary { host, .. } => String::from_utf8(host.clone()).ok(),
+            _ => None,
+        }),
+        false => generalised(&written, threshold, &list),
+    });
     spec.read = Where::Below(generalised(&read, threshold, &list));
     spec.block.retain(|path| !touched(path));
     spec.protect = protect(base, &written);
@@ -433,6 +449,19 @@ mod tests {
     fn what_lies_inside_is_left_out() {
         let spec = of(&[write("/d"), write("/d/a"), write("/dx")], &["other"]);
         assert_eq!(spec.write, below(&["/d", "/dx"]));
+    }
+
+    #[test]
+    fn temporary_files_need_a_root_and_any_will_do() {
+        let temporary = Need::Temporary {
+            path: b"/tmp/fastaudit-a/b".to_vec(),
+            writes: true,
+            host: b"/tmp".to_vec(),
+        };
+        assert_eq!(of(&[temporary.clone()], &[]).write, below(&["/tmp"]));
+        let spec = of(&[temporary, write("/d")], &[]);
+        assert_eq!(spec.write, below(&["/d"]));
+        assert_eq!(spec.read, below(&[]));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyString, PyTuple, PyType};
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
+use super::temporary::TemporaryFiles;
 use super::violations::Log;
-use super::{errors, ffi as raw, monitor, process_start};
+use super::{errors, ffi as raw, monitor, process_start, temporary};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,6 +62,27 @@ impl AuditPerms {
         let old = std::mem::replace(&mut *lock(&self.config), config);
         drop(old);
         Ok(d)
+    }
+
+    /// Has guards entered from now on share a directory for temporary files.
+    ///
+    /// Raises the audit event ``audit_perms.set_config``, which is denied inside a guard.
+    #[pyo3(name = "_share")]
+    fn share(&self, py: Python<'_>, files: &Bound<'_, TemporaryFiles>) -> PyResult<()> {
+        raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
+        let directories = Arc::clone(files.get().directories());
+        let config = self.config(py).get().with_directories(py, directories);
+        let config = Py::new(py, config)?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(())
+    }
+
+    /// The directory for temporary files, which is made if it is not there; ``None`` where the guards
+    /// may have none.
+    fn _temporary_directory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let path = temporary::own_directory(&[self.config(py)]);
+        path.map(|path| raw::fs_decode(py, &path)).transpose()
     }
 
     /// Adds packages whose import may do what is denied, for guards entered from now on; returns all

@@ -124,6 +124,8 @@ mod _native {
     use super::recording::{Observer, Recording};
     #[pymodule_export]
     use super::records::Effect;
+    #[pymodule_export]
+    use super::temporary::TemporaryFiles;
 
     #[pymodule_export]
     use super::v02::{audit_state, mk_audit_02};

@@ -17,7 +17,7 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::denied;
 use super::event::{Event, Probe};
-use super::{ffi as raw, frames, importing, plain, records};
+use super::{ffi as raw, frames, importing, plain, records, temporary};
 use crate::policy::Why;
 use crate::policy::events::{EVENTS, Effect, Known};
 use crate::policy::learn::Need;
@@ -276,6 +276,17 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
         Need::Read(path) => !importing::is_library_path(path),
         _ => true,
     });
+    for need in &mut needs {
+        let (path, writes) = match need {
+            Need::Write(path) => (path, true),
+            Need::Read(path) => (path, false),
+            _ => continue,
+        };
+        if event.config.temporary().hold(path) {
+            let (path, host) = (std::mem::take(path), temporary::usual().to_vec());
+            *need = Need::Temporary { path, writes, host };
+        }
+    }
     let is_import_alone = needs.iter().all(|need| matches!(need, Need::Module(_)));
     if denied.is_some_and(|why| why.is_none()) {
         needs.push(Need::Never(name.clone()));

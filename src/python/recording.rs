@@ -15,6 +15,7 @@ use super::guard::{AuditPerms, Guard};
 use super::policy::Policy;
 use super::recorder::Entry;
 use super::records::{self, Effect};
+use super::temporary::TemporaryFiles;
 use super::{decode, errors, ffi as raw};
 use crate::policy::fs::PathBuf;
 use crate::policy::learn::{self, Need};
@@ -43,6 +44,16 @@ impl Observer {
             guard: Py::new(py, Guard::new(self.perms.clone_ref(py)))?,
             policy: self.policy.clone_ref(py),
         })
+    }
+
+    /// Has recordings from now on share a directory for temporary files.
+    #[pyo3(name = "_share")]
+    fn share<'py>(
+        &self,
+        py: Python<'py>,
+        files: &Bound<'py, TemporaryFiles>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.perms.bind(py).call_method1("_share", (files,))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -73,10 +73,9 @@ impl Effect {
 fn kind(entry: &Entry) -> Option<&'static str> {
     entry.effect.map(|effect| match effect {
         Kind::Open
-            if entry
-                .needs
-                .iter()
-                .any(|need| matches!(need, Need::Write(_))) =>
+            if entry.needs.iter().any(|need| {
+                matches!(need, Need::Write(_) | Need::Temporary { writes: true, .. })
+            }) =>
         {
             Kind::Write.name()
         }
@@ -87,9 +86,10 @@ fn kind(entry: &Entry) -> Option<&'static str> {
 
 fn path(entry: &Entry) -> Option<String> {
     entry.needs.iter().find_map(|need| match need {
-        Need::Write(path) | Need::Read(path) | Need::Program(path) => {
-            Some(String::from_utf8_lossy(path).into_owned())
-        }
+        Need::Write(path)
+        | Need::Read(path)
+        | Need::Program(path)
+        | Need::Temporary { path, .. } => Some(String::from_utf8_lossy(path).into_owned()),
         _ => None,
     })
 }

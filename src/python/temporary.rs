@@ -13,6 +13,7 @@ use super::temporary_directory::Directory;
 use super::{context, tempfile};
 use crate::policy::fs::{Os, PathBuf};
 use crate::policy::path::Resolved;
+use crate::policy::roots::is_within;
 use crate::policy::{FileSystem, Operation, Policy, Target};
 
 /// The directories of guards that share them, made so far.
@@ -38,6 +39,29 @@ impl Directories {
             Some(with.as_ref().unwrap_or(policy).with_temporary(directory))
         });
         with.map(|with| (made.len(), with))
+    }
+}
+
+/// What guards of several configurations share for temporary files; it is removed when it goes and no
+/// guard has it any longer.
+#[pyclass(frozen, module = "fastaudit_rs._native", name = "_TemporaryFiles")]
+#[derive(Default)]
+pub struct TemporaryFiles {
+    directories: Arc<Directories>,
+}
+
+impl TemporaryFiles {
+    /// The directories.
+    pub fn directories(&self) -> &Arc<Directories> {
+        &self.directories
+    }
+}
+
+#[pymethods]
+impl TemporaryFiles {
+    #[new]
+    fn new() -> Self {
+        Self::default()
     }
 }
 
@@ -76,6 +100,16 @@ impl Temporary {
             .with_policy(policy)
             .map(|(count, with)| (count, Arc::new(with)));
         known.as_ref().map(|(_, with)| Arc::clone(with))
+    }
+
+    /// Whether the path is in one of the directories, or is one.
+    pub fn hold(&self, path: &[u8]) -> bool {
+        let directories = self.directories.get();
+        directories.is_some_and(|directories| {
+            let made = directories.made();
+            let mut all = made.iter().map(|made| made.directory.path().as_bytes());
+            all.any(|directory| is_within(path, directory))
+        })
     }
 
     /// The directory that is in this one, or in the host's; it is made where it is not there.
