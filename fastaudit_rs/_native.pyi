@@ -758,7 +758,7 @@ class AuditPerms:
         """Have guards entered from now on share a directory for temporary files."""
 
     def _temporary_directory(self) -> str | None:
-        """The directory for temporary files, which is made if it is not there."""
+        """The guards' own directory for temporary files, which is made if it is not there."""
 
     def set_data(self, d: _Data) -> _Data:
         """Replace the host data for guards entered from now on, and return it.

@@ -424,6 +424,7 @@ class TestItsEnd:
                     os.chmod(path, os.stat(path).st_mode | 0o111)
                     path = os.path.dirname(path)
             import tempfile
+            mk_audit([], monitor_calls=False)
             os.setuid(65534)
         audit_perms = mk_audit(["."], monitor_calls=False)
         with audit_perms():

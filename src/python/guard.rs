@@ -79,9 +79,13 @@ impl AuditPerms {
     }
 
     /// The directory for temporary files, which is made if it is not there; ``None`` where the guards
-    /// may have none.
+    /// may have none, or use the host's.
     fn _temporary_directory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
-        let path = temporary::own_directory(&[self.config(py)]);
+        let guards = [self.config(py)];
+        if temporary::all_may_use(&guards, &temporary::usual()) {
+            return Ok(None);
+        }
+        let path = temporary::own_directory(&guards);
         path.map(|path| raw::fs_decode(py, &path)).transpose()
     }
 
