@@ -27,10 +27,11 @@ sys.set_asyncgen_hook_finalizer sys.set_asyncgen_hook_firstiter ctypes.create_st
 ctypes.create_unicode_buffer ctypes.get_errno ctypes.set_errno
 """.split()
 
-ENVIRONMENT = ["os.putenv", "os.unsetenv"]
+REMOVING = ["os._clearenv", "os.unsetenv"]
+ENVIRONMENT = ["os.putenv", *REMOVING]
 
 # Of these the first argument is looked at.
-NEED_ONE = [*ENVIRONMENT, "_thread.start_joinable_thread", "_thread.start_new_thread"]
+NEED_ONE = ["os.putenv", "os.unsetenv", "_thread.start_joinable_thread", "_thread.start_new_thread"]
 
 OTHERS = """
 audit_perms.add_imports audit_perms.anything builtins.input cpython.run_interactivehook
@@ -111,7 +112,11 @@ class Case02(Case):
     def expected(self):
         if self.event in HARMLESS:
             return None
+        if self.event == "os._clearenv":
+            return None
         if self.event in ENVIRONMENT:
+            if self.event == "os.unsetenv" and self.arg(0)[0] in ("text", "bytes"):
+                return None
             name = (text(self.arg(0)) or "").upper()
             prefixes = ("PYTHON", "PIP_", "UV_")
             is_free = text(self.arg(0)) is not None and name not in SENSITIVE
@@ -147,6 +152,12 @@ DIFFERENCES = {
     ),
     "harmless-event": lambda case: (
         case.event in HARMLESS and case.ours is None and case.original is not None
+    ),
+    "removed-variable": lambda case: (
+        case.event in REMOVING
+        and case.loosens
+        and (case.gone or not case.under_top)
+        and case.expected is None
     ),
     "own-path": lambda case: (
         case.ours is not None

@@ -27,7 +27,9 @@ fn verdict(rule: Option<Rule>) -> &'static str {
         None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Import | Rule::Exec) => "passes",
         Some(
             Rule::Deny
-            | Rule::Environment
+            | Rule::SetVariable
+            | Rule::RemoveVariable
+            | Rule::RemoveVariables
             | Rule::Start
             | Rule::Thread
             | Rule::Native
@@ -50,7 +52,9 @@ fn verdict(rule: Option<Rule>) -> &'static str {
 /// What the rule set of fastaudit 0.2 makes of an event.
 fn verdict_02(event: &str) -> &'static str {
     match rules_02::lookup(event.as_bytes()) {
-        Some(Rule::Environment) => "but for variables that programs are found by",
+        Some(Rule::SetVariable) => "but for variables that programs are found by",
+        Some(Rule::RemoveVariable) => "passes; variables that programs are found by come back",
+        Some(Rule::RemoveVariables) => "passes",
         Some(Rule::Thread) => "denied, but for the executor of an event loop",
         rule => verdict(rule),
     }
@@ -64,7 +68,7 @@ fn fields(rule: Option<Rule>) -> &'static str {
         Some(Rule::Read(_)) => "`read`, `block`",
         Some(Rule::Network(_)) => "`network`",
         Some(Rule::Import | Rule::Exec) => "`imports`",
-        Some(Rule::Environment) => "`env`",
+        Some(Rule::SetVariable | Rule::RemoveVariable | Rule::RemoveVariables) => "`env`",
         Some(Rule::Start | Rule::LowLevelStart) => "`commands`",
         Some(Rule::Thread) => "`threads`",
         Some(Rule::Native) => "`native`",

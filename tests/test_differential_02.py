@@ -59,6 +59,10 @@ def examples_02(tree):
             (example(tree, "sys.set_asyncgen_hook_firstiter"), True),
             (example(tree, "ctypes.create_string_buffer", 1, 1), True),
         ],
+        "removed-variable": [
+            (example(tree, "os.unsetenv", "PATH"), True),
+            (example(tree, "os._clearenv"), True),
+        ],
         "own-path": [
             (example(tree, "os.remove", entering), False),
             (example(tree, "os.rename", entering, inside, -1, -1), False),

@@ -200,6 +200,12 @@ impl Policy {
         modules.contains(module)
     }
 
+    /// Which environment variables may be set.
+    #[must_use]
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// What is allowed of the network.
     #[must_use]
     pub fn network(&self) -> &Network {

@@ -11,6 +11,18 @@ const DANGEROUS: &[&str] = &[
     "SYSTEMROOT", "TMPDIR", "UV_*", "VIRTUAL_ENV", "VISUAL", "XDG_*",
 ];
 
+/// Those of `DANGEROUS` that only say how a Python that is started computes, writes and reports: which
+/// seed hashes have, whether output is held back and how it is encoded, whether compiled modules are
+/// kept, whether a crash shows a traceback. None names code or a place.
+#[rustfmt::skip]
+const HARMLESS: &[&str] = &[
+    "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "PYTHONIOENCODING",
+    "PYTHONUNBUFFERED", "PYTHONUTF8",
+];
+
+/// The directory for temporary files.
+const TEMPORARY: &[u8] = b"TMPDIR";
+
 /// Variables that the contract of fastaudit 0.2 keeps: what commands, imports and shared libraries
 /// are looked up by, and where the user's places are.
 #[rustfmt::skip]
@@ -47,6 +59,22 @@ impl Environment {
                 .any(|own| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name))),
         }
     }
+
+    /// Whether any variable may be set.
+    #[must_use]
+    pub fn allows_some(&self) -> bool {
+        match self {
+            Self::Fixed => false,
+            Self::Harmless | Self::Insensitive => true,
+            Self::Only(names) => !names.is_empty(),
+        }
+    }
+
+    /// Whether the variable may be set to a place that may be written, and to no other.
+    #[must_use]
+    pub fn may_place(&self, name: &[u8]) -> bool {
+        *self == Self::Harmless && name == TEMPORARY
+    }
 }
 
 fn matches(pattern: &str, name: &[u8]) -> bool {
@@ -56,8 +84,10 @@ fn matches(pattern: &str, name: &[u8]) -> bool {
     }
 }
 
-fn is_dangerous(name: &[u8]) -> bool {
-    is_one_of(DANGEROUS, name)
+/// Whether a variable decides what other programs run or load, or where they look for their settings.
+#[must_use]
+pub fn is_dangerous(name: &[u8]) -> bool {
+    is_one_of(DANGEROUS, name) && !is_one_of(HARMLESS, name)
 }
 
 /// Upper and lower case are the same variable on Windows, and to some programs (`http_proxy`).
@@ -81,6 +111,10 @@ mod tests {
             (Environment::Harmless, "PATH", false),
             (Environment::Harmless, "LD_PRELOAD", false),
             (Environment::Harmless, "PYTHONPATH", false),
+            (Environment::Harmless, "PYTHONHASHSEED", true),
+            (Environment::Harmless, "PYTHONUTF8MODE", false),
+            (Environment::Harmless, "PYTHONWARNINGS", false),
+            (Environment::Insensitive, "PYTHONHASHSEED", false),
             (Environment::Harmless, "http_proxy", false),
             (Environment::Harmless, "PATHS", true),
             (Environment::Insensitive, "LD_PRELOAD", true),

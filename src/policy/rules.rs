@@ -55,8 +55,12 @@ pub enum Rule {
     Limits,
     /// Takes an address of the machine: a file, where it is that of a Unix socket.
     Bind,
-    /// Sets or removes the environment variable of the first argument.
-    Environment,
+    /// Sets the environment variable of the first argument.
+    SetVariable,
+    /// Removes the environment variable of the first argument.
+    RemoveVariable,
+    /// Removes all environment variables.
+    RemoveVariables,
     /// Uses the network.
     Network(NetworkEvent),
     /// Imports a module.
@@ -232,8 +236,9 @@ pub const RULES: &[(&str, Rule)] = &[
     ("fastaudit.write", Rule::WriteBytes),
     ("object.__setattr__", Rule::SetAttribute),
     ("os.add_dll_directory", Rule::Deny),
-    ("os.putenv", Rule::Environment),
-    ("os.unsetenv", Rule::Environment),
+    ("os._clearenv", Rule::RemoveVariables),
+    ("os.putenv", Rule::SetVariable),
+    ("os.unsetenv", Rule::RemoveVariable),
     ("socket.sethostname", Rule::Deny),
     ("sys.addaudithook", Rule::Deny),
     ("sys.excepthook", Rule::Deny),

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::config::AuditCfg;
 use super::origin::Origin;
+use super::variables::Before;
 use super::violations::Log;
 use super::{context, ffi as raw, forks, monitor};
 use crate::policy::fs::{FileSystem, Os, PathBuf};
@@ -48,6 +49,8 @@ pub struct Active {
     /// Whether `outer` is another than the one that was in force on entry.
     outer_changed: AtomicBool,
     first_dir: OnceLock<Option<PathBuf>>,
+    /// The environment before the guarded code first removed a variable.
+    environment: OnceLock<Box<Before>>,
     /// What was denied, once there is something or somebody asks.
     log: OnceLock<Arc<Log>>,
     /// Where it was entered, where denials elsewhere tell that.
@@ -78,6 +81,11 @@ impl Active {
     /// The directory that was current when the guarded code first asked to change it.
     pub fn first_dir(&self) -> Option<&[u8]> {
         self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
+    }
+
+    /// The environment before the guarded code first removed a variable.
+    pub(super) fn environment(&self) -> &OnceLock<Box<Before>> {
+        &self.environment
     }
 
     /// The denials under this guard.
@@ -117,6 +125,7 @@ impl Active {
             outer: Mutex::new(outer),
             outer_changed: AtomicBool::new(false),
             first_dir: OnceLock::new(),
+            environment: OnceLock::new(),
             log: OnceLock::new(),
             origin,
             is_left: AtomicBool::new(false),

@@ -20,6 +20,7 @@ use super::active::{relink, restrict_more};
 use super::config::AuditCfg;
 use super::ffi as raw;
 use super::origin::Origin;
+use super::variables;
 use super::violations::Log;
 use super::with_statement::Place;
 use super::{monitor, tempfile};
@@ -293,6 +294,7 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     raw::context_var_reset(var, entered.token.bind(py))?;
     let active = entered.active.get();
     active.note_left();
+    variables::put_back(py, active);
     // What is no guard was put there by the code that is left now, and goes with it.
     let before = before.and_then(|before| before.cast_into_exact::<Active>().ok());
     match before {

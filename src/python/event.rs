@@ -1,7 +1,7 @@
 //! One event under a guard: its arguments are decoded, the policy is asked, a denial is raised.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
@@ -14,7 +14,7 @@ use super::denial::{self, Reason};
 use super::noted::Follows;
 use super::{
     code, command, distributions, excuses, ffi as raw, forks, importing, network, noted,
-    process_start, temporary, threads,
+    process_start, temporary, threads, variables,
 };
 use crate::policy::Why;
 use crate::policy::fs::Os;
@@ -116,9 +116,14 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::LowLevelStart if process_start::covers(self.name, self.args) => Ok(()),
             Rule::Start | Rule::LowLevelStart => self.start(),
             Rule::Entries(paths) | Rule::Read(paths) => self.paths(paths),
-            Rule::Environment => {
-                let name = self.name_at(0, false)?;
-                self.switch(Operation::SetVariable(name.name()))
+            Rule::SetVariable => self.set_variable(),
+            Rule::RemoveVariable => {
+                variables::will_be_removed(self);
+                self.set_variable()
+            }
+            Rule::RemoveVariables => {
+                variables::will_be_removed(self);
+                self.remove_variables()
             }
             Rule::Network(kind) => self.network(kind),
             Rule::Bind => self.bind(),
@@ -209,6 +214,11 @@ impl<'a, 'py> Event<'a, 'py> {
         with.is_some_and(|with| with.check(&Os, operation).allows())
     }
 
+    /// Whether it is only observed, and happens whatever the policy says.
+    pub fn observes(&self) -> bool {
+        self.probe.is_some_and(|probe| !probe.enforces)
+    }
+
     /// Tells who wants to know what the operation needs.
     #[inline]
     pub fn note(&self, operation: Operation<'_>) {
@@ -232,6 +242,25 @@ impl<'a, 'py> Event<'a, 'py> {
             Verdict::Allow => Ok(()),
             Verdict::Deny(why) => self.deny(Reason::Switch(why)),
         }
+    }
+
+    fn set_variable(&self) -> PyResult<()> {
+        let name = self.name_at(0, false)?;
+        self.switch(Operation::SetVariable(name.name()))
+    }
+
+    fn remove_variables(&self) -> PyResult<()> {
+        let environment = self.config.policy().environment();
+        let may_set = |name: &OsString| environment.may_set(name.as_encoded_bytes());
+        let names = std::env::vars_os().map(|(name, _)| name);
+        let (free, kept): (Vec<_>, Vec<_>) = names.partition(may_set);
+        if !kept.is_empty() {
+            self.deny(Reason::Switch(Why::Environment))?;
+        }
+        for name in &free {
+            self.note(Operation::SetVariable(Name::Path(name.as_encoded_bytes())));
+        }
+        Ok(())
     }
 
     /// A Unix socket makes a file, unless its name begins with a NUL: unix(7).

@@ -15,7 +15,7 @@ use super::guard::Ready;
 use super::threads::Carried;
 use super::{
     denial, denied, errors, ffi as raw, forks, later, monitor, natives, recorder, scope, tempfile,
-    with_statement,
+    variables, with_statement,
 };
 use crate::policy::Policy;
 use crate::policy::rules::{self, Rule};
@@ -52,6 +52,7 @@ fn add(py: Python<'_>) -> PyResult<()> {
     context::install(py)?;
     forks::install(py)?;
     later::prepare(py)?;
+    variables::prepare(py)?;
     with_statement::prepare(py)?;
     denied::prepare(py)?;
     make_classes(py);

@@ -86,6 +86,7 @@ mod tool;
 #[cfg(unix)]
 mod unchanging;
 mod v02;
+mod variables;
 mod violation;
 mod violations;
 mod with_statement;
