@@ -282,6 +282,8 @@ class Case:
             return self.blocked if self.entry_is_approved(0) else self.denial(0)
         if self.event == "socket.bind":
             return self.bound
+        if self.opens_own_program:
+            return None
         if self.event in DENIED or self.too_short:
             return self.blocked
         if self.event == "object.__setattr__":
@@ -299,6 +301,10 @@ class Case:
             if not (self.link_is_approved() if links else self.entry_is_approved(index)):
                 return self.denial(index)
         return None
+
+    @property
+    def opens_own_program(self):
+        return self.event == "ctypes.dlopen" and self.args == [("none", None)]
 
     @property
     def bound(self):
@@ -459,6 +465,9 @@ DIFFERENCES = {
     ),
     "unix-socket": lambda case: (
         case.event == "socket.bind" and case.original is None and as_expected(case)
+    ),
+    "own-program": lambda case: (
+        case.opens_own_program and case.loosens and not (case.under_top and case.is_plain)
     ),
     "malformed-event": lambda case: (
         is_only(case, "lacking") and case.event != "socket.bind" and as_expected(case)

@@ -446,6 +446,7 @@ def examples(tree):
             (example(tree, "socket.bind", 1, outside), False),
             (example(tree, "socket.bind", 1, "new"), False),
         ],
+        "own-program": [(example(tree, "ctypes.dlopen", NONE), True)],
         "malformed-event": [
             (example(tree, "os.mkdir"), False),
             (example(tree, "open"), False),

@@ -1,4 +1,4 @@
-"""Environment variables under guards: what changes nothing passes; what is denied leaves all as it was."""
+"""Environment variables: what changes nothing passes, what is denied leaves all as it was."""
 
 import asyncio
 import os
@@ -226,18 +226,19 @@ def refused(change):
         change()
 
 
+CHANGES = {
+    "clear": lambda: os.environ.clear(),
+    "pop": lambda: os.environ.pop("PATH"),
+    "popitem": lambda: [os.environ.popitem() for _ in range(len(os.environ))],
+    "update": lambda: os.environ.update(PATH="/x"),
+    "patch": mock.patch.dict(os.environ, {"PATH": "/x"}).start,
+    "patch and clear": mock.patch.dict(os.environ, {"PATH": "/x"}, clear=True).start,
+    "or": lambda: os.environ.__ior__({"HOME": "/x"}),
+}
+
+
 class TestHalfWay:
     """What is denied leaves the environment as it was."""
-
-    CHANGES = {
-        "clear": lambda: os.environ.clear(),
-        "pop": lambda: os.environ.pop("PATH"),
-        "popitem": lambda: [os.environ.popitem() for _ in range(len(os.environ))],
-        "update": lambda: os.environ.update(PATH="/x"),
-        "patch": mock.patch.dict(os.environ, {"PATH": "/x"}).start,
-        "patch and clear": mock.patch.dict(os.environ, {"PATH": "/x"}, clear=True).start,
-        "or": lambda: os.environ.__ior__({"HOME": "/x"}),
-    }
 
     @pytest.mark.parametrize("make", NONE.values(), ids=NONE)
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -255,14 +256,14 @@ class TestHalfWay:
         """A harmless variable that was removed on the way to the denial comes back as well."""
         before = c_environment()
         with make()():
-            refused(self.CHANGES[change])
+            refused(CHANGES[change])
         assert shown() == same
         assert c_environment() == before
 
     def test_under_two_guards(self, same):
         before = c_environment()
         with Policy(env=True).guard(monitor_calls=False)(), pytest.raises(AuditDenied):
-            refused(self.CHANGES["patch and clear"])
+            refused(CHANGES["patch and clear"])
             os.environ["PATH"] = "/x"
         assert c_environment() == before
         code = """
@@ -388,7 +389,7 @@ class TestHostile:
 
         with Policy(env=True).guard(monitor_calls=False)():
             del os.environ["PATH"]
-            os.environ = Mine()
+            os.environ = Mine()  # noqa: B003
             os.putenv = os.unsetenv = called.append
         import posix
 

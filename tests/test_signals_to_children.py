@@ -318,6 +318,32 @@ class TestThatChangeNothing:
             with guard:
                 resource.setrlimit(limit, resource.getrlimit(limit))
 
+        for number in (0, os.getpid()):
+            with guard:
+                os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number))
+
+    @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux")
+    def test_processors_as_they_are(self, guard):
+        own = os.sched_getaffinity(0)
+        for given in (own, list(own), tuple(own), frozenset(own), [*own, *own]):
+            with guard:
+                os.sched_setaffinity(0, given)
+                os.sched_setaffinity(os.getpid(), given)
+
+    @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux")
+    def test_other_processors(self, guard):
+        own = os.sched_getaffinity(0)
+
+        class Others(set):
+            def __iter__(self):
+                return iter(own if not hasattr(self, "asked") else [])
+
+        for given in ([], [*own, 1023], [min(own)] if len(own) > 1 else [], [-1], Others(own)):
+            with guard, pytest.raises(AuditDenied, match="sched_setaffinity"):
+                os.sched_setaffinity(0, given)
+        with guard, pytest.raises(AuditDenied, match="sched_setaffinity"):
+            os.sched_setaffinity(1, own)
+
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1])
     def test_others_do_not(self, guard, number):
         before = signal.signal(number, lambda *args: None)
@@ -338,3 +364,12 @@ class TestThatChangeNothing:
     def test_another_priority(self, guard):
         with guard, pytest.raises(AuditDenied, match=r"os\.nice"):
             os.nice(1)
+        now = os.getpriority(os.PRIO_PROCESS, 0)
+        for which, who, priority in (
+            (os.PRIO_PROCESS, 0, now + 1),
+            (os.PRIO_PROCESS, 1, now),
+            (os.PRIO_PGRP, 0, now),
+            (os.PRIO_USER, 0, now),
+        ):
+            with guard, pytest.raises(AuditDenied, match=r"os\.setpriority"):
+                os.setpriority(which, who, priority)

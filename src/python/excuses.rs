@@ -25,7 +25,13 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
             return Ok(children_signals::passes(event));
         }
-        b"signal.raise_signal" | b"os.nice" | b"resource.setrlimit" | b"resource.prlimit" => {
+        b"signal.raise_signal"
+        | b"os.nice"
+        | b"os.sched_setaffinity"
+        | b"os.setpriority"
+        | b"resource.setrlimit"
+        | b"resource.prlimit"
+        | b"ctypes.dlopen" => {
             return Ok(unchanging::changes_nothing(event));
         }
         _ => {}

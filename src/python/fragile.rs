@@ -71,16 +71,17 @@ pub fn prepare(py: Python<'_>, callback: pyo3::ffi::vectorcallfunc) -> PyResult<
     .map(|_| ())
 }
 
-/// Whether this module registers a callback, which guarded code may not.
+/// Whether the callback that is being registered is ours, or of another tool than the monitor: guarded
+/// code may not have any for that.
 pub fn is_registering() -> bool {
     REGISTERING.get()
 }
 
-/// Registers callbacks of this module.
+/// Registers callbacks of ours, or of another tool.
 pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
-    REGISTERING.set(true);
+    let before = REGISTERING.replace(true);
     let result = register();
-    REGISTERING.set(false);
+    REGISTERING.set(before);
     result
 }
 

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
+use super::arguments::Arguments;
 use super::context::{self, Current};
 use super::methods::Builtin;
 use super::natives::Called;
@@ -247,6 +248,9 @@ pub unsafe fn call(call: Called, changes: Changes) -> *mut PyObject {
     unsafe {
         let arguments = call.arguments;
         let count = ffi::PyVectorcall_NARGS(arguments.nargsf) as usize;
+        if changes == Changes::Callback && is_for_another(&arguments, count) {
+            return fragile::while_registering(|| call.make(arguments));
+        }
         let may = count == 0
             || id() == NOT_INSTALLED
             || intercept::ours(|py| {
@@ -261,6 +265,26 @@ pub unsafe fn call(call: Called, changes: Changes) -> *mut PyObject {
             return std::ptr::null_mut();
         }
         call.make(arguments)
+    }
+}
+
+/// Whether a callback is registered for a tool that is not the monitor. That and the event have to
+/// be plain numbers: objects that say theirs later run code of their own, and may say ours.
+///
+/// # Safety
+/// The thread is attached, and there are as many arguments as that by position.
+unsafe fn is_for_another(arguments: &Arguments, count: usize) -> bool {
+    if count < 2 || !arguments.kwnames.is_null() {
+        return false;
+    }
+    // SAFETY: as this function's; only the types and values of the two are read.
+    unsafe {
+        let (tool, event) = (*arguments.args, *arguments.args.add(1));
+        if ffi::PyLong_CheckExact(tool) == 0 || ffi::PyLong_CheckExact(event) == 0 {
+            return false;
+        }
+        let tool = Borrowed::from_ptr(Python::assume_attached(), tool);
+        raw::int_value(&tool).is_some_and(|tool| tool != i64::from(id()))
     }
 }
 

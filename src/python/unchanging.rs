@@ -1,9 +1,11 @@
-//! Acts on the process that change nothing: a signal that it ignores, the priority and the limits
-//! that it has.
+//! Acts on the process that change nothing: a signal that it ignores, the priority, the processors and
+//! the limits that it has, its own program opened as a library.
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+#[cfg(target_os = "linux")]
+use pyo3::types::{PyFrozenSet, PyInt, PyList, PySet};
 
 use super::event::Event;
 use super::ffi as raw;
@@ -20,14 +22,76 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     match event.name.to_bytes() {
         b"signal.raise_signal" => number(0).is_some_and(is_ignored),
         b"os.nice" => number(0) == Some(0),
+        b"os.setpriority" => is_priority(number(0), number(1), number(2)),
+        #[cfg(target_os = "linux")]
+        b"os.sched_setaffinity" => are_processors(number(0), event.args.get_item(1)),
+        // As `import ctypes` does. The program is loaded as it is; finding a function in it has an event
+        // of its own.
+        b"ctypes.dlopen" => {
+            event.args.len() == 1 && event.args.get_item(0).is_ok_and(|name| name.is_none())
+        }
         b"resource.setrlimit" => is_limit(number(0), event.args.get_item(1)),
         b"resource.prlimit" => {
-            let own = i32::try_from(std::process::id()).ok();
-            number(0).is_some_and(|pid| pid == 0 || Some(pid) == own)
-                && is_limit(number(1), event.args.get_item(2))
+            number(0).is_some_and(is_own) && is_limit(number(1), event.args.get_item(2))
         }
         _ => false,
     }
+}
+
+/// Tells that a number is that of this process.
+fn is_own(pid: i32) -> bool {
+    pid == 0 || i32::try_from(std::process::id()) == Ok(pid)
+}
+
+/// Tells that the priority is the one that this process has. Of a group or a user each process may
+/// have another.
+fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
+    let (Some(which), Some(who), Some(priority)) = (which, who, priority) else {
+        return false;
+    };
+    if which != libc::PRIO_PROCESS as i32 || !is_own(who) {
+        return false;
+    }
+    // SAFETY: it only tells; for this process it cannot fail.
+    priority == unsafe { libc::getpriority(which as _, who as _) }
+}
+
+/// Tells that the processors are those that this process runs on. A collection of plain numbers: what
+/// else there is may have others the next time it is looked at.
+#[cfg(target_os = "linux")]
+fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
+    let (Some(0), Ok(given)) = (pid.map(|pid| if is_own(pid) { 0 } else { pid }), given) else {
+        return false;
+    };
+    let is_plain = given.is_exact_instance_of::<PySet>()
+        || given.is_exact_instance_of::<PyFrozenSet>()
+        || given.is_exact_instance_of::<PyList>()
+        || given.is_exact_instance_of::<PyTuple>();
+    if !is_plain {
+        return false;
+    }
+    let Ok(items) = given
+        .try_iter()
+        .and_then(Iterator::collect::<PyResult<Vec<_>>>)
+    else {
+        return false;
+    };
+    let number = |item: &Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
+        true => usize::try_from(raw::int_value(item)?).ok(),
+        false => None,
+    };
+    let Some(mut given) = items.iter().map(number).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    given.sort_unstable();
+    given.dedup();
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    rustix::thread::sched_getaffinity(pid).is_ok_and(|now| {
+        let is_on = |processor: &usize| {
+            *processor < rustix::thread::CpuSet::MAX_CPU && now.is_set(*processor)
+        };
+        given.len() == now.count() as usize && given.iter().all(is_on)
+    })
 }
 
 /// Tells that a signal to this process does nothing now.
