@@ -18,7 +18,7 @@ from .permissions import (
     ANY,
     MONITORING,
     add_options,
-    option_for,
+    denial_in,
     options_of,
     policy_of,
 )
@@ -30,8 +30,8 @@ OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 EPILOG = f"""\
 DIR, HOST, CMD and NAME may be given more than once; '{ANY}' stands for all of them. Without --read
 everything can be read; without the others nothing is written, reached or started. They add to what
-the policy in FILE allows. The exit status is the program's own, and {DENIED} for a denial that
-nobody caught.
+the policy in FILE allows, where --set sets a field as a whole. The exit status is the program's
+own, and {DENIED} for a denial that nobody caught.
 """
 
 
@@ -243,12 +243,10 @@ def _exit_status(program: Callable[[], object]) -> int:
     except BaseException as error:
         error.__traceback__ = own_traceback(error, OWN_FILES)
         _show(error)
-        if not isinstance(error, AuditDenied):
-            return 1
-        option = option_for(error)
-        if option is not None:
-            print(f"fastaudit-rs: {option} would allow it", file=sys.stderr)
-        return DENIED
+        denied = denial_in(error)
+        if denied is not None and denied.suggestion is not None:
+            print(f"fastaudit-rs: {denied.hint} would allow it", file=sys.stderr)
+        return DENIED if isinstance(error, AuditDenied) else 1
     return 0
 
 

@@ -95,15 +95,29 @@ class AuditDenied(PermissionError):
 
     @property
     def hint(self) -> str | None:
-        """What the host would have to say to allow the operation."""
+        """What the host would have to say to allow the operation.
+
+        It is said in the words of where the policy was written, and names each field as a whole:
+        what was allowed stays so. What the same field denied before under this guard is in it too.
+        """
         return _of(self).hint
+
+    @property
+    def suggestion(self) -> "dict[str, Any] | None":
+        """The same as values: each field that would have to be another one, as a whole.
+
+        They are what JSON can hold: of a `Policy` its fields (``network`` is a dict of the
+        arguments of `Network`), of ``mk_audit`` its arguments. ``None`` where no field would
+        allow it.
+        """
+        return _of(self).suggestion
 
     def to_dict(self) -> "dict[str, Any]":
         """Tell everything in what JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``origin`` and
-        ``hint``.
+        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``origin``,
+        ``hint`` and ``suggestion``.
         """
         return _of(self).to_dict(self.__traceback__)
 

@@ -29,7 +29,7 @@ from IPython.display import display
 
 from . import AuditDenied, Guard, Recording
 from ._native import _TemporaryFiles
-from .permissions import MONITORING, add_options, option_for, options_of, policy_of, written
+from .permissions import MONITORING, add_options, options_of, policy_of, written
 
 #: Denials that `%audit` tells of.
 KEPT = 5
@@ -66,6 +66,7 @@ class Permissions:
             raise UsageError(f"{magic}: {error}") from error
         self.magic = magic
         self.options = options
+        policy = policy._told_in("options", line=self.line())
         make = policy.observe if options.record else policy.guard
         guards = make(monitor_calls=MONITORING)
         guards._share(_temporary_files)
@@ -138,17 +139,6 @@ class Cell:
         finally:
             self.session.denied += guard.violation_count - before
             self.session.last.extend(denied.message for denied in guard.violations[before:])
-
-    def allowing(self, denied: AuditDenied) -> str | None:
-        """The line with which a guard of the cell would have allowed it."""
-        for permissions, guard in self.guards:
-            if isinstance(guard, Guard) and any(
-                (noted.event, noted.message) == (denied.event, denied.message)
-                for noted in guard.violations
-            ):
-                option = option_for(denied)
-                return None if option is None else permissions.line(option)
-        return None
 
     def show_recorded(self) -> None:
         """Show what was recorded, below the cell."""
@@ -271,7 +261,7 @@ class AuditMagics(Magics):
         """Guard code, so that it does no accidental damage.
 
         %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
-                [--env NAME]... [--policy FILE] [--record]
+                [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
             guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
             stands for all. With --record it does what it does, and that is shown afterwards.
 
@@ -394,12 +384,6 @@ def _is_own(part: TracebackType) -> bool:
     return part.tb_frame.f_code in (RUN, Piece.run.__code__)
 
 
-def allowing(denied: AuditDenied) -> str | None:
-    """The line with which the cell that runs would have been allowed it."""
-    piece = _piece.get()
-    return None if piece is None else piece.cell.allowing(denied)
-
-
 def render(denied: AuditDenied) -> list[str]:
     """What IPython shows of a denial: what was stopped, where, and what would allow it.
 
@@ -415,9 +399,8 @@ def render(denied: AuditDenied) -> list[str]:
     lines = [f"{red}{type(denied).__name__}{plain}: {denied.message}"]
     if shell is not None:
         lines += _place(shell, denied.__traceback__)
-    hint = allowing(denied) or denied.hint
-    if hint is not None:
-        lines.append(f"To allow it: {hint}")
+    if denied.hint is not None:
+        lines.append(f"To allow it: {denied.hint}")
     lines.append(str(denied).splitlines()[-1])
     return lines
 

@@ -5,12 +5,9 @@ what was denied.
 """
 
 import argparse
-import ast
 import os
-import re
 import shlex
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from . import AuditDenied, Network, Policy, Recording
@@ -30,12 +27,12 @@ OPTIONS = (
     ("net", "HOST[:PORT]", "a host that may be reached"),
     ("run", "CMD", "a program that may be started"),
     ("env", "NAME", "an environment variable that may be set, and no others"),
+    ("set", "FIELD=VALUE", "a field of the policy, its value as in TOML"),
 )
 
-#: The option for a field of the policy that a hint names.
+#: The option for a field of the policy.
 _OPTION_OF = {"write": "write", "read": "read", "commands": "run", "env": "env"}
 _NETWORK = ("network", "network.hosts")
-_HINT = re.compile(r"([a-z]+) = (\[.*\])")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +45,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def policy_of(options: argparse.Namespace) -> Policy:
     """The policy of the options. Their directories stay what they are now.
 
+    Hints name the options that would have to be added.
+
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no policy, or an option names no host.
+        ValueError: It is no policy, or an option names no host, or no field.
     """
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
+    for text in options.set:
+        field = text.partition("=")[0].strip()
+        policy = policy.replace(**{field: getattr(Policy.parse_toml(text), field)})
     changes: dict[str, Any] = {}
     if ANY in options.write:
         changes["write"] = None
@@ -63,12 +65,17 @@ def policy_of(options: argparse.Namespace) -> Policy:
         read = [*own, *map(os.path.abspath, options.read)]
         changes["read"] = None if ANY in options.read else read
     if options.env:
-        changes["env"] = _more(policy.env if options.policy else False, options.env)
+        changes["env"] = _more_variables(policy.env if options.policy else False, options.env)
     if options.run:
         changes["commands"] = _more(policy.commands, options.run)
     if options.net:
         changes["network"] = _network(policy.network, options.net)
-    return policy.replace(**changes)
+    return policy.replace(**changes)._told_in("options")
+
+
+def _more_variables(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
+    # Those that a policy lets be set without naming them are not all there are.
+    return _more(("*",) if allowed is True else allowed, names)
 
 
 def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
@@ -141,25 +148,12 @@ def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
     return shlex.join(parts)
 
 
-def option_for(denied: AuditDenied) -> str | None:
-    """The option that would allow what was denied, ``'--write /srv'``; ``None`` if none does.
-
-    The guard must be that of a `Policy`.
-    """
-    if denied.rule in _NETWORK:
-        return None if denied.host is None else shlex.join(["--net", _address(denied)])
-    found = _HINT.fullmatch(denied.hint or "")
-    option = found and _OPTION_OF.get(found[1])
-    if found is None or option is None:
-        return None
-    values: Iterable[str] = ast.literal_eval(found[2])
-    return shlex.join([part for value in values for part in (f"--{option}", value)])
-
-
-def _address(denied: AuditDenied) -> str:
-    """The host with its port, where the event tells one."""
-    host = denied.host or ""
-    for arg in denied.event_args:
-        if isinstance(arg, tuple) and len(arg) >= 2 and isinstance(arg[1], int):
-            return f"[{host}]:{arg[1]}" if ":" in host else f"{host}:{arg[1]}"
-    return host
+def denial_in(error: BaseException) -> AuditDenied | None:
+    """The denial that an error is, or that it came of."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        if isinstance(error, AuditDenied):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__ or error
+    return None

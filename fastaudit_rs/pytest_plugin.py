@@ -70,10 +70,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"the ini key 'audit_policy': {error}") from error
 
 
-def _with_root(policy: Policy, root: Path) -> Policy:
-    """The same policy, which lets the root be written too."""
+def _with_root(policy: Policy, root: Path, words: str, given: Iterable[str]) -> Policy:
+    """The same policy, which lets the root be written too; hints tell of it without."""
     write: Iterable[str | os.PathLike[str]] | None = policy.write
-    return policy if write is None else policy.replace(write=[*write, root])
+    wider = policy if write is None else policy.replace(write=[*write, root])
+    return wider._told_in(words, policy, " ".join(given))
 
 
 def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
@@ -112,7 +113,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     policy = marked or item.config.stash[_base]
     factory = getattr(item, "funcargs", {}).get("tmp_path_factory")
     if factory is not None:
-        policy = _with_root(policy, factory.getbasetemp())
+        marker = item.get_closest_marker("audit")
+        given = [] if marker is None else ["..." for _ in marker.args] + [*marker.kwargs]
+        policy = _with_root(policy, factory.getbasetemp(), "marker", given)
 
     outside: list[AuditDenied] = []
     if marked is not None:
@@ -171,6 +174,8 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
     base = pytestconfig.stash[_base]
 
     def make(**fields: Any) -> Guard:
-        return _with_root(base.replace(**fields), tmp_path).guard(monitor_calls=MONITORING)()
+        return _with_root(base.replace(**fields), tmp_path, "fixture", fields).guard(
+            monitor_calls=MONITORING
+        )()
 
     return make

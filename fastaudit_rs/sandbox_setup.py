@@ -46,7 +46,7 @@ class Setup:
         directory: Path,
     ) -> None:
         """Start none yet."""
-        self.policy = _with(policy, path, str(directory))
+        self.policy = _with(policy, path, str(directory))._told_in("sandbox", policy)
         self._limits = limits
         self.env = env
         self.path = path

@@ -59,7 +59,7 @@ class TestCell:
         assert ran.error.splitlines()[:1] + ran.error.splitlines()[2:] == [
             "AuditDenied: open 'out.txt' not in ()",
             "    open('out.txt', 'w')",
-            f"To allow it: %%audit --write {tmp_path}",
+            f"To allow it: %%audit --write {tmp_path}/out.txt",
             FINAL,
         ]
         assert (ran.status, ran.out, ran.err) == ("error", "", "")
@@ -324,7 +324,7 @@ class TestSession:
         assert run("open('ok/a', 'w').close()").status == "ok"
         for _ in range(2):
             ran = run("open('out.txt', 'w')")
-            hint = f"To allow it: %audit on --write ok --write {tmp_path}"
+            hint = f"To allow it: %audit on --write ok --write {tmp_path}/out.txt"
             assert hint in ran.error.splitlines()
         assert run("%audit").out == (
             "on --write ok\n3 cells guarded, 2 operations denied\n"
@@ -391,7 +391,7 @@ def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
         "AuditDenied: open '/x' not in ('/ok',)",
         "  Cell In[3], line 3",
         "    pathlib.Path('/x').touch()",
-        "To allow it: approve a root that holds it, mk_audit([..., '/'])",
+        "To allow it: Policy.preset('fastaudit-0.1').replace(write=['/ok', '/x']).guard()",
         FINAL,
     ]
 
@@ -409,7 +409,7 @@ def test_in_a_terminal(environment, tmp_path):
     )
     shown = ANSI.sub("", done.stdout)
     assert "AuditDenied: open 'out.txt' not in ()" in shown
-    assert f"To allow it: %audit on --write {tmp_path}" in shown
+    assert f"To allow it: %audit on --write {tmp_path}/out.txt" in shown
     assert "1 cells guarded, 1 operations denied" in shown
     assert list(tmp_path.iterdir()) == []
 

@@ -131,7 +131,7 @@ class TestImports:
         assert explanation.denied.message == (
             "Audit: import blocked in sandbox with args: ('wave',)"
         )
-        assert explanation.denied.hint == "a policy whose imports have 'wave'"
+        assert explanation.denied.hint == "imports = ['json', 'wave']"
         assert not Policy(imports=False).explain("import").allowed
 
 

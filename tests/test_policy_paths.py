@@ -32,7 +32,7 @@ class TestWrite:
         denied = under(touch, places.out + "/a")
         assert denied.args == (f"open '{places.out}/a' not in ('{places.ok}',)",)
         assert denied.rule == "write"
-        assert denied.hint == f"write = ['{places.out}']"
+        assert denied.hint == f"write = ['{places.ok}', '{places.out}/a']"
 
     def test_nowhere_by_default(self, places):
         with Policy().guard(monitor_calls=False)(), pytest.raises(AuditDenied):
@@ -83,7 +83,7 @@ class TestRead:
         denied = under(read, places.out + "/a", read=[places.cwd])
         assert denied.args == (f"open '{places.out}/a' not readable: not in ('{places.cwd}',)",)
         assert (denied.rule, denied.effect) == ("read", "read")
-        assert denied.hint == f"read = ['{places.out}']"
+        assert denied.hint == f"read = ['{places.cwd}', '{places.out}/a']"
 
     @pytest.mark.parametrize(
         "operation",
@@ -104,7 +104,7 @@ class TestRead:
 
     def test_attributes(self, under, places):
         denied = under(os.getxattr, places.out, "user.none", read=[places.ok])
-        assert (denied.rule, denied.hint) == ("read", f"read = ['{places.out}']")
+        assert (denied.rule, denied.hint) == ("read", f"read = ['{places.ok}', '{places.out}']")
         with pytest.raises(OSError):
             under(os.getxattr, places.out, "user.none")
 

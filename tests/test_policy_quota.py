@@ -42,7 +42,7 @@ class TestPythonFiles:
             "max_bytes", "write", "fastaudit.write",
         )  # fmt: skip
         assert denied.event_args[1:] == (1, 100)
-        assert denied.hint == "a policy with a larger max_bytes"
+        assert denied.hint == "max_bytes = 200"
 
     def test_over_all_files(self, guard, places):
         with guard("1K"):

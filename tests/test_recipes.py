@@ -83,7 +83,7 @@ def test_mcp_server(tmp_path):
     assert names == ["run_python"]
     assert told[:2] == ["42\n", ""]
     path = f"open '{outside}/a' not in ('{inside}',)"
-    assert told[2] == f"DENIED {path}. To allow it: write = ['{outside}']"
+    assert told[2] == f"DENIED {path}. To allow it: write = ['{inside}', '{outside}/a']"
     assert told[3].startswith("DENIED Audit: subprocess.Popen blocked in sandbox")
     assert told[4] == "before\nZeroDivisionError: division by zero"
     assert (inside / "a").exists() and not (outside / "a").exists()

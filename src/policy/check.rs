@@ -157,6 +157,25 @@ impl Policy {
         }
     }
 
+    /// What denies an operation beside the roots, so that more of them would not help. It makes a
+    /// policy, and so is for telling of a denial alone.
+    #[cold]
+    pub fn denies_beside_roots(
+        &self,
+        fs: &impl FileSystem,
+        operation: Operation<'_>,
+    ) -> Option<Why> {
+        let everywhere = Self {
+            roots: Roots::everywhere(),
+            read: None,
+            ..self.clone()
+        };
+        match everywhere.check(fs, operation) {
+            Verdict::Allow => None,
+            Verdict::Deny(why) => Some(why),
+        }
+    }
+
     /// The same with these programs.
     #[must_use]
     pub fn starting(mut self, commands: Commands) -> Self {

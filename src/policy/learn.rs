@@ -49,6 +49,8 @@ pub enum Need {
     OtherNetwork,
     /// Starting threads.
     Thread,
+    /// Writing this many bytes to files, in all.
+    Bytes(u64),
     /// Calling this native module.
     Native(String),
     /// Importing this module.
@@ -170,12 +172,7 @@ fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
                 (None, Destination::Name(name)) => name.to_owned(),
                 (None, Destination::Address(address)) => shown(address),
             };
-            let is_own = match to {
-                Destination::Name(name) => name == "localhost",
-                Destination::Address(address) => address.is_loopback(),
-            };
-            let passes = is_own && port >= FIRST_PASSING_PORT;
-            Need::Connect(host, if passes { u16::MAX } else { port })
+            Need::Connect(host, if passes(to, port) { u16::MAX } else { port })
         }
         Reach::Listen { at, port } => {
             let host = match at {
@@ -198,7 +195,20 @@ fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
     }
 }
 
-fn shown(address: IpAddr) -> String {
+/// Whether a port of this machine is one that the system handed out, so that it is another one the
+/// next time.
+#[must_use]
+pub fn passes(to: Destination<'_>, port: u16) -> bool {
+    let is_own = match to {
+        Destination::Name(name) => name == "localhost",
+        Destination::Address(address) => address.is_loopback(),
+    };
+    is_own && port >= FIRST_PASSING_PORT
+}
+
+/// An address as a policy names it before a port.
+#[must_use]
+pub fn shown(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
@@ -296,7 +306,7 @@ fn some(names: Vec<String>) -> Choice {
 }
 
 /// The names that stay protected: those that nothing was written by.
-fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
+pub(super) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
     let is_written = |name: &str| {
         let mut protected = Protected::default();
         protected.add(name);
@@ -366,7 +376,9 @@ fn generalised(
     texts.filter_map(Result::ok).collect()
 }
 
-fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
+/// The directory of a path; `None` for what is at the top.
+#[must_use]
+pub fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr(b'/', path)?;
     (slash > 0).then(|| path[..slash].to_vec())
 }

@@ -28,6 +28,7 @@ pub mod spec;
 pub mod statements;
 pub mod strictness;
 pub mod toml_form;
+pub mod widening;
 
 pub use check::{Operation, Policy, Verdict, Why};
 pub use commands::Commands;

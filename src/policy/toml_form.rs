@@ -82,30 +82,32 @@ impl Spec {
     /// The policy as TOML, with all fields; `None` where a function of the host is one.
     #[must_use]
     pub fn to_toml(&self) -> Option<String> {
-        let threads = name_of(&THREADS, &self.threads)?;
-        let unknown = name_of(&UNKNOWN_EVENTS, &self.unknown_events)?;
-        let on_violation = name_of(&OnViolation::NAMED, &self.on_violation)?;
         let mut table = Table::new();
         for field in FIELDS {
-            let value = match *field {
-                "write" => from_places(&self.write),
-                "read" => from_places(&self.read),
-                "block" => array(&self.block),
-                "protect" => from_choice(&self.protect),
-                "max_bytes" => from_limit(self.max_bytes),
-                "env" => from_choice(&self.env),
-                "commands" => from_choice(&self.commands),
-                "import_allow" => array(&self.import_allow),
-                "threads" => text(threads),
-                "unknown_events" => text(unknown),
-                "native" => from_choice(&self.native),
-                "on_violation" => text(on_violation),
-                "imports" => from_imports(&self.imports),
-                _ => from_network(&self.network),
-            };
-            table.insert((*field).to_owned(), value);
+            table.insert((*field).to_owned(), self.toml_value(field)?);
         }
         Some(table.to_string())
+    }
+
+    /// A field of the policy as TOML has it; `None` where that is a function of the host.
+    #[must_use]
+    pub fn toml_value(&self, field: &str) -> Option<Value> {
+        Some(match field {
+            "write" => from_places(&self.write),
+            "read" => from_places(&self.read),
+            "block" => array(&self.block),
+            "protect" => from_choice(&self.protect),
+            "max_bytes" => from_limit(self.max_bytes),
+            "env" => from_choice(&self.env),
+            "commands" => from_choice(&self.commands),
+            "import_allow" => array(&self.import_allow),
+            "threads" => text(name_of(&THREADS, &self.threads)?),
+            "unknown_events" => text(name_of(&UNKNOWN_EVENTS, &self.unknown_events)?),
+            "native" => from_choice(&self.native),
+            "on_violation" => text(name_of(&OnViolation::NAMED, &self.on_violation)?),
+            "imports" => from_imports(&self.imports),
+            _ => from_network(&self.network),
+        })
     }
 }
 

@@ -1,10 +1,13 @@
 //! From what a policy says to what its guards allow: paths are resolved, programs found.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use super::config::{Allowed, ApprovedRoots, read_oks};
+use super::wording::Told;
 use super::{command, decode, importing};
 use crate::policy::check::Rest;
 use crate::policy::fs::{FileSystem, Os};
@@ -15,7 +18,7 @@ use crate::policy::{Blocked, Commands, Environment, Network, Protected};
 use crate::policy::{commands, lint};
 
 /// What a guard of the policy allows.
-pub fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
+pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed> {
     let write = match &spec.write {
         Where::Anywhere => roots(py, &["/".to_owned()])?,
         Where::Below(paths) => roots(py, paths)?,
@@ -87,7 +90,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec) -> PyResult<Allowed> {
             .with_rest(rest),
         oks: write.names,
         readable,
-        is_of_policy: true,
+        told: Some(told),
         on_violation: spec.on_violation,
         violation_call: None,
         records: None,

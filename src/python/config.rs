@@ -13,6 +13,7 @@ use super::errors;
 use super::ffi as raw;
 use super::recorder::Records;
 use super::temporary::{Directories, Temporary};
+use super::wording::Told;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::OnViolation;
@@ -27,7 +28,8 @@ pub struct AuditCfg {
     oks: Py<PyTuple>,
     /// The roots for reading, where a `Policy` has some.
     readable: Option<Py<PyTuple>>,
-    is_of_policy: bool,
+    /// How its `Policy` is told of, where one made it.
+    told: Option<Arc<Told>>,
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
     records: Option<Records>,
@@ -90,7 +92,7 @@ impl AuditCfg {
             policy: Arc::new(allowed.policy),
             oks: allowed.oks,
             readable: allowed.readable,
-            is_of_policy: allowed.is_of_policy,
+            told: allowed.told,
             on_violation: allowed.on_violation,
             violation_call: allowed.violation_call,
             records: allowed.records,
@@ -116,7 +118,7 @@ impl AuditCfg {
             policy: Arc::clone(&self.policy),
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
-            is_of_policy: self.is_of_policy,
+            told: self.told.clone(),
             on_violation: self.on_violation,
             violation_call: call.map(|call| call.clone_ref(py)),
             records: self.records.clone(),
@@ -217,6 +219,11 @@ impl AuditCfg {
         self.temporary.policy(&self.policy)
     }
 
+    /// The same, to be kept by what outlives it.
+    pub fn shared_policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
     /// The roots for reading; none where reading is not restricted to some.
     pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         match &self.readable {
@@ -227,7 +234,12 @@ impl AuditCfg {
 
     /// Whether a `Policy` made it, not `mk_audit`.
     pub fn is_of_policy(&self) -> bool {
-        self.is_of_policy
+        self.told.is_some()
+    }
+
+    /// How its `Policy` is told of; `None` where `mk_audit` made it.
+    pub fn told(&self) -> Option<&Arc<Told>> {
+        self.told.as_ref()
     }
 
     /// How it records, if it does.
@@ -343,7 +355,8 @@ pub struct Allowed {
     pub policy: Policy,
     pub oks: Py<PyTuple>,
     pub readable: Option<Py<PyTuple>>,
-    pub is_of_policy: bool,
+    /// How it is told of, where it is what a `Policy` allows.
+    pub told: Option<Arc<Told>>,
     pub on_violation: OnViolation,
     pub violation_call: Option<Py<PyAny>>,
     pub records: Option<Records>,
@@ -379,7 +392,7 @@ impl Allowed {
             policy: Policy::default(),
             oks,
             readable: None,
-            is_of_policy: false,
+            told: None,
             on_violation: OnViolation::Raise,
             violation_call: None,
             records: None,

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyException, PyPermissionError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use super::asked::Asked;
 use super::config::AuditCfg;
 use super::context::Active;
 use super::declared::Declared;
@@ -110,22 +111,24 @@ pub fn deny(
         process_start::approved(name, args);
         return Ok(());
     }
+    let why = match reason {
+        Reason::Event => None,
+        Reason::Switch(why) | Reason::Path(_, why) => Some(why),
+    };
+    let asked = Asked::now(active, config, &name.to_string_lossy(), args, why)?;
     let decision = Decision {
         path: match reason {
             Reason::Event | Reason::Switch(_) => None,
             Reason::Path(index, _) => Some(index),
         },
-        why: match reason {
-            Reason::Event => None,
-            Reason::Switch(why) | Reason::Path(_, why) => Some(why),
-        },
+        why,
         roots: Some(config.oks(py)),
-        of_policy: config.is_of_policy(),
+        asked: Some(asked),
         told,
     };
     let denial = Denial::new(event, args, message, decision)?;
     let denial = Bound::new(py, denial)?;
-    active.log().add(denial.clone().unbind());
+    active.log().add(&denial);
     let exception = denied::exception(&denial)?;
     tell(config, &denial, &exception)?;
     if proceeds {
@@ -261,16 +264,20 @@ fn is_imported(
     ) {
         return Ok(false);
     }
-    let effect = event.to_str().ok().and_then(events::known);
-    let is_own = effect.is_some_and(|known| match known.effect {
-        Effect::Guard => true,
-        Effect::Interpreter => known.name != "object.__setattr__",
-        _ => false,
-    });
-    if is_own {
+    if !event.to_str().is_ok_and(is_excused_by_import) {
         return Ok(false);
     }
     importing::is_importing(py, packages)
+}
+
+/// Whether an import may do it where the policy lets that do what is denied: it is none of the
+/// guard's own events.
+pub fn is_excused_by_import(event: &str) -> bool {
+    events::known(event).is_none_or(|known| match known.effect {
+        Effect::Guard => false,
+        Effect::Interpreter => known.name == "object.__setattr__",
+        _ => true,
+    })
 }
 
 /// Tells the host of a denial.

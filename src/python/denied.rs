@@ -15,8 +15,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
+use super::asked::Asked;
 use super::frames::{self, Site};
-use super::{errors, ffi as raw, hint, plain};
+use super::hint::{self, Hint};
+use super::{errors, ffi as raw, plain, wording};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::network::Part;
@@ -39,8 +41,8 @@ pub struct Denial {
     /// What denied it; `None` where the event is denied as such.
     pub why: Option<Why>,
     roots: Option<Py<PyTuple>>,
-    /// Whether the guard is that of a `Policy`.
-    pub of_policy: bool,
+    /// What is needed to tell what would allow it.
+    pub asked: Option<Asked>,
     told: Option<Box<Told>>,
     /// What was worked out, or came from another process.
     read: OnceLock<Box<Read>>,
@@ -51,7 +53,7 @@ struct Read {
     chain: Mutex<Vec<String>>,
     /// Whether the chain is that of another process: the traceback here is not.
     is_chain_told: AtomicBool,
-    hint: OnceLock<Option<String>>,
+    hint: OnceLock<Hint>,
 }
 
 const WHYS: [Why; 11] = [
@@ -103,8 +105,8 @@ pub struct Decision<'py> {
     pub why: Option<Why>,
     /// The roots of the guard; `None` where it failed to check.
     pub roots: Option<Bound<'py, PyTuple>>,
-    /// Whether the guard is that of a `Policy`.
-    pub of_policy: bool,
+    /// What is needed to tell what would allow it; `None` where the guard failed to check.
+    pub asked: Option<Asked>,
     /// What a denial tells under the rules of fastaudit 0.2.
     pub told: Option<Box<Told>>,
 }
@@ -171,15 +173,28 @@ impl Denial {
             path: decision.path,
             why: decision.why,
             roots: decision.roots.map(Bound::unbind),
-            of_policy: decision.of_policy,
+            asked: decision.asked,
             told: decision.told,
             read: OnceLock::new(),
         })
     }
 
-    /// Whether a guard's configuration denied it, not a failure to check.
-    pub fn has_roots(&self) -> bool {
-        self.roots.is_some()
+    /// Whether the same field of the policy denied another one.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        match (self.why, other.why) {
+            (Some(Why::Network(_)), Some(Why::Network(_))) => true,
+            (own, others) => own.is_some() && own == others,
+        }
+    }
+
+    fn whole_hint(&self, py: Python<'_>) -> &Hint {
+        let hint = &self.read().hint;
+        if let Some(known) = hint.get() {
+            return known;
+        }
+        // Python code runs, so that nobody may wait for it meanwhile.
+        let found = hint::of(py, self);
+        hint.get_or_init(|| found)
     }
 
     fn effect_of(&self, py: Python<'_>) -> Option<Effect> {
@@ -357,7 +372,7 @@ impl Denial {
 
     /// The approved roots of the guard.
     #[getter]
-    fn roots(&self, py: Python<'_>) -> Py<PyTuple> {
+    pub fn roots(&self, py: Python<'_>) -> Py<PyTuple> {
         match &self.roots {
             Some(roots) => roots.clone_ref(py),
             None => PyTuple::empty(py).unbind(),
@@ -377,8 +392,17 @@ impl Denial {
 
     /// What the host would have to say to allow the operation.
     #[getter]
-    fn hint(&self, py: Python<'_>) -> Option<String> {
-        self.read().hint.get_or_init(|| hint::of(py, self)).clone()
+    fn hint(&self, py: Python<'_>) -> Option<&str> {
+        self.whole_hint(py).text.as_deref()
+    }
+
+    /// The same as values: each field that would have to be another one, as a whole.
+    #[getter]
+    fn suggestion(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(suggestion) = &self.whole_hint(py).suggestion else {
+            return Ok(None);
+        };
+        wording::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
     }
 
     /// Everything it tells, as what JSON can hold.
@@ -398,6 +422,7 @@ impl Denial {
         dict.set_item("call_chain", self.chain_of(traceback)?)?;
         dict.set_item("origin", self.origin())?;
         dict.set_item("hint", self.hint(py))?;
+        dict.set_item("suggestion", self.suggestion(py)?)?;
         Ok(dict)
     }
 
@@ -444,7 +469,7 @@ impl Denial {
             path: index,
             why,
             roots: Some(PyTuple::new(py, roots)?),
-            of_policy: false,
+            asked: None,
             told: optional("origin")?.map(|origin| {
                 Box::new(Told {
                     origin: Some(origin),
@@ -455,7 +480,19 @@ impl Denial {
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
         denial.read().is_chain_told.store(true, Ordering::Relaxed);
-        let _ = denial.read().hint.set(optional("hint")?);
+        let suggestion = field("suggestion")?;
+        let hint = Hint {
+            text: optional("hint")?,
+            suggestion: match suggestion.is_none() {
+                true => None,
+                false => Some(
+                    wording::copied(&suggestion)?
+                        .cast_into::<PyDict>()?
+                        .unbind(),
+                ),
+            },
+        };
+        let _ = denial.read().hint.set(hint);
         exception(&Bound::new(py, denial)?).map(Bound::unbind)
     }
 
@@ -474,7 +511,7 @@ impl Denial {
         }
         if let Some(hint) = self.hint(py) {
             text.push_str("\nTo allow it: ");
-            text.push_str(&hint);
+            text.push_str(hint);
         }
         text.push('\n');
         text.push_str(FINAL);

@@ -1,159 +1,203 @@
 //! What a host would have to say to allow what was denied.
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyString};
 
-use super::denial::shown;
+use super::asked::Asked;
+use super::decode;
+use super::denial::{is_excused_by_import, shown};
 use super::denied::Denial;
 use super::ffi as raw;
-use super::plain;
-use super::{command, decode, distributions};
+use super::wording::{self, Told};
 use crate::policy::Why;
-use crate::policy::fs::Os;
-use crate::policy::network::Part;
+use crate::policy::fs::{FileSystem, Os};
+use crate::policy::learn::Need;
 use crate::policy::path::{self, Base};
-use crate::policy::rules::{self, Access, Rule};
+use crate::policy::roots::is_within;
+use crate::policy::spec::Spec;
+use crate::policy::widening::{self, Lack, Places};
 
-/// The hint for a denial; `None` where there is nothing to say.
-pub fn of(py: Python<'_>, denial: &Denial) -> Option<String> {
-    let event = denial.event.bind(py).to_str().ok()?;
-    match denial.why {
-        Some(Why::Blocked) => return Some("a policy whose block leaves it out".to_owned()),
-        Some(Why::Protected) => {
-            return Some("a policy whose protect leaves it out".to_owned());
+/// What would allow it, in words and as values.
+#[derive(Default)]
+pub struct Hint {
+    /// In the words of where the policy was written.
+    pub text: Option<String>,
+    /// The fields that would have to be other ones, each as a whole.
+    pub suggestion: Option<Py<PyDict>>,
+}
+
+impl Hint {
+    /// One that says this, and changes no field.
+    pub fn saying(text: impl Into<String>) -> Self {
+        Self {
+            text: Some(text.into()),
+            suggestion: None,
         }
-        Some(Why::Network(part)) => return Some(network(py, denial, part)),
-        Some(Why::Import) => {
-            let module = first_text(py, denial)?;
-            return Some(format!("a policy whose imports have {module}"));
+    }
+}
+
+/// The hint for a denial; it says nothing where the guard failed to check.
+pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
+    let (Some(asked), Ok(event)) = (&denial.asked, denial.event.bind(py).to_str()) else {
+        return Hint::default();
+    };
+    match &asked.told {
+        Some(told) => of_policy(py, denial, asked, told, event),
+        None => of_arguments(py, denial, asked, event),
+    }
+}
+
+/// The places that a policy names, by what is there.
+struct Here<'py>(Python<'py>);
+
+impl Places for Here<'_> {
+    fn resolve(&self, path: &str) -> Option<Vec<u8>> {
+        let expanded = super::allowed::expand(self.0, path).ok()?;
+        let name = decode::root_name(expanded.as_any()).ok()?;
+        Some(
+            path::resolve(&Os, &name, Base::CurrentDir)?
+                .as_bytes()
+                .to_vec(),
+        )
+    }
+
+    fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
+        let is_home = self.resolve("~").is_some_and(|home| is_within(&home, dir));
+        dir != b"/" && !is_home
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        Os.exists(path) && !Os.is_dir(path)
+    }
+}
+
+fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event: &str) -> Hint {
+    let mut lacks = asked.lacks(py, denial);
+    if (lacks.is_empty() || denial.why.is_none())
+        && is_excused_by_import(event)
+        && let Some(lack) = asked.import_lack(py, denial.why)
+    {
+        lacks = vec![lack];
+    }
+    let wide = widening::widened(&told.spec, &lacks, &Here(py));
+    if let Some(text) = told.change_to(py, &wide) {
+        return Hint {
+            text: Some(text),
+            suggestion: suggestion(py, told, &wide),
+        };
+    }
+    if denial.why == Some(Why::Command) {
+        return Hint::saying("nothing would: there is no such program");
+    }
+    match event {
+        "os.fork" | "os.forkpty" => {
+            Hint::saying(format!("no other thread, or {}", told.never(event)))
         }
-        Some(Why::Thread) if denial.of_policy => return Some("threads = 'inherit'".to_owned()),
-        Some(Why::Unknown) => return Some("unknown_events = 'allow'".to_owned()),
-        Some(Why::TooMuch) => return Some("a policy with a larger max_bytes".to_owned()),
-        Some(Why::Native) if denial.of_policy => {
-            let callee = plain::text(&denial.args.bind(py).get_item(1).ok()?).ok()??;
-            let package = distributions::package_of(callee.to_str().ok()?);
-            return Some(format!("native = ['{package}']"));
+        _ => Hint::saying(told.never(event)),
+    }
+}
+
+fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    for (field, value) in wording::changed(&told.spec, wide) {
+        dict.set_item(field, wording::object(py, &value).ok()?)
+            .ok()?;
+    }
+    Some(dict.unbind())
+}
+
+/// The hint of a guard that `mk_audit` made.
+fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Hint {
+    if denial.why == Some(Why::Unapproved)
+        && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
+    {
+        return hint;
+    }
+    if asked.is_strict()
+        && is_excused_by_import(event)
+        && let Some(package) = asked.package(py)
+    {
+        let package = PyString::new(py, package);
+        if let Ok(package) = raw::str_repr(&package) {
+            return Hint::saying(format!("audit_perms.add_imports({package})"));
         }
-        Some(Why::Environment) if denial.of_policy => {
-            let name = first_text(py, denial)?;
-            return Some(format!("env = [{name}]"));
-        }
-        Some(Why::Unreadable) => {
-            let root = root_for(py, denial, event, denial.path?)?;
-            return Some(format!("read = [{root}]"));
-        }
-        Some(Why::Unapproved) => {
-            if let Some(root) = root_for(py, denial, event, denial.path?) {
-                return Some(if denial.of_policy {
-                    format!("write = [{root}]")
-                } else {
-                    format!("approve a root that holds it, mk_audit([..., {root}])")
-                });
-            }
-        }
-        Some(Why::Command) if denial.of_policy => {
-            let program = command::shown(event, denial.args.bind(py))?;
-            let program = raw::str_repr(&program).ok()?;
-            return Some(format!("commands = [{program}]"));
-        }
-        Some(Why::Environment | Why::Command | Why::Native | Why::Thread) | None => {}
     }
     if event == "fastaudit.call" {
-        let callee = denial.args.bind(py).get_item(1).ok()?;
-        let callee = shown(&callee).ok()?;
-        return Some(format!("an on_call that returns False for {callee}"));
-    }
-    if !denial.has_roots() {
-        // The guard failed to check it.
-        return None;
+        let callee = denial.args.bind(py).get_item(1);
+        if let Ok(callee) = callee.and_then(|callee| shown(&callee)) {
+            return Hint::saying(format!("an on_call that returns False for {callee}"));
+        }
     }
     if matches!(event, "os.fork" | "os.forkpty") {
-        return Some(format!(
+        return Hint::saying(format!(
             "no other thread, or a before_deny that returns True for {event:?}"
         ));
     }
-    Some(format!("a before_deny that returns True for {event:?}"))
+    Hint::saying(format!("a before_deny that returns True for {event:?}"))
 }
 
-/// The first argument of the event, as Python and TOML write a text.
-fn first_text(py: Python<'_>, denial: &Denial) -> Option<String> {
-    let text = plain::text(&denial.args.bind(py).get_item(0).ok()?).ok()??;
-    raw::str_repr(&text).ok().map(|text| text.to_string())
-}
-
-/// What would allow a use of the network.
-fn network(py: Python<'_>, denial: &Denial, part: Part) -> String {
-    let host = || {
-        let host = denial.host(py).ok()??;
-        raw::str_repr(host.bind(py))
-            .ok()
-            .map(|text| text.to_string())
-    };
-    let port = || {
-        let args = denial.args.bind(py);
-        let address = args.get_item(1).ok()?.cast_into::<PyTuple>().ok()?;
-        raw::int_value(&address.get_item(1).ok()?)
-    };
-    let field = part.name();
-    match (part, host()) {
-        (Part::Hosts | Part::Listen, Some(host)) => format!("{field} = [{host}]"),
-        (Part::Unix, Some(path)) => format!("{field} = [{path}]"),
-        (Part::Ports, _) => match port() {
-            Some(port) => format!("{field} = [{port}]"),
-            None => format!("{field} = 'any'"),
-        },
-        (Part::Block, _) => format!("a policy whose {field} leaves it out"),
-        (Part::Lookup, _) => format!("{field} = true"),
-        (Part::MaxConnections, _) => format!("a policy with a larger {field}"),
-        _ => "network = true".to_owned(),
-    }
-}
-
-/// The directory that would have to be a root, as Python and TOML write it.
-fn root_for(py: Python<'_>, denial: &Denial, event: &str, index: usize) -> Option<String> {
-    let args = denial.args.bind(py);
-    let rule = rules::lookup(event.as_bytes())?;
-    let dir_fd = match rule {
-        Rule::Entries(paths) | Rule::Read(paths) => paths
+/// The roots as they would have to be.
+fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
+    let own = denial.roots(py);
+    let mut roots: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    let before = roots.len();
+    let is_strict = denial.asked.as_ref()?.is_strict();
+    let mut needs_top = false;
+    for lack in lacks {
+        let root = match (&lack.need, is_strict) {
+            // There a root approves itself.
+            (Need::Write(path), true) => path,
+            _ => lack.root.as_ref()?,
+        };
+        needs_top |= root == b"/" && !matches!(&lack.need, Need::Write(path) if path == b"/");
+        let root = raw::fs_decode(py, root).ok()?;
+        if !roots
             .iter()
-            .find(|path| path.path == index)
-            .and_then(|path| path.dir_fd),
-        Rule::Symlink if index == 1 => Some(2),
-        _ => None,
-    };
-    let base = decode::base_at(args, dir_fd);
-    let given = plain::text(&args.get_item(index).ok()?).ok()??;
-    let name = decode::root_name(given.as_any()).ok()?;
-    let directory = match rule {
-        Rule::ChangeDirectory | Rule::Read(_) => &name[..],
-        // A URI names no directory.
-        Rule::Database if name.starts_with(b"file:") => return None,
-        // A relative text leads from the link's directory.
-        Rule::Symlink if index == 0 && !name.starts_with(b"/") => return None,
-        _ => path::split(&name).0,
-    };
-    let base = match name.starts_with(b"/") {
-        true => Base::CurrentDir,
-        false => base,
-    };
-    let resolved = if follows_links(rule, index) {
-        path::resolve(&Os, &name, base)?.into_parent()
-    } else {
-        path::resolve(&Os, directory, base)?
-    };
-    let text = raw::fs_decode(py, resolved.as_bytes()).ok()?;
-    raw::str_repr(&text).ok().map(|text| text.to_string())
+            .any(|own| own.as_any().eq(&root).unwrap_or(false))
+        {
+            roots.push(root);
+        }
+    }
+    if roots.len() == before {
+        return None;
+    }
+    if needs_top {
+        return exact(py, denial, lacks);
+    }
+    let shown = wording::list(&roots)?;
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("oks", &roots).ok()?;
+    Some(Hint {
+        text: Some(format!("mk_audit({shown})")),
+        suggestion: Some(suggestion.unbind()),
+    })
 }
 
-/// Whether what the path at this place leads to is what counts.
-fn follows_links(rule: Rule, index: usize) -> bool {
-    match rule {
-        Rule::Open | Rule::Database => true,
-        Rule::Entries(paths) => paths
-            .iter()
-            .find(|path| path.path == index)
-            .is_some_and(|path| path.access == Access::File),
-        _ => false,
+/// The same where only the top directory would do as a root: a `Policy` with these rules approves
+/// what a root names itself.
+fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
+    let own = denial.roots(py);
+    let mut write: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    for lack in lacks {
+        if let Need::Write(path) = &lack.need {
+            write.push(raw::fs_decode(py, path).ok()?);
+        }
     }
+    let shown = wording::list(&write)?;
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("write", &write).ok()?;
+    Some(Hint {
+        text: Some(format!(
+            "Policy.preset('fastaudit-0.1').replace(write={shown}).guard()"
+        )),
+        suggestion: Some(suggestion.unbind()),
+    })
 }

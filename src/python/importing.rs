@@ -19,6 +19,9 @@ static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 /// The code of the function that loads a module that is not loaded yet.
 static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
 
+/// The locks of the modules that are being imported.
+static LOCKS: OnceLock<Py<PyDict>> = OnceLock::new();
+
 /// How the file names of modules begin that are part of the interpreter.
 const FROZEN: &[u8] = b"<frozen ";
 
@@ -55,12 +58,24 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 /// # Errors
 /// What importing `_frozen_importlib` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    if FIND_AND_LOAD.get().is_none() {
-        let function = py.import("_frozen_importlib")?.getattr("_find_and_load")?;
-        let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
-    }
+    know_import_system(py)?;
     // SAFETY: the function calls the original that it stands for.
     unsafe { CREATE_BUILTIN.replace(py, "_imp", "create_builtin", create_builtin) }
+}
+
+/// Learns by what it is told that an import goes on.
+///
+/// # Errors
+/// What reading the import system raises.
+pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
+    if FIND_AND_LOAD.get().is_none() {
+        let import_system = py.import("_frozen_importlib")?;
+        let function = import_system.getattr("_find_and_load")?;
+        let locks = import_system.getattr("_module_locks")?.cast_into()?;
+        let _ = LOCKS.set(locks.unbind());
+        let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
+    }
+    Ok(())
 }
 
 /// Learns where modules are installed, without which none counts as such.
@@ -333,4 +348,66 @@ pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     let is_main = frames::module_name(globals).is_none_or(|name| name == "__main__");
     Ok(!is_main && frames::are_of_their_module(globals)?)
+}
+
+/// The imports that go on, to be told of later.
+pub struct Importing {
+    /// The packages from the innermost, and how many of the files come before.
+    packages: Vec<(String, usize)>,
+    /// The files of the code that runs, from the innermost.
+    files: Vec<String>,
+}
+
+/// The imports that go on, if any does: only then frames are looked at.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
+    match (LOCKS.get(), FIND_AND_LOAD.get()) {
+        (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {
+            note(find_and_load.bind(py)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
+    let py = find_and_load.py();
+    let (mut packages, mut files) = (Vec::new(), Vec::<String>::new());
+    let mut frame = raw_frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = raw_frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            let package = name.split('.').next().unwrap_or_default();
+            packages.push((package.to_owned(), files.len()));
+        }
+        let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+        let file = file.cast::<PyString>().map(|file| file.to_string_lossy());
+        let file = file.unwrap_or_default();
+        if !files.iter().any(|own| *own == file) {
+            files.push(file.into_owned());
+        }
+        frame = frames::outer(&current)?;
+    }
+    Ok(Importing { packages, files })
+}
+
+impl Importing {
+    /// The package whose import it is all part of, the outermost one: from there on, installed code
+    /// alone runs.
+    pub fn package(&self, py: Python<'_>) -> Option<&str> {
+        learn_libraries(py).ok()?;
+        let is_installed = |file: &String| {
+            let file = file.as_bytes();
+            file.starts_with(FROZEN) || is_library_path(file)
+        };
+        let installed = self.files.iter().take_while(|file| is_installed(file));
+        let installed = installed.count();
+        let found = self.packages.iter().rev();
+        let mut found = found.filter(|(_, files)| *files <= installed);
+        found.next().map(|(package, _)| &package[..])
+    }
 }

@@ -210,8 +210,8 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     }
     let rest = policy.rest();
     // Before 3.12 no event tells that a thread starts.
-    let tells_no_threads = cfg!(not(Py_3_12)) && allowed.is_of_policy;
-    let carries = rest.threads || (allowed.is_of_policy && !rest.import_allow.is_empty());
+    let tells_no_threads = cfg!(not(Py_3_12)) && allowed.told.is_some();
+    let carries = rest.threads || (allowed.told.is_some() && !rest.import_allow.is_empty());
     if carries || tells_no_threads || records {
         threads::install(py)?;
     }
@@ -220,6 +220,9 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let is_strict = policy.rules() == RuleSet::Strict;
     if policy.restricts_imports() || !rest.import_allow.is_empty() || records || is_strict {
         importing::prepare(py)?;
+    }
+    if allowed.told.is_some() || is_strict {
+        importing::know_import_system(py)?;
     }
     if rest.max_bytes.is_some() {
         quota::install(py)?;

@@ -3,6 +3,7 @@
 mod active;
 mod allowed;
 mod arguments;
+mod asked;
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
@@ -42,6 +43,7 @@ mod host_code;
 mod importing;
 mod install;
 mod intercept;
+mod lacking;
 mod later;
 #[cfg(Py_3_12)]
 mod layout;
@@ -90,6 +92,7 @@ mod variables;
 mod violation;
 mod violations;
 mod with_statement;
+mod wording;
 
 use pyo3::prelude::*;
 

@@ -16,9 +16,10 @@ use super::natives::Called;
 use crate::policy::path::Base;
 
 /// Whether a call follows a link that its path names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follows {
     /// It does.
+    #[default]
     Always,
     /// It changes the link itself.
     Never,

@@ -1,6 +1,7 @@
 //! `Policy`: what code may do, as a Python object.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,6 +16,7 @@ use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault, read_bool};
 use super::recorder::Records;
 use super::recording::{self, Observer};
+use super::wording::{Told, Words};
 use super::{callbacks, config, ffi as raw, fields, install};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
@@ -26,6 +28,8 @@ pub struct Policy {
     spec: Spec,
     /// What is called for a violation, where `on_violation` is a function.
     on_violation: Option<Py<PyAny>>,
+    /// How hints tell of it; `None`: as of one that was written in Python.
+    told: Option<Arc<Told>>,
 }
 
 #[pymethods]
@@ -95,6 +99,7 @@ impl Policy {
         let mut policy = Self {
             spec: Spec::default(),
             on_violation: None,
+            told: None,
         };
         for (field, given) in FIELDS.iter().zip(given) {
             if let OrDefault::Given(given) = given {
@@ -194,6 +199,7 @@ impl Policy {
         let mut policy = Self {
             spec: self.spec.clone(),
             on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
+            told: None,
         };
         for (field, value) in changes.into_iter().flatten() {
             let field = field.cast_into::<PyString>()?;
@@ -356,7 +362,35 @@ impl Policy {
                 names.join(", ")
             )));
         };
-        Self::parse(text, false, name)
+        let preset = Self::parse(text, false, name)?;
+        Ok(Self {
+            told: None,
+            ..preset
+        })
+    }
+
+    /// The same policy, of which hints tell in other words: those of options behind a line, of a
+    /// marker and so on. `written` is what was written there.
+    #[pyo3(name = "_told_in", signature = (words, written=None, line=""))]
+    fn told_in(
+        &self,
+        py: Python<'_>,
+        words: &str,
+        written: Option<&Bound<'_, Self>>,
+        line: &str,
+    ) -> PyResult<Self> {
+        let words = Words::named(words)
+            .ok_or_else(|| PyValueError::new_err(format!("there are no words {words:?}")))?;
+        let told = Told {
+            words,
+            line: line.to_owned(),
+            spec: written.map_or_else(|| self.spec.clone(), |policy| policy.get().spec.clone()),
+        };
+        Ok(Self {
+            spec: self.spec.clone(),
+            on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
+            told: Some(Arc::new(told)),
+        })
     }
 
     /// The rules that never apply, each as a sentence that names the field.
@@ -423,23 +457,42 @@ impl Policy {
         let py = slf.py();
         let policy = slf.get();
         let mut spec = policy.spec.clone();
-        let Some(call) = &policy.on_violation else {
-            let text = PyTuple::new(py, [policy.to_toml()?])?;
-            let parse = py.get_type::<Self>().getattr("parse_toml")?;
-            return PyTuple::new(py, [parse, text.into_any()]);
+        if policy.on_violation.is_some() {
+            spec.on_violation = OnViolation::Raise;
+        }
+        let toml = |spec: &Spec| spec.to_toml();
+        let told = policy.told.as_ref().map(|told| {
+            let written = (told.spec != policy.spec)
+                .then(|| toml(&told.spec))
+                .flatten();
+            (told.words.name(), written, told.line.clone())
+        });
+        let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
+        let made = py.get_type::<Self>().getattr("_made")?;
+        let arguments = (toml(&spec), call, told).into_pyobject(py)?;
+        PyTuple::new(py, [made, arguments.into_any()])
+    }
+
+    /// The policy that was taken apart.
+    #[staticmethod]
+    #[pyo3(name = "_made")]
+    fn made(
+        py: Python<'_>,
+        text: &str,
+        on_violation: Option<Bound<'_, PyAny>>,
+        told: Option<(String, Option<String>, String)>,
+    ) -> PyResult<Self> {
+        let mut policy = Self::parse(text, false, "the policy")?;
+        policy.told = None;
+        if let Some(call) = &on_violation {
+            policy.set("on_violation", call)?;
+        }
+        let Some((words, written, line)) = told else {
+            return Ok(policy);
         };
-        spec.on_violation = OnViolation::Raise;
-        let plain = Self {
-            spec,
-            on_violation: None,
-        };
-        let plain = Bound::new(py, plain)?;
-        // `replace` takes keyword arguments alone.
-        let fields = PyDict::new(py);
-        fields.set_item("on_violation", call)?;
-        let partial = py.import("functools")?.getattr("partial")?;
-        let replace = partial.call((plain.getattr("replace")?,), Some(&fields))?;
-        PyTuple::new(py, [replace, PyTuple::empty(py).into_any()])
+        let written = written.map(|text| Self::parse(&text, false, "the policy"));
+        let written = written.transpose()?.map(|written| Bound::new(py, written));
+        policy.told_in(py, &words, written.transpose()?.as_ref(), &line)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -461,13 +514,18 @@ impl Policy {
         let policy = Self {
             spec,
             on_violation: None,
+            told: None,
         };
         policy.checked()
     }
 
     /// What its guards allow.
     pub fn allowed(&self, py: Python<'_>) -> PyResult<config::Allowed> {
-        let mut allowed = allowed(py, &self.spec)?;
+        let told = match &self.told {
+            Some(told) => Arc::clone(told),
+            None => Arc::new(Told::new(Words::Policy, self.spec.clone())),
+        };
+        let mut allowed = allowed(py, &self.spec, told)?;
         allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
         Ok(allowed)
     }
@@ -497,6 +555,7 @@ impl Policy {
         let spec = Spec::from_toml(text, in_pyproject)
             .map_err(|error| PyValueError::new_err(format!("{source}: {error}")))?;
         Ok(Self {
+            told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
             spec,
             on_violation: None,
         })

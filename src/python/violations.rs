@@ -48,11 +48,18 @@ impl Log {
     }
 
     /// Takes note of a denial.
-    pub fn add(&self, denial: Py<Denial>) {
+    pub fn add(&self, denial: &Bound<'_, Denial>) {
+        let py = denial.py();
         let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         denials.total += 1;
+        if let Some(asked) = &denial.get().asked {
+            let mut before = denials.kept.iter().rev();
+            if let Some(earlier) = before.find(|earlier| denial.get().is_alike(earlier.get())) {
+                asked.follow(earlier, py);
+            }
+        }
         if denials.kept.len() < MAX_KEPT {
-            denials.kept.push(denial);
+            denials.kept.push(denial.clone().unbind());
         }
     }
 
