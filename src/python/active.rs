@@ -12,7 +12,7 @@ use super::config::AuditCfg;
 use super::origin::Origin;
 use super::variables::Before;
 use super::violations::Log;
-use super::{context, ffi as raw, forks, monitor};
+use super::{context, ffi as raw, forks, handlers, monitor};
 use crate::policy::fs::{FileSystem, Os, PathBuf};
 
 /// How many guards are in force anywhere in the process. While there is none, the hook returns at
@@ -115,7 +115,10 @@ impl Active {
         origin: Option<Box<Origin>>,
     ) -> Self {
         if let Some(config) = &config {
-            LIVE.fetch_add(1, Ordering::Relaxed);
+            if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
+                // SAFETY: guards are made by attached threads.
+                handlers::take_note(unsafe { Python::assume_attached() }, true);
+            }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
             }
@@ -251,7 +254,11 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
-            LIVE.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: objects are freed by attached threads.
+            let py = unsafe { Python::assume_attached() };
+            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing(py) {
+                handlers::take_note(py, false);
+            }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);
             }

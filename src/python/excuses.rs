@@ -11,7 +11,7 @@ use super::denial::Reason;
 use super::event::Event;
 #[cfg(unix)]
 use super::{children_signals, unchanging};
-use super::{shared_values, tempfile, variables};
+use super::{handlers, shared_values, tempfile, variables};
 use crate::policy::Why;
 
 /// Tells that an event which is about to be denied may pass all the same.
@@ -41,7 +41,11 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     }
     match reason {
         Reason::Switch(Why::Environment) if variables::excuse(event)? => Ok(true),
-        Reason::Switch(Why::Native) if event.name == channels::CALL => channels::makes_call(event),
-        _ => Ok(false),
+        Reason::Switch(Why::Native)
+            if event.name == channels::CALL && channels::makes_call(event)? =>
+        {
+            Ok(true)
+        }
+        _ => handlers::does(event, reason),
     }
 }

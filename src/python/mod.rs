@@ -37,6 +37,7 @@ mod forks;
 mod fragile;
 mod frames;
 mod guard;
+mod handlers;
 mod hint;
 mod hook;
 mod host_code;
