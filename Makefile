@@ -23,10 +23,15 @@ help: ## List the targets
 # The environment and the build in it. Touched only when all of it succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
 	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo docker lint notebook recipes sandbox test
+	@touch $(VENV)/.demo $@
+
+# The same with what the demo needs alone.
+$(VENV)/.demo: $(SOURCES) scripts/find-python scripts/make-venv
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop demo
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.built ## Build, and run snippets of the kind a language model writes under a guard
+demo: $(VENV)/.demo ## Build, and run snippets of the kind a language model writes under a guard
 	$(PY) demo/run.py
 
 .PHONY: test
