@@ -18,8 +18,9 @@ MONITORING = sys.version_info >= (3, 12)
 #: What stands for everything where a place, host, program or variable is named.
 ANY = "any"
 
-#: What code may do where no policy is given: what code of a workspace may, but write nowhere.
-DEFAULT = Policy.preset("workspace").replace(write=[])
+#: What code may do where no policy is given: what code of a workspace may, but write nowhere and
+#: use no network.
+DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
 
 OPTIONS = (
     ("write", "DIR", "a directory that may be written"),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import sandbox_network
 from .limits import Limits
 from .sandbox_process import SandboxError
 from .sandbox_run import INTERVAL, REPORT, Result, told, used
@@ -113,7 +114,7 @@ class Docker:
             ulimits.append(types.Ulimit(name="nofile", soft=most, hard=most))
         cpus = None if limits.cpu_percent is None else limits.cpu_percent * 10_000_000
         host = self._api.create_host_config(
-            network_mode="none" if setup.policy.network is False else "bridge",
+            network_mode="none" if sandbox_network.is_local(setup.policy.network) else "bridge",
             read_only=True,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],

@@ -55,6 +55,20 @@ def reachable(network: bool | Network) -> Reachable:
     return Reachable(allow, _rules(blocked, "*"), listen, has_names)
 
 
+def is_local(network: bool | Network) -> bool:
+    """Whether nothing but the machine itself may be reached.
+
+    Args:
+        network: The field of the policy.
+    """
+    if isinstance(network, bool):
+        return not network
+    if network.hosts is None or network.lookup:
+        return False
+    hosts = [(addresses or "").strip("[]") for addresses, _ in map(_parts, network.hosts)]
+    return all(host != "*" and host and ipaddress.ip_network(host).is_loopback for host in hosts)
+
+
 def sockets(network: bool | Network) -> list[str]:
     """The Unix sockets that may be connected to, of those that are there.
 

@@ -92,8 +92,13 @@ class TestPresets:
                     os.mkdir(".ssh")
                 with pytest.raises(AuditDenied):
                     os.system("true")
-        assert not Policy.preset("workspace").network
-        assert Policy.preset("notebook").network
+        assert Policy.preset("workspace").network == Network(
+            hosts=["127.0.0.0/8", "::1"],
+            listen=["127.0.0.0/8", "::1"],
+            unix=["."],
+            lookup=False,
+        )
+        assert Policy.preset("notebook").network is True
 
     def test_that_of_mk_audit(self, places):
         """It says of each event what `mk_audit` does with it."""

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
 
 pytest.importorskip("docker")
 
@@ -135,7 +135,20 @@ class TestAsked:
         assert asked["User"] == f"{os.getuid()}:{os.getgid()}"
         assert asked["Image"] == "python:3.13"
 
-    @pytest.mark.parametrize(("network", "mode"), [(False, "none"), (True, "bridge")])
+    @pytest.mark.parametrize(
+        ("network", "mode"),
+        [
+            (False, "none"),
+            (True, "bridge"),
+            (Policy.preset("workspace").network, "none"),
+            (Network(hosts=["127.0.0.1:80", "[::1]:80"], lookup=False), "none"),
+            (Network(hosts=["127.0.0.1", "10.0.0.1"], lookup=False), "bridge"),
+            (Network(hosts=["127.0.0.1"]), "bridge"),
+            (Network(hosts=["*"], lookup=False), "bridge"),
+            (Network(hosts=["localhost"], lookup=False), "bridge"),
+            (Network(lookup=False), "bridge"),
+        ],
+    )
     def test_the_network(self, make, daemon, network, mode):
         _, host = self.asked(make, daemon, LOOSE.replace(network=network))
         assert host["NetworkMode"] == mode

@@ -15,13 +15,20 @@ network = false
     ),
     (
         "workspace",
+        // The network of this machine alone. Reaching it goes nowhere else, and what listens there is
+        // reached from nowhere else.
         "\
 write = [\".\"]
 env = true
 import_allow = [\"*\"]
 threads = \"inherit\"
 native = true
-network = false
+
+[network]
+hosts = [\"127.0.0.0/8\", \"::1\"]
+listen = [\"127.0.0.0/8\", \"::1\"]
+unix = [\".\"]
+lookup = false
 ",
     ),
     (

@@ -118,6 +118,14 @@ pub fn denies(
         NetworkEvent::LookUp => {
             let host = args.get_item(0).ok().and_then(|host| read_host(&host));
             Ok(match host {
+                // The name of an address is looked up too; `http.server` asks for that of its own.
+                Some(Host::Address(address))
+                    if event.name == c"socket.gethostbyaddr"
+                        && !address.is_loopback()
+                        && !rules.looks_up() =>
+                {
+                    Some(Part::Lookup)
+                }
                 Some(Host::Own | Host::Address(_)) => None,
                 Some(Host::Name(name)) => judge.look_up(&name),
                 None => Some(Part::All),

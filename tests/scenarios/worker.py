@@ -54,8 +54,11 @@ POLICIES = ("ours, a policy", "ours, a confined call", SANDBOX)
 
 def policy_of(guard, roots, fields=()):
     """The policy of these kinds, with what a scenario's own says."""
-    policy = importlib.import_module(GUARDS[guard]).Policy(write=roots, network=False)
-    return policy.replace(**dict(fields))
+    module = importlib.import_module(GUARDS[guard])
+    fields = dict(fields)
+    if isinstance(fields.get("network"), dict):
+        fields["network"] = module.Network(**fields["network"])
+    return module.Policy(write=roots, network=False).replace(**fields)
 
 
 def factory(guard, roots, fields=()):
