@@ -133,6 +133,10 @@ $(MONITORING_VERSIONS:%=bench-%): bench-%:
 bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, and fail if one grew by more than 3 %
 	$(PY) benches/instructions.py
 
+.PHONY: packages-page
+packages-page: ## Write the table of docs/packages.md anew from src/policy/packages.toml
+	"$$(scripts/find-python --best)" scripts/packages-page.py
+
 .PHONY: events-page
 events-page: ## Write docs/events.md anew from the rule tables
 	FASTAUDIT_RS_WRITE_PAGE=1 cargo test --quiet --no-default-features --test events_page

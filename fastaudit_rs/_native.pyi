@@ -84,6 +84,7 @@ def mk_audit(
     retire_sites: bool = False,
     on_denied: _OnDenied | None = None,
     rules: Literal["0.1", "0.2"] = "0.1",
+    packages: str | Iterable[str] = (),
 ) -> AuditPerms:
     """Make a guard factory for code that may write only below the approved roots.
 
@@ -114,6 +115,12 @@ def mk_audit(
         rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those
             of fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: what is not allowed by
             name is denied, and ``oks`` may be ``None``.
+        packages: Packages that may do what they need, as one installs or imports them; ``'data'``
+            names all that fastaudit_rs declares (numpy, pandas, matplotlib and so on,
+            ``docs/packages.md``). Their native code may be called, with that of what they require;
+            importing them may do what is denied otherwise; variables of theirs may be set; their
+            own code may use ``ctypes``; and threads may start, under the same guard. Native
+            functions of theirs that write files are judged by the path.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -121,7 +128,8 @@ def mk_audit(
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
+        ValueError: A root holds a NUL or cannot be encoded, ``tool_id`` is out of range, or a name
+            in ``packages`` is neither installed nor declared.
         RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
             ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit
             hook refused ours.
@@ -139,6 +147,8 @@ def _mk_audit_02(
     tool_id: int = 3,
     monitor_calls: bool = True,
     allow_imports: Iterable[str] = (),
+    *,
+    packages: str | Iterable[str] = (),
 ) -> AuditPerms:
     """Make a guard factory with the rules of fastaudit 0.2: what is not named is denied.
 
@@ -174,6 +184,7 @@ def _mk_audit_02(
             error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
             once in a process.
         allow_imports: Modules whose import may do what is denied, with what is below them.
+        packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context.
@@ -403,6 +414,8 @@ class Policy:
         network: What may be done with the network: ``True`` for everything, ``False`` for nothing
             (no connecting, listening, sending to an address and looking up hosts; sockets that are
             connected already can be used), or a `Network` of rules.
+        packages: Packages that may do what they need, as for `mk_audit`: ``'data'``, or an iterable
+            of names. It is beside what the other fields allow.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -436,6 +449,7 @@ class Policy:
         on_violation: Literal["raise", "warn", "log"] | _OnViolation = "raise",
         imports: bool | Iterable[str] | dict[str, Any] = True,
         network: bool | Network = True,
+        packages: str | Iterable[str] = (),
     ) -> Policy: ...
     @property
     def write(self) -> tuple[str, ...] | None:
@@ -488,6 +502,10 @@ class Policy:
     @property
     def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
         """The modules that may be imported; a dict where some are blocked."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages that may do what they need, as given."""
 
     @property
     def network(self) -> bool | Network:

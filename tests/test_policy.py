@@ -36,7 +36,7 @@ class TestObject:
         assert repr(Policy()) == (
             "Policy(write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, "
             "env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, "
-            "on_violation='raise', imports=True, network=True)"
+            "on_violation='raise', imports=True, network=True, packages=())"
         )
         assert Policy(commands=["ls"]).commands == ("ls",)
         assert Policy(env=["A"]).env == ("A",)
@@ -297,7 +297,7 @@ class TestToml:
             'write = [".", "~/a"]\nread = "anywhere"\nblock = []\nprotect = true\n'
             'max_bytes = "unlimited"\ncommands = false\nenv = false\nimport_allow = []\n'
             'threads = "deny"\nunknown_events = "allow"\nnative = false\n'
-            'on_violation = "raise"\nimports = true\nnetwork = true\n'
+            'on_violation = "raise"\nimports = true\nnetwork = true\npackages = []\n'
         )
 
     def test_of_a_file(self, tmp_path):

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("README.md", "docs/index.md", "docs/policy.md", "docs/recording.md", "docs/sandbox.md")
+NAMES = (
+    "README.md",
+    "docs/index.md",
+    "docs/packages.md",
+    "docs/policy.md",
+    "docs/recording.md",
+    "docs/sandbox.md",
+)
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
@@ -44,7 +51,7 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 36
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 37
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.

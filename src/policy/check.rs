@@ -12,6 +12,7 @@ use super::fs::FileSystem;
 use super::network::Network;
 use super::opening::is_standing_device;
 pub use super::operation::{Operation, Verdict, Why};
+use super::packages::Packages;
 use super::path::{self, Base, Name, Resolved, Target};
 use super::places::{Blocked, Protected, Temporary};
 use super::roots::Roots;
@@ -54,6 +55,8 @@ pub struct Rest {
     pub denies_unknown: bool,
     /// How many bytes may be written to files.
     pub max_bytes: Option<u64>,
+    /// Packages that may do what they need.
+    pub packages: Packages,
 }
 
 impl Policy {
@@ -86,6 +89,14 @@ impl Policy {
     #[must_use]
     pub fn importing(mut self, import_allow: Vec<String>) -> Self {
         self.rest.import_allow = import_allow;
+        self
+    }
+
+    /// The same with packages that may do what they need, with threads under the same guard.
+    #[must_use]
+    pub fn with_packages(mut self, packages: Packages) -> Self {
+        self.rest.threads |= !packages.is_empty();
+        self.rest.packages = packages;
         self
     }
 
@@ -201,6 +212,12 @@ impl Policy {
         self.native == Some(Choice::All(true))
     }
 
+    /// Which native modules may be called; `None` where the rules alone say.
+    #[must_use]
+    pub fn native(&self) -> Option<&Choice> {
+        self.native.as_ref()
+    }
+
     /// Tells that native code may be called of this top-level module, or directory, as that is of an
     /// installed package that is named or that one requires that is.
     pub fn calls_native_of(
@@ -281,7 +298,9 @@ impl Policy {
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
             Operation::OpenDatabase(_) => Verdict::Deny(Why::Unapproved),
-            Operation::SetVariable(Name::Path(name)) if self.environment.may_set(name) => {
+            Operation::SetVariable(Name::Path(name))
+                if self.environment.may_set(name) || self.packages_may_set(name) =>
+            {
                 Verdict::Allow
             }
             Operation::SetVariable(_) => Verdict::Deny(Why::Environment),
@@ -313,6 +332,10 @@ impl Policy {
             }
             Operation::SetAttribute(name) => Verdict::when(rules::is_ordinary_attribute(name)),
         }
+    }
+
+    fn packages_may_set(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| self.rest.packages.may_set(name))
     }
 
     fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {

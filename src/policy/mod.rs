@@ -18,6 +18,7 @@ pub mod lint;
 pub mod network;
 pub mod opening;
 pub mod operation;
+pub mod packages;
 pub mod path;
 pub mod places;
 pub mod presets;

@@ -23,6 +23,7 @@ env = true
 import_allow = [\"*\"]
 threads = \"inherit\"
 native = true
+packages = [\"data\"]
 
 [network]
 hosts = [\"127.0.0.0/8\", \"::1\"]
@@ -40,6 +41,7 @@ import_allow = [\"*\"]
 threads = \"inherit\"
 native = true
 network = true
+packages = [\"data\"]
 ",
     ),
     (

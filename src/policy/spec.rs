@@ -5,6 +5,7 @@
 use std::fmt;
 
 use super::network::NetworkRules;
+use super::packages::no_package;
 use super::places::PRESET;
 
 /// The fields, in the order in which they are written.
@@ -23,6 +24,7 @@ pub const FIELDS: &[&str] = &[
     "on_violation",
     "imports",
     "network",
+    "packages",
 ];
 
 /// The section of a `pyproject.toml`.
@@ -150,6 +152,8 @@ pub struct Spec {
     pub imports: Imports,
     /// What may be done with the network.
     pub network: NetworkUse,
+    /// Packages that may do what they need; `"data"` names all that are declared.
+    pub packages: Vec<String>,
 }
 
 impl Default for Spec {
@@ -173,6 +177,7 @@ impl Default for Spec {
                 block: Vec::new(),
             },
             network: NetworkUse::All(true),
+            packages: Vec::new(),
         }
     }
 }
@@ -227,6 +232,7 @@ impl Spec {
         check_each("import_allow", &self.import_allow, |name| {
             if name == "*" { None } else { no_module(name) }
         })?;
+        check_each("packages", &self.packages, no_package)?;
         if let NetworkUse::Rules(rules) = &self.network {
             rules.validate()?;
         }

@@ -2,6 +2,7 @@
 
 use super::environment::Environment;
 use super::network::{NetworkRules, Ports};
+use super::packages;
 use super::roots::is_within;
 use super::spec::{Choice, Imports, NetworkUse, OnViolation, Spec, Where, is_within_module};
 
@@ -54,6 +55,7 @@ pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
         ("on_violation", proceeds),
         ("imports", !are_imports_of(&new.imports, &old.imports)),
         ("network", !is_network_of(&new.network, &old.network)),
+        ("packages", !packages::are_of(&new.packages, &old.packages)),
     ]
     .into_iter()
     .find_map(|(field, is_more)| is_more.then_some(field))
@@ -202,6 +204,12 @@ mod tests {
                 "imports = ['a']",
                 "imports = {block = ['b']}",
                 Some("imports"),
+            ),
+            ("packages = ['numpy']", "packages = 'data'", None),
+            (
+                "packages = 'data'",
+                "packages = ['numpy']",
+                Some("packages"),
             ),
             ("network = false", "network = {hosts = []}", None),
             ("network = true", "network = {hosts = []}", Some("network")),

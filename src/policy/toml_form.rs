@@ -19,6 +19,8 @@ const PROGRAMS: &str = "true, false or an array of programs";
 const PROGRAM: &str = "a program's name or path, a string";
 const MODULES: &str = "an array of modules";
 const MODULE: &str = "a module's name, a string";
+const PACKAGES: &str = "\"data\" or an array of packages";
+const PACKAGE: &str = "a package's name, a string";
 const IMPORTS: &str = "true, false, an array of modules or a table of allow and block";
 const NETWORK: &str = "true, false or a table of rules";
 const HOSTS: &str = "\"anywhere\" or an array of hosts";
@@ -67,6 +69,7 @@ impl Spec {
                 "on_violation" => spec.on_violation = one_of(key, value, &OnViolation::NAMED)?,
                 "imports" => spec.imports = imports(key, value)?,
                 "network" => spec.network = network(key, value)?,
+                "packages" => spec.packages = packages(key, value)?,
                 _ => {
                     return Err(SpecError::UnknownKey {
                         key: key.clone(),
@@ -106,7 +109,8 @@ impl Spec {
             "native" => from_choice(&self.native),
             "on_violation" => text(name_of(&OnViolation::NAMED, &self.on_violation)?),
             "imports" => from_imports(&self.imports),
-            _ => from_network(&self.network),
+            "network" => from_network(&self.network),
+            _ => array(&self.packages),
         })
     }
 }
@@ -135,6 +139,14 @@ fn texts(
             item => Err(wrong_type(&format!("{key}[{index}]"), item_accepted, item)),
         })
         .collect()
+}
+
+/// One name stands for itself: `packages = "data"`.
+fn packages(key: &str, value: &Value) -> Result<Vec<String>, SpecError> {
+    match value {
+        Value::String(name) => Ok(vec![name.clone()]),
+        value => texts(key, value, PACKAGES, PACKAGE),
+    }
 }
 
 fn places(

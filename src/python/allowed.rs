@@ -1,6 +1,6 @@
 //! From what a policy says to what its guards allow: paths are resolved, programs found.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -8,10 +8,12 @@ use pyo3::types::{PyList, PyString};
 
 use super::config::{Allowed, ApprovedRoots, read_oks};
 use super::wording::Told;
-use super::{command, decode, importing};
+use super::{command, decode, distributions, importing};
 use crate::policy::check::Rest;
+use crate::policy::distributions::Installed;
 use crate::policy::fs::{FileSystem, Os};
 use crate::policy::network::{self, NetworkRules};
+use crate::policy::packages::Packages;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::{Choice, NetworkUse, Spec, Where};
 use crate::policy::{Blocked, Commands, Environment, Network, Protected};
@@ -78,7 +80,9 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         threads: spec.threads,
         denies_unknown: !spec.unknown_events,
         max_bytes: spec.max_bytes,
+        packages: Packages::default(),
     };
+    let packages = packages(py, &spec.packages)?;
     Ok(Allowed {
         policy: crate::policy::Policy::new(write.roots)
             .reading(read)
@@ -87,7 +91,8 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
             .reaching(network)
             .starting(commands)
             .loading(spec.imports.clone(), spec.native.clone())
-            .with_rest(rest),
+            .with_rest(rest)
+            .with_packages(packages),
         oks: write.names,
         readable,
         told: Some(told),
@@ -95,6 +100,31 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         violation_call: None,
         records: None,
     })
+}
+
+/// The packages of these names, with what they require.
+///
+/// # Errors
+/// `ValueError` for a name that nothing has.
+pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
+    if names.is_empty() {
+        return Ok(Packages::default());
+    }
+    /// What a host named last, as of what was installed then.
+    static LAST: Mutex<Option<(Vec<String>, Arc<Installed>, Packages)>> = Mutex::new(None);
+    distributions::prepare(py)?;
+    let installed = distributions::installed();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((named, of, packages)) = &*last
+        && named == names
+        && Arc::ptr_eq(of, &installed)
+    {
+        return Ok(packages.clone());
+    }
+    let packages = Packages::named(names, &installed)
+        .map_err(|error| PyValueError::new_err(format!("packages: {error}")))?;
+    *last = Some((names.to_vec(), installed, packages.clone()));
+    Ok(packages)
 }
 
 fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rules> {

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
+use super::allowed;
 use super::callbacks::Callback;
 use super::decode;
 use super::errors;
 use super::ffi as raw;
+use super::fields;
 use super::recorder::Records;
+use super::safe_sets;
 use super::temporary::{Directories, Temporary};
 use super::wording::Told;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
-use crate::policy::spec::OnViolation;
+use crate::policy::spec::{OnViolation, Spec};
 use crate::policy::{Policy, Roots, RuleSet};
 #[cfg(unix)]
 use crate::started::Started;
@@ -44,6 +48,8 @@ pub struct AuditCfg {
     /// The processes that were started under guards of it.
     #[cfg(unix)]
     started: Arc<Started>,
+    /// Which native code may be called without asking, as a number; 0 where it is to be asked.
+    safe_set: u64,
 }
 
 /// The callbacks of a host, checked.
@@ -86,7 +92,9 @@ impl AuditCfg {
         monitor_calls: bool,
         retire_sites: bool,
     ) -> Self {
+        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         Self {
+            safe_set: safe_sets::number(&allowed, is_asked),
             restricts_more: allowed.policy.restricts_more() || allowed.records.is_some(),
             is_strict: allowed.policy.rules() == RuleSet::Strict,
             policy: Arc::new(allowed.policy),
@@ -131,6 +139,7 @@ impl AuditCfg {
             temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
             #[cfg(unix)]
             started: Arc::clone(&self.started),
+            safe_set: self.safe_set,
         }
     }
 
@@ -162,6 +171,13 @@ impl AuditCfg {
     #[inline]
     pub fn is_strict(&self) -> bool {
         self.is_strict
+    }
+
+    /// Which native code may be called without asking, as a number that guards which let the same be
+    /// called share; 0 where it is to be asked.
+    #[inline]
+    pub fn safe_set(&self) -> u64 {
+        self.safe_set
     }
 
     /// The host's say before something is denied.
@@ -385,6 +401,25 @@ impl Allowed {
             policy: Policy::strict(roots.roots, import_allow),
             ..Self::named(roots.names)
         }
+    }
+
+    /// The same with packages that may do what they need, as a host gives them.
+    ///
+    /// # Errors
+    /// `TypeError` and `ValueError` for what names none.
+    pub fn with_packages(mut self, given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(given) = given else {
+            return Ok(self);
+        };
+        let spec = Spec {
+            packages: fields::packages("packages", given)?,
+            ..Spec::default()
+        };
+        spec.validate()
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let packages = allowed::packages(given.py(), &spec.packages)?;
+        self.policy = self.policy.with_packages(packages);
+        Ok(self)
     }
 
     fn named(oks: Py<PyTuple>) -> Self {

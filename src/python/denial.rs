@@ -70,7 +70,11 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
-    let packages = &config.policy().rest().import_allow;
+    let rest = config.policy().rest();
+    let packages = &rest.import_allow;
+    if !rest.packages.is_empty() && is_imported(py, rest.packages.imports(), event, reason)? {
+        return Ok(());
+    }
     if config.is_strict() {
         if is_part_of_import(py, packages, event, reason)? {
             return Ok(());

@@ -119,7 +119,6 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 ///
 /// # Errors
 /// What reading the name of its file raises.
-#[allow(dead_code)]
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {

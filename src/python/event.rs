@@ -351,9 +351,16 @@ impl<'a, 'py> Event<'a, 'py> {
         self.need(Need::Thread);
         let function = self.args.get_item(0);
         if self.config.is_strict() {
-            return match function {
-                Ok(function) if threads::is_of_event_loop(&function)? => Ok(()),
-                _ => self.deny(Reason::Switch(Why::Thread)),
+            let passes = match &function {
+                Ok(function) => {
+                    (self.config.policy().rest().threads && threads::is_carried(function))
+                        || threads::is_of_event_loop(function)?
+                }
+                Err(_) => false,
+            };
+            return match passes {
+                true => Ok(()),
+                false => self.deny(Reason::Switch(Why::Thread)),
             };
         }
         if self.config.policy().rest().threads
@@ -387,9 +394,14 @@ impl<'a, 'py> Event<'a, 'py> {
 
     /// Tells that a native callee is of a package that the policy names, under whatever name it goes.
     fn is_of_named_package(&self, callee: &Bound<'_, PyString>) -> bool {
-        let module = distributions::module_being_called(callee);
+        let Some(module) = distributions::module_being_called(callee) else {
+            return false;
+        };
         let policy = self.config.policy();
-        module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed))
+        let packages = &policy.rest().packages;
+        let writes = || packages.writer(&callee.to_string_lossy()).is_some();
+        (packages.have(&module) && !writes())
+            || policy.calls_native_of(&module, distributions::installed)
     }
 
     fn start(&self) -> PyResult<()> {

@@ -6,6 +6,7 @@
 
 use pyo3::prelude::*;
 
+use super::acts_of_packages;
 use super::channels;
 use super::denial::Reason;
 use super::event::Event;
@@ -30,13 +31,16 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         | b"os.sched_setaffinity"
         | b"os.setpriority"
         | b"resource.setrlimit"
-        | b"resource.prlimit"
-        | b"ctypes.dlopen" => {
+        | b"resource.prlimit" => {
             return Ok(unchanging::changes_nothing(event));
         }
+        b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
         _ => {}
     }
-    if tempfile::is_changing() || shared_values::is_made_by(event, reason)? {
+    if tempfile::is_changing()
+        || shared_values::is_made_by(event, reason)?
+        || acts_of_packages::is_one(event)?
+    {
         return Ok(true);
     }
     match reason {

@@ -16,6 +16,7 @@ const PATHS: &str = "an iterable of paths";
 const NAMES: &str = "True, False or an iterable of names";
 const PROGRAMS: &str = "True, False or an iterable of programs";
 const MODULES: &str = "an iterable of modules";
+const PACKAGES: &str = "'data' or an iterable of packages";
 const SOME_MODULES: &str = "True, False or an iterable of modules";
 const IMPORTS: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
@@ -40,6 +41,7 @@ pub fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<(
             spec.on_violation = one_of(field, given, &OnViolation::NAMED, " or a function")?;
         }
         "imports" => spec.imports = imports(field, given)?,
+        "packages" => spec.packages = packages(field, given)?,
         _ => {
             spec.network = match given.cast::<PyBool>() {
                 Ok(all) => NetworkUse::All(all.is_true()),
@@ -74,6 +76,7 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
         "threads" => name(name_of(&THREADS, &spec.threads)),
         "unknown_events" => name(name_of(&UNKNOWN_EVENTS, &spec.unknown_events)),
         "native" => from_choice(py, &spec.native),
+        "packages" => Ok(PyTuple::new(py, &spec.packages)?.into_any()),
         "on_violation" => name(name_of(&OnViolation::NAMED, &spec.on_violation)),
         "imports" if spec.imports.block.is_empty() => from_choice(py, &spec.imports.allow),
         "imports" => {
@@ -170,6 +173,14 @@ fn size(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let size = raw::int_value(given).and_then(|size| u64::try_from(size).ok());
     size.map(Some)
         .ok_or_else(|| PyValueError::new_err(wrong(&given.to_string())))
+}
+
+/// Reads the names of packages; one name stands for itself.
+pub fn packages(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    match given.cast::<PyString>() {
+        Ok(name) => Ok(vec![name.to_string_lossy().into_owned()]),
+        Err(_) => texts(field, given, PACKAGES),
+    }
 }
 
 fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {

@@ -1,5 +1,6 @@
 //! Python frames: the one that a host callback gets, and how a caller is named.
 
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyString, PyTraceback};
 
@@ -25,6 +26,19 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let back = frame.getattr(pyo3::intern!(frame.py(), "f_back"))?;
     Ok((!back.is_none()).then_some(back))
+}
+
+/// A local variable of a frame, if it has one of this name.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let locals = frame.getattr(pyo3::intern!(frame.py(), "f_locals"))?;
+    match locals.get_item(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyKeyError>(frame.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The functions that lead to where a traceback ends, the outermost first; without a traceback, to

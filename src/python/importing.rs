@@ -325,6 +325,20 @@ pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, P
     Ok(globals.cast().ok().and_then(frames::module_name))
 }
 
+/// Tells that a frame runs code of a module of the standard library, or of one below it.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let Ok(globals) = globals.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let name = frames::module_name(globals);
+    let is_named = name.is_some_and(|name| is_within_module(&name.to_string_lossy(), module));
+    Ok(is_named && frames::are_of_their_module(globals)?)
+}
+
 /// Whether what goes on is part of importing one of these modules, which the host named: wherever
 /// they are installed. Code that was not imported itself, as that of a notebook or of `exec`, has no
 /// part in it.

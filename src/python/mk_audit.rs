@@ -54,6 +54,10 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 ///     on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What it
 ///         raises becomes the cause of the denial. What is denied while it runs is denied without
 ///         telling it.
+///     packages: Packages that may do what they need, as one installs or imports them: their native
+///         code may be called, importing them may do what is denied otherwise, environment variables
+///         of theirs may be set, their own code may use ``ctypes``, and threads may start, under the
+///         same guard. ``'data'`` names all that fastaudit_rs declares.
 ///     rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
 ///         fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them.
 ///
@@ -63,7 +67,8 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 ///
 /// Raises:
 ///     TypeError: An argument has the wrong type; the message names it.
-///     ValueError: A root holds a NUL or cannot be encoded, or ``tool_id`` is out of range.
+///     ValueError: A root holds a NUL or cannot be encoded, ``tool_id`` is out of range, or a name in
+///         ``packages`` is neither installed nor declared.
 ///     RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
 ///         ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit hook refused ours.
 ///     PermissionError: Called inside a guard.
@@ -72,8 +77,8 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 /// event ``audit_perms.set_config`` with ``oks``.
 #[pyfunction]
 #[pyo3(
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, rules=OrDefault::Default),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, rules='0.1')"
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, rules=OrDefault::Default, packages=None),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, rules='0.1', packages=())"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit<'py>(
@@ -86,6 +91,7 @@ pub fn mk_audit<'py>(
     retire_sites: OrDefault<'py>,
     on_denied: Option<Bound<'py, PyAny>>,
     rules: OrDefault<'py>,
+    packages: Option<Bound<'py, PyAny>>,
 ) -> PyResult<AuditPerms> {
     let rules = read_rules(&rules)?;
     let options = GuardOptions {
@@ -99,8 +105,10 @@ pub fn mk_audit<'py>(
         rules,
     };
     options.make(oks, || match rules {
-        RuleSet::Classic => read_oks(oks).map(Allowed::below),
-        RuleSet::Strict => v02::allowed_below(oks, None),
+        RuleSet::Classic => read_oks(oks)
+            .map(Allowed::below)?
+            .with_packages(packages.as_ref()),
+        RuleSet::Strict => v02::allowed_below(oks, None)?.with_packages(packages.as_ref()),
     })
 }
 
@@ -218,7 +226,8 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     // What installed modules do is excused in places.
     importing::learn_libraries(py)?;
     let is_strict = policy.rules() == RuleSet::Strict;
-    if policy.restricts_imports() || !rest.import_allow.is_empty() || records || is_strict {
+    let imports = !rest.import_allow.is_empty() || !rest.packages.is_empty();
+    if policy.restricts_imports() || imports || records || is_strict {
         importing::prepare(py)?;
     }
     if allowed.told.is_some() || is_strict {

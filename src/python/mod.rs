@@ -1,6 +1,7 @@
 //! The CPython binding: the only part that knows of Python objects.
 
 mod active;
+mod acts_of_packages;
 mod allowed;
 mod arguments;
 mod asked;
@@ -73,6 +74,7 @@ mod raw_frames;
 mod recorder;
 mod recording;
 mod records;
+mod safe_sets;
 mod scope;
 mod shared_values;
 mod signature;
@@ -94,6 +96,7 @@ mod violation;
 mod violations;
 mod with_statement;
 mod wording;
+mod writes;
 
 use pyo3::prelude::*;
 

@@ -85,7 +85,7 @@ mod on {
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
     use pyo3::exceptions::PyRuntimeError;
     use pyo3::ffi::PyObject;
@@ -95,7 +95,7 @@ mod on {
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Current};
-    use crate::python::native_call::{self, NativeCall, Said};
+    use crate::python::native_call::{self, NativeCall, Passes, Said};
     use crate::python::tool::{self, Free, Monitoring};
     use crate::python::{denial, ffi as raw, fragile, frames, layout, loaded, quiet};
 
@@ -103,8 +103,10 @@ mod on {
     static HOLDS: AtomicUsize = AtomicUsize::new(0);
     /// How many of them let sites be retired.
     static RETIRING: AtomicUsize = AtomicUsize::new(0);
-    /// How many of them have the rules of fastaudit 0.2, which let declared modules be called.
-    static STRICT: AtomicUsize = AtomicUsize::new(0);
+    /// The set of callees that is remembered as safe: that of guards which let the same be called.
+    static SAFE_SET: AtomicU64 = AtomicU64::new(0);
+    /// How many of them let just those be called.
+    static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
     /// Whether the events are on. They are not while there is no native code to watch.
     static ON: AtomicBool = AtomicBool::new(false);
     /// Whether `on_call` has had a call site switched off since all were last switched on.
@@ -196,7 +198,7 @@ mod on {
     /// Keeps the events on for as long as it lives.
     pub struct Hold {
         retires: bool,
-        is_strict: bool,
+        is_of_safe_set: bool,
     }
 
     impl Hold {
@@ -205,7 +207,7 @@ mod on {
         /// # Errors
         /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
         pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
-            let (retires, is_strict) = (config.retire_sites(), config.is_strict());
+            let retires = config.retire_sites();
             let monitoring = Monitoring::get(py, call_event)?;
             if tool::was_changed() || !monitoring.is_ours(py)? {
                 repair(py, monitoring)?;
@@ -218,9 +220,13 @@ mod on {
                 RETIRED.store(false, Ordering::Relaxed);
             }
             // Dropped, and so counted back, if the events cannot be set.
-            let hold = Self { retires, is_strict };
+            let is_of_safe_set = has_safe_set(config.safe_set());
+            let hold = Self {
+                retires,
+                is_of_safe_set,
+            };
             HOLDS.fetch_add(1, Ordering::Relaxed);
-            STRICT.fetch_add(is_strict.into(), Ordering::Relaxed);
+            OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
             RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
             begin(py, monitoring)?;
             Ok(hold)
@@ -230,7 +236,7 @@ mod on {
     impl Drop for Hold {
         fn drop(&mut self) {
             RETIRING.fetch_sub(self.retires.into(), Ordering::Relaxed);
-            STRICT.fetch_sub(self.is_strict.into(), Ordering::Relaxed);
+            OF_SAFE_SET.fetch_sub(self.is_of_safe_set.into(), Ordering::Relaxed);
             if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
                 return;
             }
@@ -253,11 +259,24 @@ mod on {
         }
     }
 
-    /// Whether all guards in force let modules be called that are declared safe.
+    /// Whether all guards in force let those callees be called that are remembered as safe.
     #[inline]
-    fn all_are_strict() -> bool {
-        let strict = STRICT.load(Ordering::Relaxed);
-        strict != 0 && strict == HOLDS.load(Ordering::Relaxed)
+    fn all_have_safe_set() -> bool {
+        let same = OF_SAFE_SET.load(Ordering::Relaxed);
+        same != 0 && same == HOLDS.load(Ordering::Relaxed)
+    }
+
+    /// Tells that a set of safe callees is the one that is remembered, or has become it: another is
+    /// forgotten where no guard in force has that. 0 is none.
+    fn has_safe_set(set: u64) -> bool {
+        if set != 0
+            && set != SAFE_SET.load(Ordering::Relaxed)
+            && OF_SAFE_SET.load(Ordering::Relaxed) == 0
+        {
+            quiet::forget_safe();
+            SAFE_SET.store(set, Ordering::Relaxed);
+        }
+        set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
     }
 
     /// The answer to an event whose callee is quiet: its site is watched further, unless every
@@ -306,7 +325,7 @@ mod on {
     unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
         // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to it.
         unsafe {
-            if all_are_strict() && quiet::is_plainly_safe(*args.add(2)) {
+            if all_have_safe_set() && quiet::is_plainly_safe(*args.add(2)) {
                 return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());
             }
             look_closely(args)
@@ -371,10 +390,13 @@ mod on {
         if !context::may_be_guarded() || denial::is_asking_host() {
             return Ok(Answer::Watch);
         }
+        let mut is_alone = false;
         let config = match context::own(py)? {
             // The event raised below is denied then, as every other.
             Current::Tampered => None,
             Current::Guarded(active) if active.get().watching().is_some() => {
+                is_alone = active.get().other().is_none()
+                    && !context::installed().any(|installed| installed.active.get().watches());
                 let active = active.get().watching();
                 active.and_then(|active| Some(active.config()?.clone_ref(py)))
             }
@@ -392,12 +414,20 @@ mod on {
             return Ok(Answer::Quiet);
         };
         let Native { name, function } = &native;
-        let is_declared =
-            |config: &AuditCfg| config.is_strict() && native_call::is_declared_safe(py, name);
-        if config.is_some_and(is_declared) {
+        let passes = match config {
+            Some(config) if is_alone || config.is_strict() => {
+                native_call::passes(config, &native, function.is(callee).then_some(first))
+            }
+            _ => Ok(Passes::No),
+        };
+        if let Ok(passes @ (Passes::Always | Passes::Now)) = &passes {
             let full = name.full()?;
             // What calls its first argument has to be looked at each time.
-            if function.is(callee) && !fragile::is_fragile(&full) {
+            if matches!(passes, Passes::Always)
+                && function.is(callee)
+                && !fragile::is_fragile(&full)
+                && config.is_some_and(|config| is_remembered(config.safe_set()))
+            {
                 quiet::remember_safe(callee.as_ptr(), versions);
                 if native_call::is_of_its_module(name, callee)? {
                     quiet::remember_safe_object(callee.clone().unbind());
@@ -415,7 +445,7 @@ mod on {
             site: (code, offset),
             disable: disable.as_ref(),
         };
-        match call.ask(config) {
+        match passes.and_then(|_| call.ask(config)) {
             Ok(said) => {
                 fragile::begins(py, tool::id(), &full)?;
                 // A site that is off is off for every guard, so only where no other could miss it.
@@ -429,6 +459,10 @@ mod on {
             }
             Err(denial) => fragile::deny(py, &caller, denial).map(|()| Answer::Watch),
         }
+    }
+
+    fn is_remembered(set: u64) -> bool {
+        set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
     }
 
     /// # Safety

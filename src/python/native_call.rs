@@ -7,8 +7,10 @@ use super::callbacks::Callback;
 use super::callee::{Name, Native};
 use super::config::AuditCfg;
 use super::declared::Declared;
-use super::distributions::Announced;
-use super::{denial, errors, ffi as raw, layout};
+use super::distributions::{self, Announced};
+use super::{denial, errors, ffi as raw, layout, writes};
+use crate::policy::Operation;
+use crate::policy::fs::Os;
 
 /// A call of native code of someone else.
 pub struct NativeCall<'a, 'py> {
@@ -79,6 +81,59 @@ impl NativeCall<'_, '_> {
         let suppresses = answer.is_ok_and(|answer| !answer.is_true());
         Ok(suppresses.then_some(Said::Allowed))
     }
+}
+
+/// Tells that a call needs no asking.
+pub enum Passes {
+    /// So do all others of this callee.
+    Always,
+    /// This one does.
+    Now,
+    No,
+}
+
+/// Tells that a call may be made for what the guard lets be called. `first` is its first argument,
+/// `None` where that is not seen.
+///
+/// # Errors
+/// The denial of a file that it would write.
+pub fn passes(
+    config: &AuditCfg,
+    native: &Native<'_>,
+    first: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Passes> {
+    let py = native.function.py();
+    if config.is_strict() && is_declared_safe(py, &native.name) {
+        return Ok(Passes::Always);
+    }
+    if config.safe_set() == 0 {
+        return Ok(Passes::No);
+    }
+    let policy = config.policy();
+    let packages = &policy.rest().packages;
+    let name = native.name.full()?;
+    let name = name.to_string_lossy();
+    let module = distributions::module_of(native);
+    if let Some(module) = &module
+        && packages.have(module)
+    {
+        return match packages.writer(&name) {
+            None => Ok(Passes::Always),
+            Some(writer) if writes::may_write(py, packages, writer, first)? => Ok(Passes::Now),
+            Some(_) => Ok(Passes::No),
+        };
+    }
+    // Where the host is asked of calls, it is of these too.
+    if config.is_strict() || config.asks_on_call().is_some() {
+        return Ok(Passes::No);
+    }
+    let is_named = policy.check(&Os, Operation::CallNative(&name)).allows();
+    let is_of_package =
+        || module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed));
+    Ok(match is_named || is_of_package() {
+        true => Passes::Always,
+        false => Passes::No,
+    })
 }
 
 /// Whether installed packages declare native code of this name safe to call.

@@ -60,8 +60,8 @@ impl Policy {
 
     #[new]
     #[pyo3(
-        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default),
-        text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True)"
+        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default, packages=OrDefault::Default),
+        text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True, packages=())"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn new(
@@ -79,6 +79,7 @@ impl Policy {
         on_violation: OrDefault<'_>,
         imports: OrDefault<'_>,
         network: OrDefault<'_>,
+        packages: OrDefault<'_>,
     ) -> PyResult<Self> {
         let given = [
             write,
@@ -95,6 +96,7 @@ impl Policy {
             on_violation,
             imports,
             network,
+            packages,
         ];
         let mut policy = Self {
             spec: Spec::default(),
@@ -191,6 +193,12 @@ impl Policy {
     #[getter]
     fn network<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "network")
+    }
+
+    /// Packages that may do what they need.
+    #[getter]
+    fn packages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.field(py, "packages")
     }
 
     /// The same policy with other values for some fields.

@@ -103,6 +103,16 @@ pub fn remember_safe(callee: *mut PyObject, versions: u64) {
     }
 }
 
+/// Forgets all callees of modules that are safe to call.
+pub fn forget_safe() {
+    for place in &SAFE {
+        place.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+    for place in &SAFE_CLASSES {
+        place.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Remembers another callable, which a module has for good and so never goes away.
 pub fn remember_safe_object(callee: Py<PyAny>) {
     let callee: *mut () = callee.into_ptr().cast();

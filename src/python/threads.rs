@@ -248,11 +248,11 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         let rest = config.get().policy().rest();
         rest.threads || !rest.import_allow.is_empty() || config.get().records().is_some()
     });
-    let is_of_policy = active
-        .get()
-        .config()
-        .is_some_and(|config| config.get().is_of_policy());
-    if !function.is_callable() || !is_of_policy {
+    let may_carry = active.get().config().is_some_and(|config| {
+        let config = config.get();
+        config.is_of_policy() || config.policy().rest().threads
+    });
+    if !function.is_callable() || !may_carry {
         return Ok(None);
     }
     let active = if pools::is_worker(function)? {

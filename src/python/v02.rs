@@ -19,9 +19,10 @@ use crate::policy::RuleSet;
 #[pyfunction]
 #[pyo3(
     name = "_mk_audit_02",
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, allow_imports=())"
+    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None, *, packages=None),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, allow_imports=(), *, packages=())"
 )]
+#[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit_02<'py>(
     oks: &Bound<'py, PyAny>,
     before_deny: Option<Bound<'py, PyAny>>,
@@ -30,6 +31,7 @@ pub fn mk_audit_02<'py>(
     tool_id: OrDefault<'py>,
     monitor_calls: OrDefault<'py>,
     allow_imports: Option<Bound<'py, PyAny>>,
+    packages: Option<Bound<'py, PyAny>>,
 ) -> PyResult<AuditPerms> {
     let options = GuardOptions {
         before_deny,
@@ -41,7 +43,9 @@ pub fn mk_audit_02<'py>(
         on_denied: None,
         rules: RuleSet::Strict,
     };
-    options.make(oks, || allowed_below(oks, allow_imports.as_ref()))
+    options.make(oks, || {
+        allowed_below(oks, allow_imports.as_ref())?.with_packages(packages.as_ref())
+    })
 }
 
 /// What the rules of fastaudit 0.2 allow with these roots, and these modules to import.

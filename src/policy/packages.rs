@@ -1,0 +1,341 @@
+//! Packages that ordinary code uses, and what they need to run: the table `packages.toml`, and those
+//! of it that a host names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use ahash::{AHashMap, AHashSet};
+use toml::{Table, Value};
+
+use super::distributions::{Installed, distance};
+use super::spec::is_within_module;
+
+/// The name of all packages of the table.
+pub const ALL: &str = "data";
+
+/// What is declared of a package.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Package {
+    /// What it is, and what it needs that for.
+    pub why: String,
+    /// Packages that it uses where they are installed, though it does not require them.
+    pub with: Vec<String>,
+    /// Environment variables that it sets or is told by; `*` at the end stands for whatever follows.
+    pub env: Vec<String>,
+    /// Programs that its own code runs to learn of the machine, each with its arguments.
+    pub runs: Vec<String>,
+    /// Native functions that write files by themselves, by their full names.
+    pub writers: BTreeMap<String, Writer>,
+}
+
+/// How it can be told where a native function writes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writer {
+    /// The path is the function's first argument.
+    pub is_first: bool,
+    /// The path is this local variable of the package's function that calls it.
+    pub local: Option<String>,
+    /// The mode of `open`, likewise; without one it writes.
+    pub mode: Option<String>,
+}
+
+const TEXT: &str = include_str!("packages.toml");
+
+static TABLE: LazyLock<BTreeMap<String, Package>> =
+    LazyLock::new(|| read(TEXT).unwrap_or_default());
+
+/// The packages that are declared, by the names that they are imported by.
+#[must_use]
+pub fn table() -> &'static BTreeMap<String, Package> {
+    &TABLE
+}
+
+/// Reads a table; what is wrong with it.
+fn read(text: &str) -> Result<BTreeMap<String, Package>, String> {
+    let table: Table = text.parse().map_err(|error| format!("{error}"))?;
+    table
+        .into_iter()
+        .map(|(name, value)| {
+            let package = package(&value).map_err(|problem| format!("{name}: {problem}"))?;
+            Ok((name, package))
+        })
+        .collect()
+}
+
+fn package(value: &Value) -> Result<Package, String> {
+    let mut package = Package::default();
+    for (key, value) in value.as_table().ok_or("is no table")? {
+        match key.as_str() {
+            "why" => package.why = text(key, value)?,
+            "with" => package.with = texts(key, value)?,
+            "env" => package.env = texts(key, value)?,
+            "runs" => package.runs = texts(key, value)?,
+            "writers" => {
+                for (name, value) in value.as_table().ok_or("writers is no table")? {
+                    package.writers.insert(name.clone(), writer(value)?);
+                }
+            }
+            _ => return Err(format!("has the unknown key {key}")),
+        }
+    }
+    Ok(package)
+}
+
+fn writer(value: &Value) -> Result<Writer, String> {
+    let mut writer = Writer::default();
+    for (key, value) in value.as_table().ok_or("a writer is no table")? {
+        match key.as_str() {
+            "first" => writer.is_first = value.as_bool().ok_or("first is no bool")?,
+            "local" => writer.local = Some(text(key, value)?),
+            "mode" => writer.mode = Some(text(key, value)?),
+            _ => return Err(format!("a writer has the unknown key {key}")),
+        }
+    }
+    Ok(writer)
+}
+
+fn text(key: &str, value: &Value) -> Result<String, String> {
+    let text = value
+        .as_str()
+        .ok_or_else(|| format!("{key} is no string"))?;
+    Ok(text.to_owned())
+}
+
+fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("{key} is no array"))?;
+    items.iter().map(|item| text(key, item)).collect()
+}
+
+/// A name that no package has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoPackage {
+    name: String,
+    near: Option<String>,
+}
+
+impl fmt::Display for NoPackage {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, near } = self;
+        write!(to, "{name:?} is neither installed nor declared")?;
+        match near {
+            Some(near) => write!(to, "; is it {near:?}?"),
+            None => write!(to, "; {ALL:?} names all that are declared"),
+        }
+    }
+}
+
+/// The packages that a host names, with what they require as it is installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packages(Option<Arc<Chosen>>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Chosen {
+    /// Top-level modules and directories.
+    modules: AHashSet<String>,
+    /// The modules, for those who import.
+    imports: Vec<String>,
+    env: Vec<String>,
+    runs: Vec<String>,
+    writers: AHashMap<String, Writer>,
+}
+
+impl Packages {
+    /// The packages of these names, as they are imported or installed.
+    ///
+    /// # Errors
+    /// The first name that nothing has.
+    pub fn named(names: &[String], installed: &Installed) -> Result<Self, NoPackage> {
+        if names.is_empty() {
+            return Ok(Self(None));
+        }
+        let mut chosen = Chosen::default();
+        let mut given = Vec::new();
+        for name in names {
+            if name == ALL {
+                given.extend(TABLE.keys().map(String::as_str));
+            } else if TABLE.contains_key(name) || installed.has(name) {
+                given.push(name);
+            } else {
+                return Err(NoPackage {
+                    name: name.clone(),
+                    near: near(name, installed),
+                });
+            }
+        }
+        let with = given.iter().filter_map(|name| TABLE.get(*name));
+        let with = with.flat_map(|package| package.with.iter().map(String::as_str));
+        let all: Vec<_> = given.iter().copied().chain(with).collect();
+        chosen.modules = installed.modules_of(all);
+        // A name of a distribution brings what is declared of its modules.
+        for (name, package) in &*TABLE {
+            if chosen.modules.contains(name) {
+                chosen.env.extend(package.env.iter().cloned());
+                chosen.runs.extend(package.runs.iter().cloned());
+                let writers = package.writers.iter();
+                let writers = writers.map(|(name, writer)| (name.clone(), writer.clone()));
+                chosen.writers.extend(writers);
+            }
+        }
+        chosen.imports = chosen.modules.iter().cloned().collect();
+        chosen.imports.sort_unstable();
+        Ok(Self(Some(Arc::new(chosen))))
+    }
+
+    /// Tells that there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Tells that a top-level module, or directory, is one of theirs.
+    #[must_use]
+    pub fn have(&self, module: &str) -> bool {
+        let chosen = self.0.as_ref();
+        chosen.is_some_and(|chosen| chosen.modules.contains(module))
+    }
+
+    /// How a native function of theirs writes files, if it does.
+    #[must_use]
+    pub fn writer(&self, callee: &str) -> Option<&Writer> {
+        self.0.as_ref()?.writers.get(callee)
+    }
+
+    /// Tells that they may set an environment variable.
+    #[must_use]
+    pub fn may_set(&self, name: &str) -> bool {
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => pattern == name,
+        };
+        let chosen = self.0.as_ref();
+        chosen.is_some_and(|chosen| chosen.env.iter().any(matches))
+    }
+
+    /// Tells that they may run a program, given with its arguments.
+    #[must_use]
+    pub fn may_run(&self, command: &str) -> bool {
+        let chosen = self.0.as_ref();
+        chosen.is_some_and(|chosen| chosen.runs.iter().any(|run| run == command))
+    }
+
+    /// The modules whose import may do what is denied.
+    #[must_use]
+    pub fn imports(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
+    }
+}
+
+/// Whether packages allow what others do: each is among them.
+#[must_use]
+pub fn are_of(new: &[String], old: &[String]) -> bool {
+    let has = |name: &String| {
+        old.contains(name) || (old.iter().any(|own| own == ALL) && TABLE.contains_key(name))
+    };
+    new.iter().all(has)
+}
+
+fn near(name: &str, installed: &Installed) -> Option<String> {
+    let declared = TABLE.keys().map(|known| (distance(known, name), known));
+    let declared = declared.filter(|(distance, _)| *distance <= 2).min();
+    match declared {
+        Some((_, known)) => Some(known.clone()),
+        None => installed.near(name).map(str::to_owned),
+    }
+}
+
+/// What is wrong with the name of a package.
+#[must_use]
+pub fn no_package(name: &str) -> Option<&'static str> {
+    let is_odd = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '-' | '_' | '.');
+    (name.is_empty() || name.contains(is_odd) || is_within_module(name, "fastaudit_rs"))
+        .then_some("must be the name of a package, as one installs or imports it (\"numpy\")")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_whole() {
+        let table = read(TEXT).unwrap();
+        for (name, package) in &table {
+            assert!(no_package(name).is_none(), "{name}");
+            assert!(package.why.ends_with('.'), "{name} has no reason");
+            for run in &package.runs {
+                let reads = ["lscpu --parse=core", "cat /proc/cpuinfo"].contains(&run.as_str());
+                assert!(reads, "{name}: {run}");
+            }
+            for writer in package.writers.keys() {
+                assert!(writer.contains('.'), "{name}: {writer}");
+            }
+            for with in &package.with {
+                assert!(table.contains_key(with), "{name}: {with}");
+            }
+            for variable in &package.env {
+                let start = variable.trim_end_matches('*');
+                let is_long = start.len() > 2;
+                assert!(is_long && start.is_ascii(), "{name}: {variable}");
+                let dangerous = !crate::policy::Environment::Harmless.may_set(start.as_bytes());
+                assert!(!dangerous, "{name}: {variable}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_with_mistakes_is_none() {
+        for text in [
+            "numpy = 1",
+            "[numpy]\nwhi = 'x'",
+            "[numpy]\nwith = 'x'",
+            "[numpy]\nenv = [1]",
+            "[numpy.writers]\n'a.b' = 1",
+            "[numpy.writers]\n'a.b' = {frst = true}",
+            "[numpy.writers]\n'a.b' = {first = 1}",
+            "[numpy",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_table_or_of_what_is_installed() {
+        let installed = Installed::default();
+        let named = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            Packages::named(&names, &installed)
+        };
+        let all = named(&["data"]).unwrap();
+        assert!(all.have("numpy") && all.have("pandas") && !all.have("elsewhere"));
+        assert!(all.may_run("lscpu --parse=core") && !all.may_run("lscpu"));
+        assert!(all.may_set("OMP_NUM_THREADS") && !all.may_set("PATH"));
+        assert!(all.writer("h5py.h5f.create").is_some());
+        let one = named(&["pandas"]).unwrap();
+        assert!(one.have("pandas") && one.have("numexpr") && !one.have("torch"));
+        assert!(named(&[]).unwrap().is_empty());
+        let error = named(&["pandsa"]).unwrap_err().to_string();
+        assert!(error.contains("\"pandas\""), "{error}");
+        assert!(named(&["nothing_like_it"]).is_err());
+    }
+
+    #[test]
+    fn a_choice_of_packages_allows_what_is_in_it() {
+        let texts = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        for (new, old, is_of) in [
+            (&["numpy"][..], &["data"][..], true),
+            (&["numpy"], &["numpy", "pandas"], true),
+            (&["data"], &["numpy"], false),
+            (&["other"], &["data"], false),
+            (&[], &[], true),
+        ] {
+            assert_eq!(are_of(&texts(new), &texts(old)), is_of, "{new:?} {old:?}");
+        }
+    }
+}
