@@ -1,6 +1,7 @@
 """The pytest plugin, in runs of pytest of its own."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,24 @@ class TestWholeRun:
             ]
         )
         assert "test_inside" not in result.stdout.str()
+
+    @pytest.mark.parametrize("mode", ["record", "raise"])
+    def test_temporary_files(self, run, mode):
+        code = """
+        import tempfile
+        def test_a():
+            with tempfile.TemporaryDirectory() as place:
+                open(place + "/a", "w").close()
+                assert os.listdir(place) == ["a"]
+            with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryFile() as other:
+                other.write(b"x")
+                assert os.path.basename(os.path.dirname(file.name)).startswith("fastaudit-")
+        def test_b():
+            assert os.listdir(tempfile.gettempdir()) == []
+        """
+        result = run(textwrap.dedent(code), f"--audit={mode}")
+        result.assert_outcomes(passed=2)
+        assert "No test reached outside." in result.stdout.str()
 
     def test_raise(self, run, out):
         result = run(REACHES, "--audit=raise")
