@@ -88,7 +88,7 @@ def run(tmp_path):
             [sys.executable, "-B", *(arguments or ("-c", code))],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             cwd=tmp_path / "work",
             env=environment,
         )
@@ -445,7 +445,7 @@ class TestItsEnd:
                 pass
             place = tempfile.mkdtemp()
         fd = os.open(place, os.O_RDONLY)
-        for _ in range(3000):
+        for _ in range(1500):
             os.mkdir("d", dir_fd=fd)
             inner = os.open("d", os.O_RDONLY, dir_fd=fd)
             os.close(fd)

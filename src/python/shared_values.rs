@@ -6,11 +6,11 @@
 //! mapping.
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
 
 use super::denial::Reason;
 use super::event::Event;
-use super::importing;
+use super::{ffi as raw, importing};
 use crate::policy::Why;
 
 /// How the names of the files begin.
@@ -41,8 +41,23 @@ pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             let (module, functions) = VALUE_MAKER;
             importing::is_in_function(py, module, functions)
         }
+        // How `ctypes.memset` is called since 3.14.
+        (b"ctypes.call_function", Reason::Event) if fills_with_zeros(event) => {
+            importing::is_in_function(py, VALUE_MAKER.0, VALUE_MAKER.1)
+        }
         _ => Ok(false),
     }
+}
+
+/// Whether the arguments of the function that is called are those of `memset(address, 0, size)`.
+fn fills_with_zeros(event: &Event<'_, '_>) -> bool {
+    let given = event.args.get_item(1);
+    let given = given.and_then(|given| Ok(given.cast_into_exact::<PyTuple>()?));
+    given.is_ok_and(|given| {
+        given.len() == 3
+            && given.iter().all(|one| raw::int_value(&one).is_some())
+            && raw::int_value(&raw::tuple_item(&given, 1)) == Some(0)
+    })
 }
 
 fn is_its_file(event: &Event<'_, '_>) -> bool {
