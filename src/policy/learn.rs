@@ -470,7 +470,10 @@ mod tests {
             writes: true,
             host: b"/tmp".to_vec(),
         };
-        assert_eq!(of(&[temporary.clone()], &[]).write, below(&["/tmp"]));
+        assert_eq!(
+            of(std::slice::from_ref(&temporary), &[]).write,
+            below(&["/tmp"])
+        );
         let spec = of(&[temporary, write("/d")], &[]);
         assert_eq!(spec.write, below(&["/d"]));
         assert_eq!(spec.read, below(&[]));

@@ -223,7 +223,7 @@ pub fn usual() -> PathBuf {
 /// The directories that `tempfile` looks at and can use, in their order.
 fn candidates() -> Vec<PathBuf> {
     let named = ["TMPDIR", "TEMP", "TMP"].into_iter();
-    let named = named.filter_map(|name| std::env::var_os(name));
+    let named = named.filter_map(std::env::var_os);
     let named = named.map(|name| PathBuf::from_slice(name.as_encoded_bytes()));
     let usual = [&b"/tmp"[..], b"/var/tmp", b"/usr/tmp"].into_iter();
     named
