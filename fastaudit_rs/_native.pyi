@@ -30,6 +30,7 @@ __all__ = [
     "_TemporaryFiles",
     "__version__",
     "_audit_state",
+    "_enter_worker",
     "_lxml_monitor",
     "_mk_audit_02",
     "_use_tracker",
@@ -197,6 +198,13 @@ def _mk_audit_02(
         RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
             ``on_call`` without ``monitor_calls``; another audit hook refused ours.
         PermissionError: Called inside a guard.
+    """
+
+def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
+    """Put a policy in force in a worker of a pool, for good.
+
+    Raises:
+        RuntimeError: A guard is active, or a policy is installed.
     """
 
 def _audit_state() -> dict[str, Any]:

@@ -30,6 +30,7 @@ pub mod statements;
 pub mod strictness;
 pub mod toml_form;
 pub mod widening;
+pub mod workers;
 
 pub use check::{Operation, Policy, Verdict, Why};
 pub use commands::Commands;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use super::config::{Allowed, ApprovedRoots, read_oks};
 use super::wording::Told;
@@ -41,6 +41,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         }
     };
     let mut blocked = Blocked::default();
+    let mut resolved_blocks = Vec::with_capacity(spec.block.len());
     for (index, path) in spec.block.iter().enumerate() {
         let expanded = expand(py, path)?;
         let name = decode::root_name(expanded.as_any())?;
@@ -48,6 +49,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
             PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
         })?;
         blocked.add(&resolved);
+        resolved_blocks.push(String::from_utf8(resolved.as_bytes().to_vec()).ok());
     }
     let mut protected = Protected::default();
     for name in spec.protected_names() {
@@ -83,7 +85,9 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         packages: Packages::default(),
     };
     let packages = packages(py, &spec.packages)?;
+    let absolute = absolute(py, spec, &write.names, readable.as_ref(), resolved_blocks);
     Ok(Allowed {
+        spec: absolute.map(Arc::new),
         policy: crate::policy::Policy::new(write.roots)
             .reading(read)
             .without(blocked, protected)
@@ -125,6 +129,25 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
         .map_err(|error| PyValueError::new_err(format!("packages: {error}")))?;
     *last = Some((names.to_vec(), installed, packages.clone()));
     Ok(packages)
+}
+
+/// The same with its paths resolved; `None` where one of them is no text.
+fn absolute(
+    py: Python<'_>,
+    spec: &Spec,
+    write: &Py<PyTuple>,
+    read: Option<&Py<PyTuple>>,
+    block: Vec<Option<String>>,
+) -> Option<Spec> {
+    let mut spec = spec.clone();
+    if let Where::Below(paths) = &mut spec.write {
+        *paths = write.extract(py).ok()?;
+    }
+    if let (Where::Below(paths), Some(read)) = (&mut spec.read, read) {
+        *paths = read.extract(py).ok()?;
+    }
+    spec.block = block.into_iter().collect::<Option<_>>()?;
+    Some(spec)
 }
 
 fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rules> {

@@ -113,6 +113,7 @@ impl Child {
         {
             use rustix::process::{Signal, set_parent_process_death_signal};
 
+            super::workers::note_confined();
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
             crate::confine::keep_signals_inside(&children.get().signals).map_err(unconfined)?;
         }

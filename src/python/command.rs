@@ -37,11 +37,13 @@ pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
         b"pty.spawn" => search(&first(&arg(0)?)?, None),
         b"_posixsubprocess.fork_exec" => {
             // Each place on PATH where it might be: the first that can be executed is.
-            let places = arg(0)?.cast_into::<PyTuple>().ok()?;
-            places
-                .iter()
-                .map_while(|place| bytes(&place))
-                .find(|place| Os.is_executable(place))
+            let places = arg(0)?;
+            let places: Vec<_> = match places.cast::<PyList>() {
+                Ok(places) => places.iter().collect(),
+                Err(_) => places.cast::<PyTuple>().ok()?.iter().collect(),
+            };
+            let found = places.iter().map_while(bytes);
+            found.into_iter().find(|place| Os.is_executable(place))
         }
         _ => None,
     }
@@ -54,6 +56,10 @@ pub fn shown<'py>(event: &str, args: &Bound<'py, PyTuple>) -> Option<Bound<'py, 
         "subprocess.Popen" | "os.exec" | "os.posix_spawn" => text(args.get_item(0).ok()?),
         "os.system" => Some(PyString::new(args.py(), SHELL)),
         "pty.spawn" => text(first(&args.get_item(0).ok()?)?),
+        "_posixsubprocess.fork_exec" => {
+            let found = program(c"_posixsubprocess.fork_exec", args)?;
+            raw::fs_decode(args.py(), &found).ok()
+        }
         _ => None,
     }
 }

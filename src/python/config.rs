@@ -14,6 +14,8 @@ use super::decode;
 use super::errors;
 use super::ffi as raw;
 use super::fields;
+#[cfg(unix)]
+use super::pool_files::Memory;
 use super::recorder::Records;
 use super::safe_sets;
 use super::temporary::{Directories, Temporary};
@@ -34,6 +36,7 @@ pub struct AuditCfg {
     readable: Option<Py<PyTuple>>,
     /// How its `Policy` is told of, where one made it.
     told: Option<Arc<Told>>,
+    spec: Option<Arc<Spec>>,
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
     records: Option<Records>,
@@ -50,6 +53,9 @@ pub struct AuditCfg {
     started: Arc<Started>,
     /// Which native code may be called without asking, as a number; 0 where it is to be asked.
     safe_set: u64,
+    /// The shared memory that was made under them.
+    #[cfg(unix)]
+    memory: Arc<Memory>,
 }
 
 /// The callbacks of a host, checked.
@@ -101,6 +107,7 @@ impl AuditCfg {
             oks: allowed.oks,
             readable: allowed.readable,
             told: allowed.told,
+            spec: allowed.spec,
             on_violation: allowed.on_violation,
             violation_call: allowed.violation_call,
             records: allowed.records,
@@ -111,6 +118,8 @@ impl AuditCfg {
             temporary: Temporary::default(),
             #[cfg(unix)]
             started: Arc::default(),
+            #[cfg(unix)]
+            memory: Arc::default(),
         }
     }
 
@@ -127,6 +136,7 @@ impl AuditCfg {
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
             told: self.told.clone(),
+            spec: self.spec.clone(),
             on_violation: self.on_violation,
             violation_call: call.map(|call| call.clone_ref(py)),
             records: self.records.clone(),
@@ -140,6 +150,8 @@ impl AuditCfg {
             #[cfg(unix)]
             started: Arc::clone(&self.started),
             safe_set: self.safe_set,
+            #[cfg(unix)]
+            memory: Arc::clone(&self.memory),
         }
     }
 
@@ -199,6 +211,17 @@ impl AuditCfg {
     #[cfg(unix)]
     pub fn started(&self) -> &Started {
         &self.started
+    }
+
+    /// The shared memory that was made under guards of it.
+    #[cfg(unix)]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What the `Policy` says that it is of, its paths resolved; `None` where that cannot be said.
+    pub fn spec(&self) -> Option<&Spec> {
+        self.spec.as_deref()
     }
 
     /// What the guard allows.
@@ -373,6 +396,7 @@ pub struct Allowed {
     pub readable: Option<Py<PyTuple>>,
     /// How it is told of, where it is what a `Policy` allows.
     pub told: Option<Arc<Told>>,
+    pub spec: Option<Arc<Spec>>,
     pub on_violation: OnViolation,
     pub violation_call: Option<Py<PyAny>>,
     pub records: Option<Records>,
@@ -428,6 +452,7 @@ impl Allowed {
             oks,
             readable: None,
             told: None,
+            spec: None,
             on_violation: OnViolation::Raise,
             violation_call: None,
             records: None,

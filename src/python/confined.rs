@@ -29,6 +29,8 @@ impl Confinement {
     /// Raises `RuntimeError` in the main thread, which would never be free again, and `OSError` where
     /// the kernel cannot.
     fn enter(&self) -> PyResult<()> {
+        #[cfg(unix)]
+        super::workers::note_confined();
         self.confine_thread()
     }
 }

@@ -128,7 +128,10 @@ impl<'a, 'py> Event<'a, 'py> {
             Rule::Network(kind) => self.network(kind),
             Rule::Bind => self.bind(),
             Rule::Fork => match forks::has_other_threads(self.args.py())? {
-                true => self.deny(Reason::Event),
+                true => {
+                    self.deny(Reason::Event)?;
+                    temporary::before_fork(self.args.py())
+                }
                 false => temporary::before_fork(self.args.py()),
             },
             Rule::End if self.active.is_in_copy() => Ok(()),

@@ -11,8 +11,8 @@ use super::channels;
 use super::denial::Reason;
 use super::event::Event;
 #[cfg(unix)]
-use super::{children_signals, unchanging};
-use super::{handlers, shared_values, tempfile, variables};
+use super::{children_signals, pool_files, unchanging, workers};
+use super::{handlers, probes, shared_values, tempfile, threads, variables};
 use crate::policy::Why;
 
 /// Tells that an event which is about to be denied may pass all the same.
@@ -21,6 +21,12 @@ use crate::policy::Why;
 /// An error of looking at frames or arguments. The event is denied then.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if event.name.to_bytes().starts_with(b"_thread.") {
+        return Ok(threads::is_feeder(event.args));
+    }
+    if event.name == c"subprocess.Popen" {
+        return probes::is_probe(event);
+    }
     #[cfg(unix)]
     match event.name.to_bytes() {
         b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
@@ -35,6 +41,9 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(unchanging::changes_nothing(event));
         }
         b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
+        b"os.fork" => return workers::is_copied(event),
+        b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
+        _ if pool_files::passes(event, reason)? => return Ok(true),
         _ => {}
     }
     if tempfile::is_changing()

@@ -63,6 +63,8 @@ fn add(py: Python<'_>) -> PyResult<()> {
     if !PROBED.load(Ordering::Acquire) {
         return Err(errors::hook_vetoed(py, probe));
     }
+    #[cfg(unix)]
+    super::workers::prepare(py)?;
     natives::install(py)?;
     scope::install(py)
 }

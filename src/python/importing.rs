@@ -316,6 +316,18 @@ pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyRes
     Ok(false)
 }
 
+/// Tells that the innermost function is one of this installed module.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
+    let Some(frame) = raw_frames::current_frame(py) else {
+        return Ok(false);
+    };
+    let own = module_of(&frame)?;
+    Ok(own.is_some_and(|own| own == module) && is_installed(&raw_frames::code(frame.cast()?))?)
+}
+
 /// The module that a frame's globals name.
 ///
 /// # Errors

@@ -217,12 +217,8 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
         lookups::install(py)?;
     }
     let rest = policy.rest();
-    // Before 3.12 no event tells that a thread starts.
-    let tells_no_threads = cfg!(not(Py_3_12)) && allowed.told.is_some();
-    let carries = rest.threads || (allowed.told.is_some() && !rest.import_allow.is_empty());
-    if carries || tells_no_threads || records {
-        threads::install(py)?;
-    }
+    // Some start under every guard, and take it along.
+    threads::install(py)?;
     // What installed modules do is excused in places.
     importing::learn_libraries(py)?;
     let is_strict = policy.rules() == RuleSet::Strict;

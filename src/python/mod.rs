@@ -65,7 +65,11 @@ mod noted;
 mod origin;
 mod plain;
 mod policy;
+#[cfg(unix)]
+mod pool_files;
+mod pool_starts;
 mod pools;
+mod probes;
 mod process_start;
 #[cfg(Py_3_12)]
 mod quiet;
@@ -74,8 +78,12 @@ mod raw_frames;
 mod recorder;
 mod recording;
 mod records;
+#[cfg(unix)]
+mod reused_executors;
 mod safe_sets;
 mod scope;
+#[cfg(unix)]
+mod servers;
 mod shared_values;
 mod signature;
 mod silent;
@@ -96,6 +104,8 @@ mod violation;
 mod violations;
 mod with_statement;
 mod wording;
+#[cfg(unix)]
+mod workers;
 mod writes;
 
 use pyo3::prelude::*;
@@ -134,6 +144,9 @@ mod _native {
     use super::records::Effect;
     #[pymodule_export]
     use super::temporary::TemporaryFiles;
+    #[cfg(unix)]
+    #[pymodule_export]
+    use super::workers::enter_worker;
 
     #[pymodule_export]
     use super::v02::{audit_state, mk_audit_02};

@@ -19,7 +19,9 @@ use super::noted::{self, Follows};
 use super::silent::{self, Silent};
 #[cfg(Py_3_12)]
 use super::tool;
-use super::{context, executors, ffi as raw, foreign_functions, intercept, later, statements};
+use super::{
+    context, executors, ffi as raw, foreign_functions, intercept, later, pool_starts, statements,
+};
 
 /// What is done with the calls of a function.
 #[derive(Clone, Copy)]
@@ -35,9 +37,15 @@ pub enum What {
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
     ChangesTools(tool::Changes),
-    /// It starts a process; where it has no event, this one is raised first.
+    /// It starts a process.
     #[cfg(unix)]
-    Starts(Option<&'static Silent>),
+    Starts,
+    /// It waits for a process.
+    #[cfg(unix)]
+    Waits,
+    /// It starts a program; where it has no event, this one is raised first.
+    #[cfg(unix)]
+    StartsProgram(Option<&'static Silent>),
     /// It loads a native module, and returns it.
     Loads,
     /// It makes a native module ready that it is given.
@@ -161,6 +169,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         #[cfg(unix)]
         super::starts::MODULE,
         executors::MODULE,
+        pool_starts::MODULE,
         foreign_functions::MODULE,
         statements::MODULE,
     ];
@@ -181,6 +190,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 /// Has the functions of a module come here.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     match name {
+        pool_starts::MODULE => return pool_starts::install(module),
         executors::MODULE => return executors::install(module),
         foreign_functions::MODULE => return foreign_functions::install(module),
         statements::MODULE => return statements::install(module),
@@ -266,11 +276,15 @@ unsafe extern "C-unwind" fn called(
             What::ChangesTools(changes) if context::is_ours() => tool::call(call, changes),
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => call.make(arguments),
+            #[cfg(unix)]
+            What::Waits => super::servers::wait(call),
             _ if !context::may_be_guarded() => call.make(arguments),
             What::Notes(follows) => noted::call(call, follows),
             What::Raises(silent) => silent::call(call, silent),
             #[cfg(unix)]
-            What::Starts(silent) => super::starts::call(call, silent),
+            What::Starts => super::starts::call(call, None),
+            #[cfg(unix)]
+            What::StartsProgram(silent) => super::starts::call_program(call, silent),
             What::Registers(registered) => later::call(call, registered),
             What::TellsRegistered => later::tell(call),
         }

@@ -43,6 +43,25 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
         && !has_initializer(&thread)?)
 }
 
+/// The function of a queue between processes that sends what was put into it.
+const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
+
+/// Whether the function is that of the thread of a queue between processes, which only sends what was
+/// put into the queue. Without it who waits for that waits for ever.
+///
+/// # Errors
+/// What reading the thread raised.
+pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = function.getattr_opt(pyo3::intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    match thread.getattr_opt(pyo3::intern!(py, "_target"))? {
+        Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
+        None => Ok(false),
+    }
+}
+
 /// Whether it is the function of this name in an installed module.
 fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyResult<bool> {
     let Some(globals) = raw_frames::function_globals(function) else {

@@ -35,6 +35,7 @@ enum Raises {
     /// `open` of a shared memory object, or `os.remove` of it: shm_overview(7).
     Shared(bool),
     /// `_posixsubprocess.fork_exec`, which CPython raises since 3.14.
+    #[cfg(not(Py_3_14))]
     Starts,
 }
 
@@ -139,8 +140,8 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .iter()
         .filter(move |function| function.module == module)
         .map(|function| match function.raises {
-            #[cfg(unix)]
-            Raises::Starts => (function.name, What::Starts(Some(function))),
+            #[cfg(all(unix, not(Py_3_14)))]
+            Raises::Starts => (function.name, What::StartsProgram(Some(function))),
             _ => (function.name, What::Raises(function)),
         })
 }
@@ -272,6 +273,7 @@ impl Call {
                 let flags = self.find(py, 1, c"flags").unwrap_or_else(none);
                 raw::audit(py, c"open", &[path.as_any(), &none(), &flags]).map(|()| None)
             }
+            #[cfg(not(Py_3_14))]
             Raises::Starts => {
                 let at = |index| self.find(py, index, c"").unwrap_or_else(none);
                 let event = c"_posixsubprocess.fork_exec";

@@ -11,7 +11,7 @@ use super::config::AuditCfg;
 use super::context;
 use super::natives::{Called, What};
 use super::silent::{self, Silent};
-use super::{ffi as raw, intercept};
+use super::{ffi as raw, intercept, servers, workers};
 
 /// The functions, by their module, but for those without an event.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -19,8 +19,6 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("posix", "forkpty"),
     ("posix", "posix_spawn"),
     ("posix", "posix_spawnp"),
-    #[cfg(Py_3_14)]
-    ("_posixsubprocess", "fork_exec"),
 ];
 
 /// The module that has one of them alone.
@@ -31,7 +29,58 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
         .filter(move |(own, _)| *own == module)
-        .map(|(_, name)| (*name, What::Starts(None)))
+        .map(|(_, name)| (*name, What::Starts))
+        .chain((module == "posix").then_some(("waitpid", What::Waits)))
+        .chain(programs(module))
+}
+
+/// The function of the module that starts programs, where it has an event: since 3.14.
+fn programs(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+    let has_event = cfg!(Py_3_14) && module == MODULE;
+    has_event
+        .then_some(("fork_exec", What::StartsProgram(None)))
+        .into_iter()
+}
+
+/// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call_program(called: Called, silent: Option<&Silent>) -> *mut PyObject {
+    let given = called.arguments;
+    if given.positional() < 2 {
+        // It says itself what it takes.
+        // SAFETY: as this function's.
+        return unsafe { call(called, silent) };
+    }
+    // SAFETY: as this function's. While the call is made what is to be dropped is a plain pointer:
+    // see `Arguments::replacing`.
+    unsafe {
+        let start = intercept::ours(|py| {
+            let environment = given.find(py, 5, None);
+            let start = workers::read(&given.at(py, 0), &given.at(py, 1), environment.as_ref())?;
+            let before = start.begin();
+            let is_server = start.is_server;
+            let (arguments, places) = (start.arguments.into_ptr(), start.places.into_ptr());
+            Ok((arguments, places, before, is_server))
+        });
+        let Some((arguments, places, before, is_server)) = start else {
+            return std::ptr::null_mut();
+        };
+        let result = given.replacing(0, arguments, |given| {
+            given.replacing(1, places, |given| call(called.with(given), silent))
+        });
+        workers::end(before);
+        if is_server && !result.is_null() {
+            intercept::ours(|py| {
+                if let Some(pid) = process(&Borrowed::from_ptr(py, result)) {
+                    servers::note(pid);
+                }
+                Ok(())
+            });
+        }
+        result
+    }
 }
 
 /// Makes the call, and notes the process that it starts.
@@ -65,15 +114,19 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
         Ok(both) => both.get_item(0)?,
         Err(_) => result.clone(),
     };
-    let pid = raw::int_value(&pid).and_then(|pid| i32::try_from(pid).ok());
-    // In the copy it is 0.
-    let Some(pid) = pid.filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+    let Some(pid) = process(&pid) else {
         return Ok(());
     };
     for config in configurations(py)? {
         config.bind(py).get().started().note(pid);
     }
     Ok(())
+}
+
+/// The process of this number; none for 0, which a copy gets.
+fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
+    let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
+    pid.filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 
 /// The configurations of all guards in force, and of those that they were entered under.

@@ -15,7 +15,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use super::{context, ffi as raw, raw_frames, temporary};
+use super::{context, ffi as raw, importing, raw_frames, temporary};
 use crate::policy::fs::PathBuf;
 
 const MODULE: &str = "tempfile";
@@ -234,7 +234,10 @@ impl Ask {
                 None => return Ok(None),
             },
         };
-        if !temporary::all_may_use(&guards, &usual)
+        // It keeps its directory for the whole process, beyond the guard.
+        let is_kept = importing::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
+        if !is_kept
+            && !temporary::all_may_use(&guards, &usual)
             && let Some(own) = temporary::own_directory(&guards)
         {
             return Ok(Some(raw::fs_decode(py, &own)?.into_any()));

@@ -10,9 +10,7 @@ use pyo3::PyTraverseError;
 use pyo3::ffi::PyObject;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
-#[cfg(not(Py_3_12))]
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 use super::arguments::Arguments;
 use super::context::{self, Active, Current};
@@ -35,6 +33,8 @@ pub struct Carried {
     function: Py<PyAny>,
     active: Option<Py<Active>>,
     is_started: AtomicBool,
+    /// Whether it is what feeds a queue between processes.
+    is_feeder: bool,
 }
 
 #[pymethods]
@@ -92,6 +92,22 @@ unsafe extern "C-unwind" fn run(
 /// Whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
+}
+
+/// Tells that the event is the start of a thread that feeds a queue between processes, under its
+/// guard: it sends what was put into the queue.
+pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
+    let Ok(function) = args.get_item(0) else {
+        return false;
+    };
+    if !is_carried(&function) {
+        return false;
+    }
+    let carried = function.getattr(pyo3::intern!(args.py(), "__self__"));
+    carried.is_ok_and(|carried| {
+        let carried = carried.cast_exact::<Carried>();
+        carried.is_ok_and(|carried| carried.get().is_feeder)
+    })
 }
 
 /// How the names of the threads begin that an event loop's own executor starts.
@@ -252,9 +268,14 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         let config = config.get();
         config.is_of_policy() || config.policy().rest().threads
     });
-    if !function.is_callable() || !may_carry {
+    if !function.is_callable() {
         return Ok(None);
     }
+    let is_feeder = !(carries && may_carry) && pools::is_feeder(function)?;
+    if !may_carry && !is_feeder {
+        return Ok(None);
+    }
+    let carries = carries || is_feeder;
     let active = if pools::is_worker(function)? {
         None
     } else {
@@ -270,6 +291,7 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         function: function.clone().unbind(),
         active: active.map(Bound::unbind),
         is_started: AtomicBool::new(false),
+        is_feeder,
     };
     let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
     #[cfg(not(Py_3_12))]

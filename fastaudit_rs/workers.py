@@ -1,0 +1,17 @@
+"""What a worker of a pool runs first: it enters the policy of the guard that started it."""
+
+import importlib
+
+from . import Policy
+from ._native import _enter_worker
+
+
+def enter(policy: str, monitor_calls: bool, module: str) -> None:
+    """Enter a policy, as TOML, for good.
+
+    The module is the one of the pool's that is going to run, which the policy need not let import.
+    """
+    package, _, name = module.rpartition(".")
+    # One that is going to run as a program must not be there before.
+    importlib.import_module(package if name.startswith("popen_") else module)
+    _enter_worker(Policy.parse_toml(policy), monitor_calls)
