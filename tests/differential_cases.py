@@ -76,6 +76,7 @@ PLACES = {
 NEEDED = {"open": 3, "os.chdir": 1, "object.__setattr__": 2}
 
 ORDINARY = {"__name__", "__qualname__", "__bases__", "__class__", "__defaults__", "__type_params__"}
+SIGNALS = ("os.kill", "os.killpg", "signal.pidfd_send_signal")
 DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
@@ -468,6 +469,9 @@ DIFFERENCES = {
     ),
     "own-program": lambda case: (
         case.opens_own_program and case.loosens and not (case.under_top and case.is_plain)
+    ),
+    "signal-0": lambda case: (
+        case.loosens and case.event in SIGNALS and case.args[1:2] == [("number", 0)]
     ),
     "malformed-event": lambda case: (
         is_only(case, "lacking") and case.event != "socket.bind" and as_expected(case)

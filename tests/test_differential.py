@@ -447,6 +447,10 @@ def examples(tree):
             (example(tree, "socket.bind", 1, "new"), False),
         ],
         "own-program": [(example(tree, "ctypes.dlopen", NONE), True)],
+        "signal-0": [
+            (example(tree, "os.kill", 1, 0), True),
+            (example(tree, "os.killpg", 1, 0), True),
+        ],
         "malformed-event": [
             (example(tree, "os.mkdir"), False),
             (example(tree, "open"), False),

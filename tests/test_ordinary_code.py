@@ -296,7 +296,7 @@ BY_DESIGN = {
     "asyncio.to_thread": "import asyncio; asyncio.run(asyncio.to_thread(int))",
     "os.environ": "import os; os.environ['FOO_X'] = '1'",
     "os.environ.setdefault": "import os; os.environ.setdefault('FOO_OMP', '1')",
-    "loading a library": "import ctypes; ctypes.CDLL(None)",
+    "loading a library": "import ctypes; ctypes.CDLL('libc.so.6')",
     "__kwdefaults__": """
         def f(*, a): pass
         f.__kwdefaults__ = {'a': 1}
