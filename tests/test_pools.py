@@ -530,3 +530,15 @@ class TestJoblib:
         """
         _, errors = run(code, preset(name), "spawn")
         assert "Error" not in errors
+
+
+@pytest.mark.skipif(not has_joblib(), reason="joblib is not installed")
+def test_under_mk_audit_that_names_packages(run):
+    code = """
+    from joblib import Parallel, delayed
+    with guard():
+        assert Parallel(n_jobs=2)(delayed(double)(i) for i in range(4)) == [0, 2, 4, 6]
+        error = raised(Parallel(n_jobs=2), [delayed(write)(OUT + "/a")])
+        assert type(error) is AuditDenied, error
+    """
+    run(code, "mk_audit(['.'], packages='data', monitor_calls=monitor_calls)", "spawn")

@@ -22,7 +22,7 @@ use super::temporary::{Directories, Temporary};
 use super::wording::Told;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
-use crate::policy::spec::{OnViolation, Spec};
+use crate::policy::spec::{Choice, OnViolation, Spec, Where};
 use crate::policy::{Policy, Roots, RuleSet};
 #[cfg(unix)]
 use crate::started::Started;
@@ -443,6 +443,18 @@ impl Allowed {
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let packages = allowed::packages(given.py(), &spec.packages)?;
         self.policy = self.policy.with_packages(packages);
+        if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
+            // As the preset "fastaudit-0.1" says it.
+            let oks = self.oks.extract(given.py()).ok();
+            self.spec = oks.map(|oks| {
+                Arc::new(Spec {
+                    write: Where::Below(oks),
+                    protect: Choice::All(false),
+                    threads: true,
+                    ..spec
+                })
+            });
+        }
         Ok(self)
     }
 

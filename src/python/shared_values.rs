@@ -36,13 +36,7 @@ pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             let (module, functions) = FILE_MAKER;
             Ok(is_its_file(event) && importing::is_in_function(py, module, functions)?)
         }
-        (
-            b"ctypes.cdata"
-            | b"ctypes.cdata/buffer"
-            | b"ctypes.addressof"
-            | b"ctypes.call_function",
-            Reason::Event,
-        )
+        (b"ctypes.cdata" | b"ctypes.cdata/buffer" | b"ctypes.addressof", Reason::Event)
         | (b"fastaudit.call", Reason::Switch(Why::Native)) => {
             let (module, functions) = VALUE_MAKER;
             importing::is_in_function(py, module, functions)
