@@ -131,7 +131,7 @@ def test_a_native_call(places):
     denied = denial(mk_audit([places.ok]), orjson.dumps, 1)
     assert denied.effect == "native"
     assert denied.callee == "orjson.dumps"
-    assert denied.hint == "an on_call that returns False for 'orjson.dumps'"
+    assert denied.hint == f"mk_audit([{places.ok!r}], packages='data')"
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ pub enum Need {
     Bytes(u64),
     /// Calling this native module.
     Native(String),
+    /// Whatever this installed package needs.
+    Package(String),
     /// Importing this module.
     Module(String),
     /// An event that the tables do not name.

@@ -133,6 +133,8 @@ pub struct Packages(Option<Arc<Chosen>>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
+    /// As they were given.
+    names: Vec<String>,
     /// Top-level modules and directories.
     modules: AHashSet<String>,
     /// The modules, for those who import.
@@ -151,7 +153,10 @@ impl Packages {
         if names.is_empty() {
             return Ok(Self(None));
         }
-        let mut chosen = Chosen::default();
+        let mut chosen = Chosen {
+            names: names.to_vec(),
+            ..Chosen::default()
+        };
         let mut given = Vec::new();
         for name in names {
             if name == ALL {
@@ -182,6 +187,29 @@ impl Packages {
         chosen.imports = chosen.modules.iter().cloned().collect();
         chosen.imports.sort_unstable();
         Ok(Self(Some(Arc::new(chosen))))
+    }
+
+    /// The names that they were given by.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |chosen| &chosen.names)
+    }
+
+    /// The names with one more by which this package is among them, if there is such a name: that of
+    /// all where the package is one of those.
+    #[must_use]
+    pub fn names_with(&self, package: &str, installed: &Installed) -> Option<Vec<String>> {
+        if self.have(package) {
+            return None;
+        }
+        let has = |name: &str| {
+            let with = [self.names(), &[name.to_owned()]].concat();
+            let packages = Self::named(&with, installed);
+            packages
+                .is_ok_and(|packages| packages.have(package))
+                .then_some(with)
+        };
+        has(ALL).or_else(|| has(package))
     }
 
     /// Tells that there are none.

@@ -8,6 +8,7 @@ use super::hosts::Host;
 use super::learn::{self, Need};
 use super::network::{Destination, Network, NetworkRules, Part, Reach, Rules, plain_name};
 use super::operation::Why;
+use super::packages::ALL;
 use super::roots::is_within;
 use super::spec::{Choice, NetworkUse, Spec, Where, is_within_module};
 
@@ -20,14 +21,20 @@ pub struct Lack {
     pub why: Why,
     /// The least root that approves it where a root does not approve its own entry.
     pub root: Option<Vec<u8>>,
+    /// Whether it is of the file that is there, not of an entry of a directory.
+    pub is_file: bool,
 }
 
 impl Lack {
     /// A need that is none of a place.
     #[must_use]
     pub fn new(need: Need, why: Why) -> Self {
-        let root = None;
-        Self { need, why, root }
+        Self {
+            need,
+            why,
+            root: None,
+            is_file: false,
+        }
     }
 }
 
@@ -39,6 +46,9 @@ pub trait Places {
     /// Whether a directory may stand for what is named in it: not one that holds all there is of
     /// somebody.
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool;
+
+    /// Whether a package is one of those that are declared.
+    fn is_declared(&self, package: &str) -> bool;
 
     /// Whether there is a file at this path.
     fn is_file(&self, path: &[u8]) -> bool;
@@ -68,6 +78,8 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::Write(path), _) => add_place(&mut spec.write, path, places),
         (Need::Read(path), _) => add_place(&mut spec.read, path, places),
         (Need::Variable(name), _) => add_variable(&mut spec.env, name),
+        // It cannot be told which.
+        (Need::Program(path), _) if path.is_empty() => spec.commands = Choice::All(true),
         (Need::Program(path), _) => {
             if let Ok(path) = std::str::from_utf8(path) {
                 add_choice(&mut spec.commands, path);
@@ -80,7 +92,8 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
                 add_choice(&mut imports.allow, module);
             }
         }
-        (Need::Native(package), _) => add_choice(&mut spec.native, package),
+        (Need::Native(package), _) => add_native(spec, package, places),
+        (Need::Package(package), _) => add(&mut spec.packages, package),
         (Need::Thread, _) => spec.threads = true,
         (Need::UnknownEvent, _) => spec.unknown_events = true,
         (Need::Bytes(bytes), _) => {
@@ -107,6 +120,18 @@ fn add_choice(choice: &mut Choice, name: &str) {
     }
 }
 
+/// Where packages are named one by one already, and this is one more that is declared, all such.
+fn add_native(spec: &mut Spec, package: &str, places: &impl Places) {
+    let is_named =
+        matches!(&spec.native, Choice::Named(names) if names.iter().any(|own| own != package));
+    let is_all = spec.packages.iter().any(|own| own == ALL);
+    if is_named && !is_all && places.is_declared(package) {
+        add(&mut spec.packages, ALL);
+    } else {
+        add_choice(&mut spec.native, package);
+    }
+}
+
 /// Where variables are named one by one already, and this is one more that does no harm, all such.
 fn add_variable(env: &mut Choice, name: &str) {
     let is_harmless = |name: &str| Environment::Harmless.may_set(name.as_bytes());
@@ -114,7 +139,7 @@ fn add_variable(env: &mut Choice, name: &str) {
         Choice::All(true) => *env = Choice::Named(vec!["*".to_owned(), name.to_owned()]),
         Choice::Named(names)
             if is_harmless(name)
-                && names.iter().any(|own| own != name && is_harmless(own))
+                && names.iter().any(|own| own != name)
                 && !names.iter().any(|own| own == name) =>
         {
             names.retain(|own| !is_harmless(own));
@@ -140,12 +165,10 @@ fn add_place(place: &mut Where, path: &[u8], places: &impl Places) {
     let Where::Below(paths) = place else {
         return;
     };
-    let is_named = |paths: &[String], path: &[u8]| {
-        paths
-            .iter()
-            .any(|own| own != "." && places.resolve(own).is_some_and(|own| own == path))
+    let is_it = |own: &String| {
+        own.as_bytes() == path || (own != "." && places.resolve(own).is_some_and(|own| own == path))
     };
-    if is_named(paths, path) {
+    if paths.iter().any(is_it) {
         return;
     }
     let Ok(text) = std::str::from_utf8(path) else {
@@ -257,6 +280,10 @@ mod tests {
             dir == b"/d"
         }
 
+        fn is_declared(&self, package: &str) -> bool {
+            package == "numpy"
+        }
+
         fn is_file(&self, path: &[u8]) -> bool {
             path != b"/d/dir"
         }
@@ -336,7 +363,7 @@ mod tests {
         becomes("", set("A"), why, "env = ['A']");
         becomes("env = true", set("PATH"), why, "env = ['*', 'PATH']");
         becomes("env = ['A']", set("B"), why, "env = ['*']");
-        becomes("env = ['PATH']", set("B"), why, "env = ['PATH', 'B']");
+        becomes("env = ['PATH']", set("B"), why, "env = ['*', 'PATH']");
         becomes("env = ['PATH', 'B']", set("C"), why, "env = ['*', 'PATH']");
         becomes(
             "env = ['*', 'PATH']",
@@ -344,6 +371,20 @@ mod tests {
             why,
             "env = ['*', 'PATH', 'HOME']",
         );
+    }
+
+    #[test]
+    fn packages_become_all_that_are_declared() {
+        let native = |package: &str| Need::Native(package.to_owned());
+        let why = Why::Native;
+        becomes("", native("numpy"), why, "native = ['numpy']");
+        let all = "native = ['a']\npackages = 'data'";
+        becomes("native = ['a']", native("numpy"), why, all);
+        becomes("native = ['a']", native("b"), why, "native = ['a', 'b']");
+        let named = "native = ['a', 'numpy']\npackages = 'data'";
+        becomes(all, native("numpy"), why, named);
+        let package = Need::Package("b".to_owned());
+        becomes("packages = ['a']", package, why, "packages = ['a', 'b']");
     }
 
     #[test]

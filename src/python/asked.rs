@@ -13,6 +13,7 @@ use super::lacking::{self, Lacking, Noted};
 use super::lookups::Seen;
 use super::wording::Told;
 use crate::policy::learn::Need;
+use crate::policy::packages::Packages;
 use crate::policy::widening::Lack;
 use crate::policy::{Policy, Why};
 
@@ -46,11 +47,6 @@ impl Asked {
         why: Option<Why>,
     ) -> PyResult<Self> {
         let told = config.told().cloned();
-        let importing = match &told {
-            Some(_) => importing::going_on(args.py())?,
-            None if config.is_strict() => importing::going_on(args.py())?,
-            None => None,
-        };
         let asked = Self {
             policy: config
                 .policy_with_temporary()
@@ -59,7 +55,7 @@ impl Asked {
                 Some(_) => Noted::now(args)?,
                 None => Noted::default(),
             },
-            importing,
+            importing: importing::going_on(args.py())?,
             earlier: OnceLock::new(),
             lacks: OnceLock::new(),
             told,
@@ -77,6 +73,11 @@ impl Asked {
     /// Whether its rules are those of fastaudit 0.2.
     pub fn is_strict(&self) -> bool {
         self.policy.rules() == crate::policy::RuleSet::Strict
+    }
+
+    /// The packages that may do what they need.
+    pub fn packages(&self) -> &Packages {
+        &self.policy.rest().packages
     }
 
     fn find(

@@ -7,11 +7,13 @@ use super::asked::Asked;
 use super::decode;
 use super::denial::{is_excused_by_import, shown};
 use super::denied::Denial;
+use super::distributions;
 use super::ffi as raw;
-use super::wording::{self, Told};
+use super::wording::{self, Told, Words};
 use crate::policy::Why;
 use crate::policy::fs::{FileSystem, Os};
 use crate::policy::learn::Need;
+use crate::policy::packages::{ALL, Packages};
 use crate::policy::path::{self, Base};
 use crate::policy::roots::is_within;
 use crate::policy::spec::Spec;
@@ -66,6 +68,11 @@ impl Places for Here<'_> {
         dir != b"/" && !is_home
     }
 
+    fn is_declared(&self, package: &str) -> bool {
+        let all = Packages::named(&[ALL.to_owned()], &distributions::installed());
+        all.is_ok_and(|all| all.have(package))
+    }
+
     fn is_file(&self, path: &[u8]) -> bool {
         Os.exists(path) && !Os.is_dir(path)
     }
@@ -73,11 +80,21 @@ impl Places for Here<'_> {
 
 fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event: &str) -> Hint {
     let mut lacks = asked.lacks(py, denial);
-    if (lacks.is_empty() || denial.why.is_none())
+    if let Some(Why::Native | Why::Environment) = denial.why
+        && let Some(package) = asked.package(py)
+        && !asked.packages().have(package)
+        && distributions::installed().has(package)
+    {
+        // What is imported is what is meant, not what that calls or sets in turn.
+        lacks = vec![Lack::new(Need::Package(package.to_owned()), Why::Import)];
+    } else if (lacks.is_empty() || denial.why.is_none())
         && is_excused_by_import(event)
         && let Some(lack) = asked.import_lack(py, denial.why)
     {
         lacks = vec![lack];
+    }
+    if told.words == Words::Sandbox {
+        lacks.iter_mut().for_each(as_the_kernel_can_hold);
     }
     let wide = widening::widened(&told.spec, &lacks, &Here(py));
     if let Some(text) = told.change_to(py, &wide) {
@@ -97,6 +114,18 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
     }
 }
 
+/// Has a place be one that the kernel can hold to: what is there, and of entries that are made or
+/// removed the directory.
+fn as_the_kernel_can_hold(lack: &mut Lack) {
+    let (Need::Write(path), Some(root)) = (&mut lack.need, &lack.root) else {
+        return;
+    };
+    let is_file_itself = lack.is_file && Os.exists(path);
+    if !is_file_itself && root != b"/" {
+        path.clone_from(root);
+    }
+}
+
 fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
     for (field, value) in wording::changed(&told.spec, wide) {
@@ -111,6 +140,9 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
     if denial.why == Some(Why::Unapproved)
         && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
     {
+        return hint;
+    }
+    if let Some(hint) = packages(py, denial, asked, event) {
         return hint;
     }
     if asked.is_strict()
@@ -134,6 +166,41 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
         ));
     }
     Hint::saying(format!("a before_deny that returns True for {event:?}"))
+}
+
+/// The packages as they would have to be, for native code of one, and for what importing one does.
+fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Option<Hint> {
+    let package = match denial.why {
+        Some(Why::Native) => {
+            let callee = denial.args.bind(py).get_item(1).ok()?;
+            let callee = callee.cast::<PyString>().ok()?.to_string_lossy();
+            distributions::package_of(&callee)
+        }
+        _ if is_excused_by_import(event) => asked.package(py)?.to_owned(),
+        _ => return None,
+    };
+    let installed = distributions::installed();
+    let names = asked.packages().names_with(&package, &installed)?;
+    let own = denial.roots(py);
+    let roots: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    let names: Vec<_> = names.iter().map(|name| PyString::new(py, name)).collect();
+    let shown = match &names[..] {
+        [one] if one == ALL => raw::str_repr(one).ok()?.to_string_lossy().into_owned(),
+        names => wording::list(names)?,
+    };
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("packages", &names).ok()?;
+    Some(Hint {
+        text: Some(format!(
+            "mk_audit({}, packages={shown})",
+            wording::list(&roots)?
+        )),
+        suggestion: Some(suggestion.unbind()),
+    })
 }
 
 /// The roots as they would have to be.

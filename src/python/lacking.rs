@@ -10,7 +10,7 @@ use super::event::is_open_for_reading;
 use super::noted::{self, Follows};
 use super::{command, distributions, ffi as raw, network, plain};
 use crate::policy::commands;
-use crate::policy::fs::{FileSystem, Os};
+use crate::policy::fs::{FileSystem, Link, Os};
 use crate::policy::learn::{self, Need};
 use crate::policy::path::{self, Base, Name, Resolved, Target};
 use crate::policy::rules::{self, Access, NetworkEvent, PathArg, Rule};
@@ -126,13 +126,15 @@ impl Lacking<'_, '_> {
         number(1)?.checked_add(number(2)?)
     }
 
-    /// The program as a policy names it: by its name where that is how this process finds it.
+    /// The program as a policy names it: by its name where that is how this process finds it. Nothing
+    /// where there is none, an empty name where it cannot be told which it is.
     fn program(&self) -> PyResult<Option<String>> {
         let Ok(event) = CString::new(self.event) else {
             return Ok(None);
         };
         let Some(found) = command::program(&event, self.args) else {
-            return Ok(None);
+            let is_named = command::shown(self.event, self.args).is_some();
+            return Ok((!is_named).then(String::new));
         };
         if !Os.is_executable(&found) {
             return Ok(None);
@@ -266,17 +268,25 @@ impl Lacking<'_, '_> {
                 need: self.told(need),
                 why,
                 root: root.clone(),
+                is_file: matches!(
+                    operation,
+                    Operation::OpenForWriting(_) | Operation::ChangeFile(_)
+                ),
             }));
         }
     }
 
-    /// The need, of a file that is to have another name each time, as that of its directory.
+    /// The need, as that of its directory where what it names could be no root, or has another name
+    /// the next time.
     fn told(&self, need: Need) -> Need {
         match need {
             Need::Write(path) => {
                 let dir = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
                 let dir = &path[..dir];
-                let is_passing = self.event.starts_with("tempfile.") || holds_passing_files(dir);
+                // A root that is a link is where that leads.
+                let is_link = || matches!(Os.read_link(&path), Link::To(_));
+                let is_passing =
+                    self.event.starts_with("tempfile.") || holds_passing_files(dir) || is_link();
                 match !dir.is_empty() && is_passing {
                     true => Need::Write(dir.to_vec()),
                     false => Need::Write(path),

@@ -226,9 +226,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     if policy.restricts_imports() || imports || records || is_strict {
         importing::prepare(py)?;
     }
-    if allowed.told.is_some() || is_strict {
-        importing::know_import_system(py)?;
-    }
+    importing::know_import_system(py)?;
     if rest.max_bytes.is_some() {
         quota::install(py)?;
     }
