@@ -119,7 +119,8 @@ def mk_audit(
         packages: Packages that may do what they need, as one installs or imports them; ``'data'``
             names all that fastaudit_rs declares (numpy, pandas, matplotlib and so on,
             ``docs/packages.md``). Their native code may be called, with that of what they require;
-            importing them may do what is denied otherwise; variables of theirs may be set; their
+            importing them may do what is denied otherwise; variables of theirs may be set (with
+            ``'data'``, all harmless ones); their
             own code may use ``ctypes``; and threads may start, under the same guard. Native
             functions of theirs that write files are judged by the path.
 

@@ -11,6 +11,11 @@ import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
 
+try:
+    import tomllib
+except ModuleNotFoundError:  # before 3.11
+    import tomli as tomllib
+
 watches_calls = pytest.mark.skipif(sys.version_info < (3, 12), reason="has no sys.monitoring")
 
 PYDANTIC = """
@@ -187,11 +192,22 @@ class TestPackages:
 
     def test_variables_of_theirs_may_be_set(self, make, monkeypatch):
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        with make(["."], packages="data")():
+        with make(["."], packages=["numpy"])():
             os.environ["OMP_NUM_THREADS"] = "2"
             del os.environ["OMP_NUM_THREADS"]
             with pytest.raises(AuditDenied):
                 os.environ["PATH"] = "/elsewhere"
+
+    def test_with_all_of_them_all_harmless_variables_may(self, make, monkeypatch):
+        monkeypatch.setenv("MY_FLAG", "1")
+        with make(["."], packages="data")():
+            os.environ["MY_FLAG"] = "2"
+            for name in ("PATH", "PYTHONPATH"):
+                with pytest.raises(AuditDenied):
+                    os.environ[name] = "/elsewhere"
+        if make is mk_audit:
+            with make(["."], packages=["numpy"])(), pytest.raises(AuditDenied):
+                os.environ["MY_FLAG"] = "3"
 
     def test_threads_start_under_the_same_guard(self, make, tmp_path):
         denied = []
@@ -373,3 +389,15 @@ def test_the_page_lists_them():
     script = Path(__file__).parent.parent / "scripts" / "packages-page.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_each_package_is_used_by_an_ordinary_snippet():
+    """Or used by one that is: that each runs under `packages="data"` is seen by `make ordinary`."""
+    root = Path(__file__).parent.parent
+    table = tomllib.loads((root / "src/policy/packages.toml").read_text(encoding="utf-8"))
+    used = set()
+    for file in (root / "tests/ordinary").glob("*.toml"):
+        for snippet in tomllib.loads(file.read_text(encoding="utf-8"))["snippet"]:
+            used.update(snippet["packages"])
+    used.update(other for name in used & {*table} for other in table[name].get("with", ()))
+    assert {*table} - used == set()

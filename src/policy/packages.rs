@@ -135,6 +135,8 @@ pub struct Packages(Option<Arc<Chosen>>);
 struct Chosen {
     /// As they were given.
     names: Vec<String>,
+    /// Whether all of the table are.
+    has_all: bool,
     /// Top-level modules and directories.
     modules: AHashSet<String>,
     /// The modules, for those who import.
@@ -160,6 +162,7 @@ impl Packages {
         let mut given = Vec::new();
         for name in names {
             if name == ALL {
+                chosen.has_all = true;
                 given.extend(TABLE.keys().map(String::as_str));
             } else if TABLE.contains_key(name) || installed.has(name) {
                 given.push(name);
@@ -216,6 +219,12 @@ impl Packages {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// Tells that all of the table are among them.
+    #[must_use]
+    pub fn have_all(&self) -> bool {
+        self.0.as_ref().is_some_and(|chosen| chosen.has_all)
     }
 
     /// Tells that a top-level module, or directory, is one of theirs.

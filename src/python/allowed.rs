@@ -114,8 +114,9 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
     if names.is_empty() {
         return Ok(Packages::default());
     }
+    type Named = (Vec<String>, Arc<Installed>, Packages);
     /// What a host named last, as of what was installed then.
-    static LAST: Mutex<Option<(Vec<String>, Arc<Installed>, Packages)>> = Mutex::new(None);
+    static LAST: Mutex<Option<Named>> = Mutex::new(None);
     distributions::prepare(py)?;
     let installed = distributions::installed();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

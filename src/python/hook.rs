@@ -119,14 +119,9 @@ unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_i
         // SAFETY: CPython passes a tuple, and holds it for the duration of the call.
         let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
         if may_load {
-            let noted = monitor::native_code_loads(event.to_bytes(), args);
-            noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+            return check_loading(py, event, args);
         }
-        check(py, event, args)?;
-        if may_load {
-            raw::with_attachment_counted(|| tempfile::import(event.to_bytes(), args));
-        }
-        Ok(())
+        check(py, event, args)
     }));
     match verdict {
         Ok(Ok(())) => 0,
@@ -197,7 +192,18 @@ fn fail(py: Python<'_>, event: &CStr, what: &str) {
     raw::with_attachment_counted(|| denial::deny_by_failure(py, event, None, what).restore(py));
 }
 
+/// Checks an event that may say that code is going to be loaded, and takes note of that.
+#[inline(never)]
+fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    let noted = monitor::native_code_loads(event.to_bytes(), args);
+    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    check(py, event, args)?;
+    raw::with_attachment_counted(|| tempfile::import(event.to_bytes(), args));
+    Ok(())
+}
+
 /// Checks an event. On `Err` the exception is set.
+#[inline(always)]
 fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     // Modules and objects are being taken apart then, ours among them.
     if raw::is_finalizing(py) && context::installed().next().is_none() {

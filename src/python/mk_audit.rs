@@ -198,7 +198,7 @@ impl<'py> GuardOptions<'py> {
         };
         hook::install(py)?;
         prepare(py, &allowed)?;
-        tempfile::make_ask(py);
+        tempfile::look_again(py);
         if let Some(free) = free {
             monitor::install(py, free)?;
         }

@@ -77,10 +77,18 @@ pub fn look(py: Python<'_>) {
     }
 }
 
+/// The same where no event may have told that it was imported: before the hook, or by
+/// `importlib.import_module`.
+pub fn look_again(py: Python<'_>) {
+    if !asks() || IS_NEW.load(Ordering::Relaxed) {
+        make_ask(py);
+    }
+}
+
 /// Has `tempfile` ask, if it is imported. Where that fails, another audit hook's no above all, it goes
 /// on as it was: what it does is judged all the same.
 #[cold]
-pub fn make_ask(py: Python<'_>) {
+fn make_ask(py: Python<'_>) {
     let module = raw::imported_module(py, pyo3::intern!(py, MODULE));
     let changed = match module {
         Ok(Some(module)) => change(&module),
