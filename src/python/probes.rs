@@ -46,7 +46,7 @@ pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
                 .all(|(word, own)| word.cast_exact::<PyString>().is_ok_and(|word| word == *own))
     };
     let is_plain = |index| args.get_item(index).is_ok_and(|given| given.is_none());
-    if !COMMANDS.iter().any(|command| is(command)) || !is_plain(2) || !is_plain(3) {
+    if !COMMANDS.iter().any(is) || !is_plain(2) || !is_plain(3) {
         return Ok(false);
     }
     let found = command::program(event.name, args);
