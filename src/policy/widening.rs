@@ -8,7 +8,6 @@ use super::hosts::Host;
 use super::learn::{self, Need};
 use super::network::{Destination, Network, NetworkRules, Part, Reach, Rules, plain_name};
 use super::operation::Why;
-use super::packages::ALL;
 use super::roots::is_within;
 use super::spec::{Choice, NetworkUse, Spec, Where, is_within_module};
 
@@ -46,9 +45,6 @@ pub trait Places {
     /// Whether a directory may stand for what is named in it: not one that holds all there is of
     /// somebody.
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool;
-
-    /// Whether a package is one of those that are declared.
-    fn is_declared(&self, package: &str) -> bool;
 
     /// Whether there is a file at this path.
     fn is_file(&self, path: &[u8]) -> bool;
@@ -92,7 +88,7 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
                 add_choice(&mut imports.allow, module);
             }
         }
-        (Need::Native(package), _) => add_native(spec, package, places),
+        (Need::Native(package), _) => add_choice(&mut spec.native, package),
         (Need::Package(package), _) => add(&mut spec.packages, package),
         (Need::Thread, _) => spec.threads = true,
         (Need::UnknownEvent, _) => spec.unknown_events = true,
@@ -117,18 +113,6 @@ fn add_choice(choice: &mut Choice, name: &str) {
         Choice::All(true) => {}
         Choice::All(false) => *choice = Choice::Named(vec![name.to_owned()]),
         Choice::Named(names) => add(names, name),
-    }
-}
-
-/// Where packages are named one by one already, and this is one more that is declared, all such.
-fn add_native(spec: &mut Spec, package: &str, places: &impl Places) {
-    let is_named =
-        matches!(&spec.native, Choice::Named(names) if names.iter().any(|own| own != package));
-    let is_all = spec.packages.iter().any(|own| own == ALL);
-    if is_named && !is_all && places.is_declared(package) {
-        add(&mut spec.packages, ALL);
-    } else {
-        add_choice(&mut spec.native, package);
     }
 }
 
@@ -280,10 +264,6 @@ mod tests {
             dir == b"/d"
         }
 
-        fn is_declared(&self, package: &str) -> bool {
-            package == "numpy"
-        }
-
         fn is_file(&self, path: &[u8]) -> bool {
             path != b"/d/dir"
         }
@@ -378,11 +358,7 @@ mod tests {
         let native = |package: &str| Need::Native(package.to_owned());
         let why = Why::Native;
         becomes("", native("numpy"), why, "native = ['numpy']");
-        let all = "native = ['a']\npackages = 'data'";
-        becomes("native = ['a']", native("numpy"), why, all);
         becomes("native = ['a']", native("b"), why, "native = ['a', 'b']");
-        let named = "native = ['a', 'numpy']\npackages = 'data'";
-        becomes(all, native("numpy"), why, named);
         let package = Need::Package("b".to_owned());
         becomes("packages = ['a']", package, why, "packages = ['a', 'b']");
     }

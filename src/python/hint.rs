@@ -13,7 +13,7 @@ use super::wording::{self, Told, Words};
 use crate::policy::Why;
 use crate::policy::fs::{FileSystem, Os};
 use crate::policy::learn::Need;
-use crate::policy::packages::{ALL, Packages};
+use crate::policy::packages::ALL;
 use crate::policy::path::{self, Base};
 use crate::policy::roots::is_within;
 use crate::policy::spec::Spec;
@@ -66,11 +66,6 @@ impl Places for Here<'_> {
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
         let is_home = self.resolve("~").is_some_and(|home| is_within(&home, dir));
         dir != b"/" && !is_home
-    }
-
-    fn is_declared(&self, package: &str) -> bool {
-        let all = Packages::named(&[ALL.to_owned()], &distributions::installed());
-        all.is_ok_and(|all| all.have(package))
     }
 
     fn is_file(&self, path: &[u8]) -> bool {
