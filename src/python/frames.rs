@@ -1,5 +1,6 @@
 //! Python frames: the one that a host callback gets, and how a caller is named.
 
+#[cfg(Py_3_12)]
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyString, PyTraceback};
@@ -32,6 +33,7 @@ pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 ///
 /// # Errors
 /// What reading the frame raised.
+#[cfg(Py_3_12)]
 pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     let locals = frame.getattr(pyo3::intern!(frame.py(), "f_locals"))?;
     match locals.get_item(name) {

@@ -106,6 +106,7 @@ mod with_statement;
 mod wording;
 #[cfg(unix)]
 mod workers;
+#[cfg(Py_3_12)]
 mod writes;
 
 use pyo3::prelude::*;
