@@ -385,6 +385,7 @@ impl Policy {
     }
 
     /// Whether they approve changing what is at this path.
+    #[inline(always)]
     fn contains_file(&self, fs: &impl FileSystem, landing: &Resolved) -> bool {
         self.roots.contain_path(fs, landing.parent())
             || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))

@@ -94,6 +94,8 @@ mod imp {
             openat2(path)
         }
 
+        // For each component of a path.
+        #[inline(always)]
         fn read_link(&self, path: &[u8]) -> Link {
             let mut buffer = [MaybeUninit::<u8>::uninit(); LINK_MAX];
             match rustix::fs::readlinkat_raw(CWD, path, &mut buffer[..]) {

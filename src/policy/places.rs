@@ -45,8 +45,9 @@ impl Temporary {
         self.0.push(directory.as_bytes().to_vec());
     }
 
-    /// Whether the path is one of them, or lies below one.
+    /// Whether the path is one of them, or lies below one: asked where no root approves it.
     #[must_use]
+    #[cold]
     pub fn hold(&self, path: &[u8]) -> bool {
         self.0.iter().any(|directory| is_within(path, directory))
     }

@@ -237,7 +237,9 @@ fn candidates() -> Vec<PathBuf> {
 fn can_be_used(directory: &[u8]) -> bool {
     use rustix::fs::Access;
     Os.is_dir(directory)
-        && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        && std::ffi::CString::new(directory).is_ok_and(|directory| {
+            rustix::fs::access(&*directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        })
 }
 
 #[cfg(not(unix))]

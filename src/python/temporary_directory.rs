@@ -153,7 +153,7 @@ fn remove(path: &NativePath) {
 
 #[cfg(unix)]
 mod unix {
-    use std::ffi::CStr;
+    use std::ffi::{CStr, CString};
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::path::Path;
 
@@ -166,7 +166,10 @@ mod unix {
     /// Removes a directory with all that is in it, whatever the modes are and however deep it is.
     /// Links are removed, and not followed. What cannot be removed stays.
     pub fn remove(path: &Path) {
-        let Ok(top) = open(CWD, path) else {
+        let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else {
+            return;
+        };
+        let Ok(top) = open(CWD, &path) else {
             return;
         };
         let mut moved = 0;
@@ -175,7 +178,7 @@ mod unix {
                 break;
             }
         }
-        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::REMOVEDIR);
     }
 
     /// Removes what is in a directory and moves what is two levels down one up, so that no stack and
@@ -198,9 +201,10 @@ mod unix {
                 // What is moved has its `..` written, so that it must be writable itself.
                 let _ = open(directory.as_fd(), inner);
                 *moved += 1;
-                let new = format!("fastaudit-moved-{moved}");
-                let renamed = rustix::fs::renameat(directory.as_fd(), inner, top, new);
-                progress |= renamed.is_ok();
+                let new = CString::new(format!("fastaudit-moved-{moved}"));
+                progress |= new.is_ok_and(|new| {
+                    rustix::fs::renameat(directory.as_fd(), inner, top, &*new).is_ok()
+                });
             });
             progress |= unlink(top, name);
         });
@@ -226,7 +230,7 @@ mod unix {
     }
 
     /// Opens a directory, and no link to one, and makes it one that its owner may change.
-    fn open(base: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+    fn open(base: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(base, name, flags, Mode::empty());
         let directory = match opened {
@@ -243,17 +247,18 @@ mod unix {
 
     /// Lets the owner open a directory that cannot be opened.
     #[cfg(target_os = "linux")]
-    fn allow_owner(base: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
+    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
 
         // Of the file that is held, whatever has its name by now.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = rustix::fs::openat(base, name, flags, Mode::empty())?;
-        rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::RWXU)
+        let held = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        rustix::fs::chmod(&*held.map_err(|_| Errno::INVAL)?, Mode::RWXU)
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn allow_owner(base: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
+    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         rustix::fs::chmodat(base, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
     }
 }
