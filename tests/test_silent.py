@@ -265,7 +265,8 @@ class TestProcess:
         with guard():
             assert denied(signal.raise_signal, 0) == "signal.raise_signal"
             if hasattr(signal, "pidfd_send_signal"):
-                assert denied(signal.pidfd_send_signal, -1, signal.SIGCONT) == "signal.pidfd_send_signal"
+                of = denied(signal.pidfd_send_signal, -1, signal.SIGCONT)
+                assert of == "signal.pidfd_send_signal"
 
 
 def test_other_interpreters(run):

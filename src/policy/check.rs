@@ -92,14 +92,10 @@ impl Policy {
         self
     }
 
-    /// The same with packages that may do what they need, with threads under the same guard. With all
-    /// of the table come the variables that `env = true` opens, where none may be set otherwise.
+    /// The same with packages that may do what they need, with threads under the same guard.
     #[must_use]
     pub fn with_packages(mut self, packages: Packages) -> Self {
         self.rest.threads |= !packages.is_empty();
-        if packages.have_all() && self.environment == Environment::Fixed {
-            self.environment = Environment::Harmless;
-        }
         self.rest.packages = packages;
         self
     }

@@ -2,10 +2,11 @@
 //! comes of.
 
 use pyo3::prelude::*;
-use rustix::process::{Pid, getpgrp};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpgrp, test_kill_process};
 
 use super::event::Event;
-use super::ffi as raw;
+use super::{ffi as raw, importing};
 
 /// Tells that a signal may be sent: it only asks whether there is such a process, or goes to one that
 /// was started under the guard.
@@ -33,7 +34,17 @@ pub fn passes(event: &Event<'_, '_>) -> bool {
 }
 
 fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
-    Pid::from_raw(pid).is_some_and(|pid| event.config.started().started(pid))
+    Pid::from_raw(pid).is_some_and(|pid| {
+        event.config.started().started(pid) || is_ended_worker(event.args.py(), pid)
+    })
+}
+
+/// Tells that `multiprocessing` signals a worker of its own that ended meanwhile: once the server that
+/// started it has waited for it, nothing tells whose it was, and nothing can get the signal.
+fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
+    test_kill_process(pid) == Err(Errno::SRCH)
+        && importing::is_called_by(py, "multiprocessing.popen_fork", "_send_signal")
+            .unwrap_or(false)
 }
 
 /// Tells that a group is that of a process which was started under the guard, and not this process's.

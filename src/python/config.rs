@@ -23,7 +23,7 @@ use super::wording::Told;
 use crate::policy::fs::Os;
 use crate::policy::path::{self, Base};
 use crate::policy::spec::{Choice, OnViolation, Spec, Where};
-use crate::policy::{Policy, Roots, RuleSet};
+use crate::policy::{Environment, Policy, Roots, RuleSet};
 #[cfg(unix)]
 use crate::started::Started;
 
@@ -442,7 +442,12 @@ impl Allowed {
         spec.validate()
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let packages = allowed::packages(given.py(), &spec.packages)?;
+        let has_all = packages.have_all();
         self.policy = self.policy.with_packages(packages);
+        // A `Policy` has a field for it.
+        if has_all && self.policy.rules() == RuleSet::Classic {
+            self.policy = self.policy.setting(Environment::Harmless);
+        }
         if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
             // As the preset "fastaudit-0.1" says it.
             let oks = self.oks.extract(given.py()).ok();
@@ -450,6 +455,7 @@ impl Allowed {
                 Arc::new(Spec {
                     write: Where::Below(oks),
                     protect: Choice::All(false),
+                    env: Choice::All(has_all),
                     threads: true,
                     ..spec
                 })
