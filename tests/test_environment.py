@@ -49,6 +49,9 @@ def same(monkeypatch, request):
     # As it is while the test runs.
     current = f"{request.node.nodeid} (call)".replace("\x00", "(null)")
     monkeypatch.setenv("PYTEST_CURRENT_TEST", current)
+    # A test may put another object in its place.
+    environ = os.environ
+    original = dict(environ)
     given = {"A": "1", "B": "2", "OPENAI_API_KEY": "k", "PATH": os.defpath}
     # The harmless ones come first: they are what `clear()` would lose.
     rest = {name: value for name, value in shown().items() if name not in given}
@@ -56,9 +59,8 @@ def same(monkeypatch, request):
     os.environ.update(given | rest)
     before = shown()
     yield before
-    for name in set(os.environ) - set(before):
-        del os.environ[name]
-    os.environ.update(before)
+    environ.clear()
+    environ.update(original)
 
 
 def program(code, *, env=None):
