@@ -98,6 +98,7 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "denied os.remove, 0.2 rules": ("guard 0.2", denied("os.remove", outside, -1)),
         "make, enter and leave, 0.2 rules": ("making 0.2", event),
         "call that is declared safe, 0.2 rules": ("monitored 0.2", declared_safe),
+        "call that the host lets pass": ("monitored, asking", let_pass),
     }
 
 
@@ -108,6 +109,20 @@ def declared_safe(count: int) -> None:
     tolist = numpy.arange(3).tolist
     for _ in range(count):
         tolist()
+
+
+def let_pass(count: int) -> None:
+    """Calls of a native function that the host is asked about each time."""
+    import orjson
+
+    loads = orjson.loads
+    for _ in range(count):
+        loads("1")
+
+
+def on_call(*_: object) -> bool:
+    """A callback that lets all calls pass."""
+    return False
 
 
 def before_deny(
@@ -125,7 +140,8 @@ def run(name: str, count: int, base: str) -> None:
     if monitored:
         # Native code from outside the standard library: without any there is nothing to watch.
         import orjson  # noqa: F401
-    audit_perms = mk_audit([os.path.join(base, "ok")], monitor_calls=monitored)
+    ask = {"on_call": on_call} if "asking" in mode else {}
+    audit_perms = mk_audit([os.path.join(base, "ok")], monitor_calls=monitored, **ask)
     with audit_perms():
         # What is done once is done now.
         case(5)
@@ -134,9 +150,9 @@ def run(name: str, count: int, base: str) -> None:
             with audit_perms():
                 pass
     elif mode.startswith("making"):
-        roots, ask = [os.path.join(base, "ok"), "."], functools.partial(before_deny)
+        roots, deny = [os.path.join(base, "ok"), "."], functools.partial(before_deny)
         for _ in range(count):
-            with mk_audit(roots, ask, data={}, monitor_calls=False)():
+            with mk_audit(roots, deny, data={}, monitor_calls=False)():
                 pass
     elif mode == "nothing":
         case(count)

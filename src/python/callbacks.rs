@@ -84,6 +84,22 @@ impl Callback {
         host_code::call(self.bind(py), &args, None)
     }
 
+    /// The same with arguments that are in no tuple yet.
+    ///
+    /// # Errors
+    /// What it raised.
+    #[cfg(Py_3_12)]
+    pub fn call_with<'py, const COUNT: usize>(
+        &self,
+        args: [&Bound<'py, PyAny>; COUNT],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args[0].py();
+        if self.takes_calls {
+            return self.call(&PyTuple::new(py, args)?);
+        }
+        host_code::call_with(self.bind(py), args)
+    }
+
     /// Shows the garbage collector what is held.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)

@@ -341,7 +341,11 @@ fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+/// The name of a class.
+///
+/// # Errors
+/// What reading it raised, if that is no `Exception`.
+pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
     let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;

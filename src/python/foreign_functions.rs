@@ -9,7 +9,7 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::{context, ffi as raw, frames, intercept, raw_frames};
+use super::{caller, context, ffi as raw, intercept, raw_frames};
 
 /// The module of the class that they are of.
 pub const MODULE: &str = "_ctypes";
@@ -119,7 +119,7 @@ fn raise(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let callee = PyString::new(py, &format!("ctypes.{name}"));
     let frame = raw_frames::current_frame(py);
     let caller = match frame.as_ref().and_then(|frame| frame.cast().ok()) {
-        Some(frame) => frames::caller(&raw_frames::code(frame))?,
+        Some(frame) => caller::name(&raw_frames::code(frame))?,
         None => PyString::new(py, ""),
     };
     raw::audit(py, c"fastaudit.call", &[caller.as_any(), callee.as_any()])

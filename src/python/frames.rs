@@ -159,16 +159,6 @@ pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyStr
     name.cast_into().ok()
 }
 
-/// Names the code that makes a call: its module's name and its own qualified name.
-pub fn caller<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    let py = code.py();
-    let module = raw_frames::current_globals(py)
-        .as_ref()
-        .and_then(module_name);
-    let module = module.unwrap_or_else(|| PyString::new(py, "None"));
-    raw::dotted(&module, &own_name(code)?)
-}
-
 /// Whether the innermost Python code is that of the module that it names itself after.
 #[cfg(Py_3_12)]
 pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {

@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::ffi as raw;
+#[cfg(Py_3_12)]
+use super::methods::Vectorcall;
 
 type Call =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
@@ -29,6 +31,12 @@ fn function(address: *const ()) -> *const () {
 pub fn object_call() -> Call {
     // SAFETY: the same function, with the same arguments.
     unsafe { std::mem::transmute(function(ffi::PyObject_Call as *const ())) }
+}
+
+#[cfg(Py_3_12)]
+fn object_vectorcall() -> Vectorcall {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Vectorcall as *const ())) }
 }
 
 fn object_repr() -> Convert {
@@ -78,6 +86,26 @@ pub fn call<'py>(
     // SAFETY: the arguments are a tuple and a dict, or null; a new reference or an error.
     unsafe {
         let result = held(|| object_call()(callable.as_ptr(), args.as_ptr(), kwargs));
+        Bound::from_owned_ptr_or_err(callable.py(), result)
+    }
+}
+
+/// Calls an object with arguments that are in no tuple.
+///
+/// # Errors
+/// What it raised.
+#[cfg(Py_3_12)]
+pub fn call_with<'py, const COUNT: usize>(
+    callable: &Bound<'py, PyAny>,
+    args: [&Bound<'py, PyAny>; COUNT],
+) -> PyResult<Bound<'py, PyAny>> {
+    let args = args.map(|argument| argument.as_ptr());
+    let names = std::ptr::null_mut();
+    // SAFETY: the arguments are so many objects, which their borrowers keep alive; a new reference
+    // or an error.
+    unsafe {
+        let call = object_vectorcall();
+        let result = held(|| call(callable.as_ptr(), args.as_ptr(), COUNT, names));
         Bound::from_owned_ptr_or_err(callable.py(), result)
     }
 }

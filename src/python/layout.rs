@@ -187,6 +187,27 @@ pub fn bound_function(object: *mut PyObject) -> Option<*mut PyObject> {
     }
 }
 
+/// The method table entry of a native method that is bound to an object, and that object; `None`
+/// for those that are bound to a class or of a module, that were given another module's name, and
+/// for what is no native function.
+pub fn bound_method(object: *mut PyObject) -> Option<(*mut (), *mut PyObject)> {
+    // SAFETY: callers hold the object alive, and it what it is bound to; the layout is that of the
+    // type.
+    unsafe {
+        if ffi::Py_TYPE(object) != &raw mut ffi::PyCFunction_Type {
+            return None;
+        }
+        let function = &*object.cast::<NativeFunction>();
+        let receiver = function.receiver;
+        let is_method = !receiver.is_null()
+            && function.has_no_module()
+            && function.method != NEW.load(Ordering::Relaxed)
+            && ffi::PyModule_Check(receiver) == 0
+            && !is_class(receiver);
+        is_method.then(|| (function.method.cast(), receiver))
+    }
+}
+
 /// Whether the object is a class.
 #[inline]
 pub fn is_class(object: *mut PyObject) -> bool {

@@ -43,6 +43,14 @@ pub struct NativeFunction {
     vectorcall: Option<Vectorcall>,
 }
 
+impl NativeFunction {
+    /// Whether it says of no module that it is of it.
+    #[cfg(Py_3_12)]
+    pub(super) fn has_no_module(&self) -> bool {
+        self.module.is_null()
+    }
+}
+
 /// A native function (`builtin_function_or_method`).
 pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
 

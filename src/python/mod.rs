@@ -8,6 +8,7 @@ mod asked;
 mod callbacks;
 #[cfg(Py_3_12)]
 mod callee;
+mod caller;
 mod calls;
 mod channels;
 #[cfg(unix)]
@@ -56,6 +57,8 @@ mod lookups;
 mod methods;
 mod mk_audit;
 mod monitor;
+#[cfg(Py_3_12)]
+mod named;
 #[cfg(Py_3_12)]
 mod native_call;
 mod natives;

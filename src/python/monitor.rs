@@ -95,9 +95,10 @@ mod on {
     use crate::python::callee::{self, Native};
     use crate::python::config::AuditCfg;
     use crate::python::context::{self, Current};
+    use crate::python::named::Found;
     use crate::python::native_call::{self, NativeCall, Passes, Said};
     use crate::python::tool::{self, Free, Monitoring};
-    use crate::python::{denial, ffi as raw, fragile, frames, layout, loaded, quiet};
+    use crate::python::{caller, denial, ffi as raw, fragile, layout, loaded, named, quiet};
 
     /// How many guards want the events on.
     static HOLDS: AtomicUsize = AtomicUsize::new(0);
@@ -328,6 +329,9 @@ mod on {
             if all_have_safe_set() && quiet::is_plainly_safe(*args.add(2)) {
                 return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());
             }
+            if quiet::is_quiet_in_second_place(*args.add(2)) {
+                return quiet_answer();
+            }
             look_closely(args)
         }
     }
@@ -409,23 +413,36 @@ mod on {
             }
         };
         let config = config.as_ref().map(|config| config.get());
+        let key = named::Key::of(callee.as_ptr());
         let versions = layout::class_versions_of(callee.as_ptr());
-        let Some(native) = callee::native(callee, Some(first))? else {
-            return Ok(Answer::Quiet);
+        let found = match named::find(callee, key) {
+            Some(found) => found,
+            None => match callee::native(callee, Some(first))? {
+                Some(native) => {
+                    let found = Found::new(native)?;
+                    named::remember(callee, key, &found)?;
+                    found
+                }
+                None => return Ok(Answer::Quiet),
+            },
         };
-        let Native { name, function } = &native;
+        let Found {
+            native,
+            full,
+            is_fragile,
+        } = &found;
+        let Native { name, function } = native;
         let passes = match config {
             Some(config) if is_alone || config.is_strict() => {
-                native_call::passes(config, &native, function.is(callee).then_some(first))
+                native_call::passes(config, native, function.is(callee).then_some(first))
             }
             _ => Ok(Passes::No),
         };
         if let Ok(passes @ (Passes::Always | Passes::Now)) = &passes {
-            let full = name.full()?;
             // What calls its first argument has to be looked at each time.
             if matches!(passes, Passes::Always)
                 && function.is(callee)
-                && !fragile::is_fragile(&full)
+                && !is_fragile
                 && config.is_some_and(|config| is_remembered(config.safe_set()))
             {
                 quiet::remember_safe(callee.as_ptr(), versions);
@@ -433,21 +450,24 @@ mod on {
                     quiet::remember_safe_object(callee.clone().unbind());
                 }
             }
-            fragile::begins(py, tool::id(), &full)?;
+            if *is_fragile {
+                fragile::begins(py, tool::id(), full)?;
+            }
             return Ok(Answer::Watch);
         }
-        let (caller, full) = (frames::caller(code)?, name.full()?);
-        let disable = disable_object(py);
+        let caller = caller::name(code)?;
         let call = NativeCall {
             caller: &caller,
-            name: &full,
-            native: &native,
+            name: full,
+            native,
             site: (code, offset),
-            disable: disable.as_ref(),
+            disable: DISABLE.load(Ordering::Relaxed),
         };
         match passes.and_then(|_| call.ask(config)) {
             Ok(said) => {
-                fragile::begins(py, tool::id(), &full)?;
+                if *is_fragile {
+                    fragile::begins(py, tool::id(), full)?;
+                }
                 // A site that is off is off for every guard, so only where no other could miss it.
                 let off = matches!(said, Said::SwitchOff) && HOLDS.load(Ordering::Relaxed) == 1;
                 SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! A call of native code of someone else: whether it is declared safe, and what the host says of it.
 
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
@@ -22,7 +23,7 @@ pub struct NativeCall<'a, 'py> {
     /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
     /// `sys.monitoring.DISABLE`.
-    pub disable: Option<&'a Bound<'py, PyAny>>,
+    pub disable: *mut PyObject,
 }
 
 /// What becomes of a call.
@@ -62,24 +63,22 @@ impl NativeCall<'_, '_> {
         let py = self.caller.py();
         let (code, offset) = self.site;
         let data = config.data(py);
-        let call = (
-            self.caller,
-            self.name,
+        let answer = on_call.call_with([
+            self.caller.as_any(),
+            self.name.as_any(),
             &self.native.function,
             code,
             offset,
-            data,
-        );
-        let answer = on_call.call(&call.into_pyobject(py)?)?;
+            &data,
+        ])?;
+        if let Ok(answer) = answer.cast::<PyBool>() {
+            return Ok((!answer.is_true()).then_some(Said::Allowed));
+        }
         if denial::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));
         }
-        if self.disable.is_some_and(|disable| answer.is(disable)) {
-            return Ok(Some(Said::SwitchOff));
-        }
-        let answer = answer.cast::<PyBool>();
-        let suppresses = answer.is_ok_and(|answer| !answer.is_true());
-        Ok(suppresses.then_some(Said::Allowed))
+        let switches_off = std::ptr::eq(answer.as_ptr(), self.disable);
+        Ok(switches_off.then_some(Said::SwitchOff))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Callees that were found to be no foreign native code: what nearly every call goes to.
 //!
-//! Direct-mapped tables, read on every call without a lock or a reference. What is remembered is
-//! never an object, whose address another may have later, but what cannot come to mean another
-//! callee: a function of C code, or the version that CPython gives a class until it is changed.
+//! Tables with two places for each, read on every call without a lock or a reference; with one,
+//! what calls go to most would push each other out. What is remembered is never an object, whose
+//! address another may have later, but what cannot come to mean another callee: a function of C
+//! code, or the version that CPython gives a class until it is changed.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -46,13 +47,30 @@ fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static
     &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
 }
 
+/// The other place of what has this number, by all its bits.
+fn second_place<T>(table: &'static [T; PLACES], number: u64) -> &'static T {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
+}
+
 fn has(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
     versions != 0 && version_place(table, versions).load(Ordering::Relaxed) == versions
 }
 
+fn has_second(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
+    versions != 0 && second_place(table, versions).load(Ordering::Relaxed) == versions
+}
+
 fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
-    if versions != 0 {
-        version_place(table, versions).store(versions, Ordering::Relaxed);
+    if versions != 0 && !has(table, versions) {
+        let first = version_place(table, versions);
+        let is_free = first.load(Ordering::Relaxed) == 0;
+        let place = if is_free {
+            first
+        } else {
+            second_place(table, versions)
+        };
+        place.store(versions, Ordering::Relaxed);
     }
 }
 
@@ -71,8 +89,24 @@ pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
     is_quiet_otherwise(callee)
 }
 
+#[inline(never)]
+fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
+    is_quiet_by(callee, is_remembered, has)
+}
+
+/// The same of what was found to be quiet when another had its first place.
+#[inline(never)]
+pub fn is_quiet_in_second_place(callee: *mut PyObject) -> bool {
+    is_quiet_by(callee, is_remembered_second, has_second)
+}
+
 fn is_remembered(function: *mut ()) -> bool {
     let place = function_place(&FUNCTIONS, function);
+    std::ptr::eq(place.load(Ordering::Relaxed), function)
+}
+
+fn is_remembered_second(function: *mut ()) -> bool {
+    let place = second_place(&FUNCTIONS, function as u64);
     std::ptr::eq(place.load(Ordering::Relaxed), function)
 }
 
@@ -119,8 +153,12 @@ pub fn remember_safe_object(callee: Py<PyAny>) {
     function_place(&SAFE, callee).store(callee, Ordering::Relaxed);
 }
 
-#[inline(never)]
-fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
+#[inline(always)]
+fn is_quiet_by(
+    callee: *mut PyObject,
+    is_remembered: impl Fn(*mut ()) -> bool,
+    has: impl Fn(&'static [AtomicU64; PLACES], u64) -> bool,
+) -> bool {
     let mut callee = callee;
     for _ in 0..MAX_BOUND {
         if raw::is_python_function(callee) {
@@ -154,9 +192,14 @@ fn new_versions(class: *mut PyObject) -> u64 {
 /// Remembers the C function of a native function, method descriptor or slot wrapper.
 pub fn remember_function(callee: *mut PyObject) {
     match layout::native_entry(callee) {
-        Some(Entry::Function(function)) => {
-            function_place(&FUNCTIONS, function).store(function, Ordering::Relaxed);
+        Some(Entry::Function(function)) if !is_remembered(function) => {
+            let first = function_place(&FUNCTIONS, function);
+            let is_free = first.load(Ordering::Relaxed).is_null();
+            let second = second_place(&FUNCTIONS, function as u64);
+            let place = if is_free { first } else { second };
+            place.store(function, Ordering::Relaxed);
         }
+        Some(Entry::Function(_)) => {}
         Some(Entry::New(class)) => add(&NEWS, new_versions(class)),
         None => {}
     }
