@@ -669,7 +669,7 @@ class Observer:
     def __call__(self) -> Recording:
         """Make a guard to enter with ``with``."""
 
-    def _share(self, files: _TemporaryFiles, /) -> None:
+    def _share(self, files: _TemporaryFiles) -> None:
         """Have recordings from now on share a directory for temporary files."""
 
 @final
@@ -784,7 +784,7 @@ class AuditPerms:
     def tool_id(self) -> int | None:
         """The ``sys.monitoring`` tool id calls are watched with; ``None`` without a monitor."""
 
-    def _share(self, files: _TemporaryFiles, /) -> None:
+    def _share(self, files: _TemporaryFiles) -> None:
         """Have guards entered from now on share a directory for temporary files."""
 
     def _temporary_directory(self) -> str | None:
