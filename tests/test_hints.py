@@ -145,11 +145,11 @@ CASES = {
     "unknown event": Case(
         {"unknown_events": "'deny'"}, "import sys", "sys.audit('hinted.event')", "unknown_events"
     ),
-    "import": Case({"imports": "['colorsys']"}, "import colorsys", "import wave", "imports"),
+    "import": Case({"imports": "['colorsys']"}, "import colorsys", "import graphlib", "imports"),
     "blocked import": Case(
-        {"imports": "{allow = ['colorsys'], block = ['wave', 'chunk']}"},
+        {"imports": "{allow = ['colorsys'], block = ['graphlib', 'netrc']}"},
         "import colorsys",
-        "import wave",
+        "import graphlib",
         "imports",
     ),
     "native": Case({"native": "['yaml']"}, "import orjson", "orjson.dumps(1)", "native", [CALLS]),
@@ -314,7 +314,7 @@ class TestEachRule:
         """The hint is Python, and once it is followed both operations pass."""
         case = case(name)
         policy = Policy().replace(**python(toml(case.fields)))
-        forget("wave")
+        forget("graphlib")
         denied = denial(policy.guard(), f"{case.kept}\n{case.code}")
         rules = (case.rule,) if isinstance(case.rule, str) else case.rule
         written = {}
@@ -331,18 +331,18 @@ class TestEachRule:
         assert "/" not in denied.suggestion.get("write", [])
         assert "/" not in denied.suggestion.get("read", [])
         again = case_again(case, places)
-        forget("wave")
+        forget("graphlib")
         assert denial(wider.guard(), again) is None
 
     def test_of_toml(self, case, name, places):
         case = case(name)
-        forget("wave")
+        forget("graphlib")
         policy = Policy.parse_toml(toml(case.fields))
         denied = denial(policy.guard(), f"{case.kept}\n{case.code}")
         Policy.parse_toml(denied.hint)
         lines = dict(line.split(" = ", 1) for line in denied.hint.splitlines())
         wider = Policy.parse_toml(toml({**case.fields, **lines}))
-        forget("wave")
+        forget("graphlib")
         assert denial(wider.guard(), case_again(case, places)) is None
 
     def test_of_the_command(self, case, name, places, tmp_path):
@@ -384,13 +384,13 @@ def test_of_the_magic(kernel, case, name, places, tmp_path):
     case = case(name)
     file = tmp_path / "policy.toml"
     file.write_text(toml(case.fields))
-    kernel(f"import os, sys; os.chdir({places.cwd!r}); sys.modules.pop('wave', None)")
+    kernel(f"import os, sys; os.chdir({places.cwd!r}); sys.modules.pop('graphlib', None)")
     line = f"%%audit --policy {file}"
     ran = kernel(f"{line}\n{case_again(case, places)}")
     [hint] = re.findall("^To allow it: (.*)$", ran.error, re.MULTILINE)
     assert hint.startswith("%%audit --")
     assert f"--policy {file}" in hint
-    kernel(f"os.chdir({places.cwd!r}); sys.modules.pop('wave', None)")
+    kernel(f"os.chdir({places.cwd!r}); sys.modules.pop('graphlib', None)")
     ran = kernel(f"{hint}\n{case_again(case, places)}")
     assert (ran.status, ran.error) == ("ok", "")
 
@@ -406,7 +406,7 @@ from fastaudit_rs.permissions import denial_in
 
 @pytest.fixture(autouse=True)
 def ready():
-    sys.modules.pop("wave", None)
+    sys.modules.pop("graphlib", None)
     os.chdir({cwd!r})
     for name in ("ok", "out", "out2"):
         shutil.rmtree("../" + name)

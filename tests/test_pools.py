@@ -92,7 +92,7 @@ def run(tmp_path):
             guard=guard,
         )
         (tmp_path / "program.py").write_text(program)
-        environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [python, tmp_path / "program.py"],
             cwd=tmp_path / "cwd",
