@@ -160,3 +160,6 @@ def test_what_must_pass_and_what_must_be_denied():
     assert corpus.went_wrong(listed, corpus.NOTEBOOK, *denied)
     for other in (("pass", ""), ("denied", "os.putenvs"), ("hang", "os.putenv"), ("missing", "")):
         assert corpus.went_wrong(listed, corpus.DATA, *other)
+    call = snippet_of("pass", contract="call a.write", why="its path is not seen")
+    assert corpus.went_wrong(call, corpus.DATA, "denied", "call a.write (native)") is None
+    assert corpus.went_wrong(call, corpus.DATA, "denied", "call a.writes (native)")
