@@ -83,7 +83,8 @@ class TestPickling:
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_pool_of_processes(policy, places, method):
+def test_pool(policy, places, method):
+    # The test's name is in the path of the server's socket, which holds 107 bytes.
     context = multiprocessing.get_context(method)
     make = guarded(policy)(guarded_jobs.make)
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
