@@ -205,18 +205,19 @@ SHOWN = {
         "        return 'said' + native(b'four', b'').decode()"
     ),
     "a native function": (
-        "class Thing:\n    _repr_html_ = functools.partial(native, b'four', b'said')"
+        "class Thing:\n    _repr_html_ = staticmethod(functools.partial(native, b'four', b'said'))"
     ),
     "a formatter": (
         "class Thing:\n    pass\nhtml = get_ipython().display_formatter.formatters['text/html']\n"
         "html.for_type(Thing, lambda thing: 'said' + native(b'four', b'').decode())"
     ),
     "a file": (
-        "class Thing:\n    _repr_html_ = functools.partial(\n"
-        "        pathlib.Path.write_text, pathlib.Path('/srv/never'), 'said')"
+        "class Thing:\n    _repr_html_ = staticmethod(functools.partial(\n"
+        "        pathlib.Path.write_text, pathlib.Path('/srv/never'), 'said'))"
     ),
     "a function of a package": (
-        "class Thing:\n    _repr_html_ = functools.partial(idle.connect, 'inproc://said')"
+        "class Thing:\n"
+        "    _repr_html_ = staticmethod(functools.partial(idle.connect, 'inproc://said'))"
     ),
 }
 

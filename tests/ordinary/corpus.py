@@ -8,8 +8,8 @@ model writes it, which checks its own results. Its fields:
 - `timed = false`: its CPU time says nothing, because most of it passes elsewhere.
 - `timeout`: its seconds, if more than `TIMEOUT`.
 - `optional`: it may be missing where the others are, because of its size.
-- `contract`: the audit event, or `call` and the callee, for which the rules of 0.1 deny it even with
-  `packages="data"`, and `why` they must.
+- `contract`: the audit event, or `call` and the callee, for which the rules of 0.1 deny it even
+  with `packages="data"`, and `why` they must.
 
 Each runs in a process of its own (`snippet_worker.py`), with its imports made before the guard or
 inside it.
