@@ -2,14 +2,13 @@
 
 import argparse
 import contextlib
+import difflib
 import os
-import runpy
 import shlex
 import sys
 import tempfile
 import time
 import traceback
-import types
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -22,28 +21,61 @@ from .permissions import (
     options_of,
     policy_of,
 )
-from .programs import DENIED, own_traceback
+from .programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
 
-#: Where the code is that runs the program.
-OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+DESCRIPTION = "Run Python programs under a policy, from the shell."
+
+#: The commands that run a program, and what follows their options.
+PROGRAM = "(-m MODULE | -c CODE | SCRIPT | -) [ARGS...]"
 
 EPILOG = f"""\
-DIR, HOST, CMD and NAME may be given more than once; '{ANY}' stands for all of them. Without --read
-everything can be read; without the others nothing is written, reached or started. They add to what
-the policy in FILE allows, where --set sets a field as a whole. The exit status is the program's
-own, and {DENIED} for a denial that nobody caught.
+All that follows the module, the code or the script belongs to the program. DIR, HOST, CMD and NAME
+may be given more than once; '{ANY}' stands for all of them. Without --read everything can be read;
+without the others nothing is written, reached or started. They add to what the policy in FILE
+allows, where --set sets a field as a whole. The exit status is the program's own, and {DENIED} for
+a denial that nobody caught.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    own = _commands(parser).get(words[0]) if words else None
+    if own is None or not own.get_default("runs"):
+        options = _parse(parser, words)
+    else:
+        line = split(words[1:], _with_value(own))
+        options = _parse(parser, [words[0], *line.interpreter, *line.own])
+        if not line.program:
+            own.error("name a script, or -m, -c or -")
+        if line.interpreter:
+            start_again(line.interpreter, [words[0], *line.without_interpreter()])
+        options.kind, options.program = line.kind, line.program
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
 
 
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        own = _commands(parser).get(words[0], parser)
+        near = difflib.get_close_matches(unknown[0], own._option_string_actions, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
+
+
+def _with_value(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser that take a value."""
+    options = parser._option_string_actions.items()
+    return {name for name, action in options if action.nargs != 0}
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fastaudit-rs", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="fastaudit-rs", description=DESCRIPTION, allow_abbrev=False
+    )
     parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -76,21 +108,29 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("-m", dest="module", metavar="MODULE", help="run a module")
-    kind.add_argument("-c", dest="code", metavar="CODE", help="run this code")
-    parser.add_argument(
+    """Have a parser tell of the program; `split` takes it off before."""
+    parser.usage = f"{parser.prog} [options] {PROGRAM}"
+    parser.set_defaults(runs=True)
+    python = parser.add_argument_group("options of the interpreter that runs the program")
+    python.add_argument("-u", action="store_true", help="do not buffer its output")
+    python.add_argument("-O", action="count", help="run it without assertions; -OO: nor docstrings")
+    python.add_argument("-W", action="append", metavar="ARG", help="control its warnings")
+    python.add_argument("-X", action="append", metavar="OPT", help="such as dev or importtime")
+    program = parser.add_argument_group("the program")
+    program.add_argument("-m", metavar="MODULE", help="run a module")
+    program.add_argument("-c", metavar="CODE", help="run this code")
+    program.add_argument(
         "program",
         nargs=argparse.REMAINDER,
-        metavar="SCRIPT [ARGS...]",
-        help="a file of Python code and its arguments; '-' for standard input",
+        metavar="SCRIPT",
+        help="run a file of Python code; '-' for standard input",
     )
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
         policy = policy_of(options)
-        program = _program(options)
+        program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
     # The process is the program's alone, so that the policy holds until its end.
@@ -100,7 +140,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _learn(options: argparse.Namespace) -> int:
     try:
-        program = _program(options)
+        program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
     recording = Policy().observe(monitor_calls=MONITORING)()
@@ -119,7 +159,7 @@ def _trace(options: argparse.Namespace) -> int:
 
     try:
         policy = policy_of(options)
-        program = _program(options)
+        program = prepare(options.kind, options.program)
         page = None if options.html is None else open(options.html, "w", encoding="utf-8")
     except (OSError, ValueError) as error:
         return _wrong(error)
@@ -167,7 +207,7 @@ def _completion(options: argparse.Namespace) -> int:
     parser = _parser()
     kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
     kinds |= {"output": shtab.FILE, "program": shtab.FILE}
-    for command in _commands(parser):
+    for command in _commands(parser).values():
         for action in command._actions:
             if action.dest in kinds:
                 action.complete = kinds[action.dest]  # type: ignore[attr-defined]
@@ -175,11 +215,11 @@ def _completion(options: argparse.Namespace) -> int:
     return 0
 
 
-def _commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     [commands] = (
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
-    return list(commands.choices.values())
+    return dict(commands.choices)
 
 
 def _wrong(error: Exception) -> int:
@@ -195,45 +235,6 @@ def _status_of(end: SystemExit) -> int:
     return 1
 
 
-def _program(options: argparse.Namespace) -> Callable[[], object]:
-    """The program, ready to be run as ``__main__``.
-
-    Raises:
-        OSError: The script cannot be read.
-        ValueError: There is none.
-    """
-    arguments: list[str] = options.program
-    if arguments[:1] == ["--"]:
-        del arguments[0]
-    if options.module is not None:
-        sys.argv = [options.module, *arguments]
-        sys.path.insert(0, os.getcwd())
-        return lambda: runpy.run_module(options.module, run_name="__main__", alter_sys=True)
-    if options.code is not None:
-        sys.argv = ["-c", *arguments]
-        return _main_module(options.code, "<string>", "")
-    if not arguments:
-        raise ValueError("name a script, or -m, -c or - (see fastaudit-rs --help)")
-    sys.argv = arguments
-    if arguments[0] == "-":
-        return _main_module(sys.stdin.read(), "<stdin>", "")
-    script = arguments[0]
-    with open(script, "rb") as file:
-        source = file.read()
-    directory = os.path.dirname(os.path.realpath(script))
-    return _main_module(source, script, directory, __file__=os.path.abspath(script))
-
-
-def _main_module(
-    source: str | bytes, name: str, directory: str, **names: object
-) -> Callable[[], object]:
-    module = types.ModuleType("__main__")
-    vars(module).update(names, __builtins__=__builtins__)
-    sys.modules["__main__"] = module
-    sys.path.insert(0, directory)
-    return lambda: exec(compile(source, name, "exec"), vars(module))
-
-
 def _exit_status(program: Callable[[], object]) -> int:
     """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
     try:
@@ -241,7 +242,7 @@ def _exit_status(program: Callable[[], object]) -> int:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        error.__traceback__ = own_traceback(error, OWN_FILES)
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
         _show(error)
         denied = denial_in(error)
         if denied is not None and denied.suggestion is not None:

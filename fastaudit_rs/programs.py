@@ -1,10 +1,136 @@
 """Programs that are run under a policy, whoever runs them."""
 
-from collections.abc import Collection
+import os
+import re
+import runpy
+import sys
+import types
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
+
+#: Where the code is that runs a program.
+RUNNERS = (__file__, runpy.__file__, "<frozen runpy>")
+
+#: Options of the interpreter that runs the program; with a value where a group of it is there.
+_OF_INTERPRETER = re.compile(r"-(?=.)[uO]*(?:[WX](.*))?", re.DOTALL)
+
+
+@dataclass
+class CommandLine:
+    """The arguments of a command that runs a program."""
+
+    #: Its own options.
+    own: list[str]
+    #: Options of the interpreter that runs the program.
+    interpreter: list[str]
+    #: ``-m``, ``-c``, or nothing before a script.
+    kind: str
+    #: The module, code or script, and the program's arguments.
+    program: list[str]
+
+    def without_interpreter(self) -> list[str]:
+        """The arguments without the options of the interpreter."""
+        return [*self.own, self.kind or "--", *self.program]
+
+
+def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
+    """Tell the options of a command from the program that follows them.
+
+    As for the ``python`` command, all that follows ``-m MODULE``, ``-c CODE`` or a script belongs
+    to the program.
+
+    Args:
+        arguments: The arguments of the command.
+        with_value: Its options that take a value.
+
+    Example:
+        >>> split(["--write", ".", "-m", "venv", "--help"], {"--write"})
+        CommandLine(own=['--write', '.'], interpreter=[], kind='-m', program=['venv', '--help'])
+    """
+    line = CommandLine([], [], "", [])
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            line.program = rest
+            break
+        if word == "-" or not word.startswith("-"):
+            line.program = [word, *rest]
+            break
+        if word[:2] in ("-m", "-c") and (len(word) > 2 or rest):
+            line.kind = word[:2]
+            line.program = [word[2:], *rest] if len(word) > 2 else rest
+            break
+        of_interpreter = _OF_INTERPRETER.fullmatch(word)
+        options = line.own if of_interpreter is None else line.interpreter
+        options.append(word)
+        takes = word in with_value if of_interpreter is None else of_interpreter[1] == ""
+        if takes and rest:
+            options.append(rest.pop(0))
+    return line
+
+
+def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
+    """Have another interpreter take the place of this one, with these options.
+
+    How this one was started stays: its own options, and the command that it runs.
+
+    Args:
+        interpreter: Options such as ``-O``.
+        arguments: The arguments of the command, in place of those that it has.
+    """
+    entry = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
+    os.execv(sys.executable, [sys.executable, *interpreter, *entry, *arguments])
+
+
+def prepare(kind: str, program: list[str]) -> Callable[[], object]:
+    """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``.
+
+    Args:
+        kind: ``-m``, ``-c``, or nothing for a script.
+        program: The module, code or script (``-`` for standard input), and the arguments.
+
+    Returns:
+        A function that runs it.
+
+    Raises:
+        OSError: The script cannot be read.
+    """
+    target, *arguments = program
+    if kind == "-m":
+        sys.argv = program
+        _look_in(os.getcwd())
+        return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
+    if kind == "-c":
+        sys.argv = ["-c", *arguments]
+        return _main_module(target, "<string>", "")
+    sys.argv = program
+    if target == "-":
+        return _main_module(sys.stdin.read(), "<stdin>", "")
+    with open(target, "rb") as file:
+        source = file.read()
+    directory = os.path.dirname(os.path.realpath(target))
+    return _main_module(source, target, directory, __file__=os.path.abspath(target))
+
+
+def _look_in(directory: str) -> None:
+    """Look for modules there, and no longer where the interpreter found this command."""
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path[0] = directory
+
+
+def _main_module(
+    source: str | bytes, name: str, directory: str, **names: object
+) -> Callable[[], object]:
+    module = types.ModuleType("__main__")
+    vars(module).update(names, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    _look_in(directory)
+    return lambda: exec(compile(source, name, "exec", dont_inherit=True), vars(module))
 
 
 def own_traceback(error: BaseException, runners: Collection[str]) -> TracebackType | None:

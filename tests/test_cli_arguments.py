@@ -1,0 +1,216 @@
+"""Where the options of `fastaudit-rs run|learn|trace` end and those of the program begin."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "fastaudit_rs"]
+SHOW = "import sys; print(sys.argv[1:])"
+
+
+@pytest.fixture
+def command(places):
+    """`command(*arguments)`: what running it gave; the current directory is `places.cwd`."""
+
+    def run(*arguments, stdin=""):
+        return subprocess.run(
+            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+def python(*arguments, stdin=""):
+    """What plain Python gives for the same program."""
+    return subprocess.run(
+        [sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+    )
+
+
+def learned(done, text):
+    """Whether that is the first line that was printed, for `learn` prints a policy after it."""
+    return done.stdout.splitlines()[:1] == [text]
+
+
+class TestWhatIsTheProgramsOwn:
+    ARGUMENTS = (
+        ["-x"],
+        ["-h"],
+        ["--help"],
+        ["--write", "/srv"],
+        ["--policy", "missing.toml"],
+        ["-m", "other"],
+        ["-c", "1/0"],
+        ["-u"],
+        ["--", "a", "--", "-o", "b"],
+        ["a", "--html", "b"],
+        [""],
+    )
+
+    @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
+    @pytest.mark.parametrize("name", ["run", "learn", "trace"])
+    def test_all_after_the_target(self, command, name, arguments):
+        Path("own.py").write_text(SHOW)
+        targets = (["-m", "own"], ["-mown"], ["-c", SHOW], ["-c" + SHOW], ["own.py"])
+        for target in targets if name == "run" else targets[::2]:
+            done = command(name, *target, *arguments)
+            assert learned(done, str(arguments)), (target, done)
+            assert done.returncode == 0
+
+    def test_of_standard_input(self, command):
+        assert command("run", "-", "-m", "a", stdin=SHOW).stdout == "['-m', 'a']\n"
+
+    def test_it_grants_nothing(self, command, places):
+        Path("own.py").write_text(f"open({places.out!r} + '/granted', 'w').close()")
+        for target in (["-m", "own"], ["own.py"], ["-c", Path("own.py").read_text()]):
+            assert command("run", *target, "--write", places.out).returncode == 77
+            assert os.listdir(places.out) == []
+
+    def test_own_options_come_before(self, command, places):
+        code = f"import sys; open({places.out!r} + '/a', 'w'); print(sys.argv)"
+        for own in (["--write", places.out], [f"--write={places.out}"]):
+            done = command("run", *own, "-c", code, "-x")
+            assert (done.stdout, done.stderr) == ("['-c', '-x']\n", "")
+
+    def test_modules_of_the_standard_library(self, command):
+        done = command("run", "-m", "venv", "--help")
+        assert done.returncode == 0
+        assert "usage:" in done.stdout and "fastaudit" not in done.stdout
+        done = command("run", "-m", "timeit", "-n", "1", "-r", "1", "pass")
+        assert (done.returncode, done.stdout[:7]) == (0, "1 loop,")
+        done = command("run", "-m", "pytest", "--version", "-q")
+        assert (done.returncode, done.stdout[:7]) == (0, "pytest "), done
+
+    def test_two_dashes_end_own_options(self, command):
+        Path("own.py").write_text(SHOW)
+        assert command("run", "--", "own.py", "--", "-x").stdout == "['--', '-x']\n"
+
+    def test_where_modules_are_looked_for(self, command, places):
+        """No directory but those that plain Python has."""
+        Path("sub").mkdir()
+        Path("sub/own.py").write_text("import sys; print(sys.path)")
+        Path("own.py").write_text("import sys; print(sys.path)")
+        show = "import sys; print(sys.path)"
+        for target in (["sub/own.py"], ["-m", "own"], ["-c", show], ["-"]):
+            assert command("run", *target, stdin=show).stdout == python(*target, stdin=show).stdout
+
+
+class TestOptionsOfTheInterpreter:
+    @pytest.mark.parametrize(
+        ("given", "code"),
+        [
+            (["-O"], "import sys; print(sys.flags.optimize, __debug__)"),
+            (["-OO"], "import sys; print(sys.flags.optimize, __debug__)"),
+            (["-O", "-O"], "import sys; print(sys.flags.optimize, __debug__)"),
+            (["-u"], "import sys; print(sys.stdout.write_through)"),
+            (["-X", "dev"], "import sys; print(sys.flags.dev_mode)"),
+            (["-Xdev"], "import sys; print(sys.flags.dev_mode)"),
+            (["-X", "utf8=0", "-X", "own=1"], "import sys; print(sys._xoptions)"),
+            (["-W", "error::UserWarning"], "import warnings; warnings.warn('no')"),
+            (["-Werror"], "import sys; print(sys.warnoptions)"),
+            (["-uOW", "ignore"], "import sys; print(sys.flags.optimize, sys.warnoptions)"),
+        ],
+        ids=str,
+    )
+    def test_they_are_the_interpreters(self, command, given, code):
+        done, plain = command("run", *given, "-c", code), python(*given, "-c", code)
+        assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
+        assert done.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+
+    def test_beside_own_options(self, command, places):
+        code = "open(sys.argv[1], 'w'); print(sys.flags.optimize, sys.argv[1:], input())"
+        code = "import sys; " + code
+        arguments = ["-O", "--write", places.out, "-c", code, places.out + "/a", "-O"]
+        done = command("run", *arguments, stdin="typed\n")
+        assert done.stdout == f"1 {[places.out + '/a', '-O']} typed\n", done.stderr
+        assert command("run", *arguments[:1], "-c", "raise SystemExit(5)").returncode == 5
+
+    @pytest.mark.parametrize("name", ["learn", "trace"])
+    def test_of_the_others(self, command, name):
+        done = command(name, "-O", "-c", "import sys; print(sys.flags.optimize)")
+        assert learned(done, "1")
+
+    def test_those_of_the_command_itself_stay(self):
+        code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode)"
+        command = [sys.executable, "-X", "dev", "-m", "fastaudit_rs", "run", "-O", "-c", code]
+        assert subprocess.run(command, capture_output=True, text=True).stdout == "1 True\n"
+
+
+class TestWrongOptions:
+    @pytest.mark.parametrize("name", ["run", "learn", "trace", "doctor", "completion bash"])
+    def test_the_usage_is_that_of_the_subcommand(self, command, name):
+        name, *rest = name.split()
+        done = command(name, *rest, "--wirte")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"usage: fastaudit-rs {name} ")
+        assert f"fastaudit-rs {name}: error: " in done.stderr
+        assert "--wirte" in done.stderr.splitlines()[-1]
+
+    def test_the_near_one_is_named(self, command):
+        done = command("run", "--wirte", "a", "-c", "1")
+        assert done.stderr.splitlines()[-1].endswith("--wirte (did you mean --write?)")
+
+    def test_before_the_subcommand(self, command):
+        done = command("--wirte", "run", "-c", "1")
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage: fastaudit-rs [-h]")
+        assert "--wirte" in done.stderr.splitlines()[-1]
+
+    @pytest.mark.parametrize("name", ["run", "learn", "trace"])
+    def test_no_program(self, command, name):
+        done = command(name)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"usage: fastaudit-rs {name} ")
+        assert "name a script, or -m, -c or -" in done.stderr.splitlines()[-1]
+
+    def test_a_target_without_its_value(self, command):
+        for option in ("-m", "-c", "-W", "--write"):
+            done = command("run", option)
+            assert done.returncode == 2
+            assert f"{option}: expected one argument" in done.stderr.splitlines()[-1]
+
+    def test_help_is_plain_text(self, command):
+        for name in ([], ["run"], ["learn"], ["trace"], ["doctor"], ["completion"]):
+            done = command(*name, "--help")
+            assert done.returncode == 0
+            assert "``" not in done.stdout
+        assert "--help" in command("run", "-h").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
+def test_in_a_terminal(places):
+    """The module gets its own options, the terminal and what is typed, also with `-u`."""
+    import pty
+
+    Path("own.py").write_text(
+        "import sys\nprint(sys.argv[1:], sys.stdin.isatty(), sys.stdout.isatty())\n"
+        "print('got', input('name? '))\nraise SystemExit(3)\n"
+    )
+    for own in ([], ["-u"]):
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execv(sys.executable, [*COMMAND, "run", *own, "-m", "own", "--write", "/srv", "-x"])
+        shown = b""
+        ends = time.monotonic() + 60
+        while b"name? " not in shown and time.monotonic() < ends:
+            select.select([terminal], [], [], 1)
+            shown += os.read(terminal, 1000)
+        os.write(terminal, b"me\n")
+        while time.monotonic() < ends:
+            try:
+                more = os.read(terminal, 1000)
+            except OSError:
+                break
+            shown += more
+            if not more:
+                break
+        _, status = os.waitpid(process, 0)
+        os.close(terminal)
+        assert b"['--write', '/srv', '-x'] True True" in shown
+        assert b"got me" in shown
+        assert os.waitstatus_to_exitcode(status) == 3
