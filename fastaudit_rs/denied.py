@@ -86,6 +86,15 @@ class AuditDenied(PermissionError):
         return _of(self).call_chain(self.__traceback__)
 
     @property
+    def place(self) -> str | None:
+        """Where in the user's own files the operation was asked for, ``'file:line'``.
+
+        It is the innermost line that is not of the standard library or an installed package, as
+        noted when the operation was denied. ``None`` where no such code ran.
+        """
+        return _of(self).place
+
+    @property
     def origin(self) -> str | None:
         """Where the guard was entered, if that was in another thread or task.
 
@@ -116,8 +125,8 @@ class AuditDenied(PermissionError):
         """Tell everything in what JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``origin``,
-        ``hint`` and ``suggestion``.
+        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
+        ``origin``, ``hint`` and ``suggestion``.
         """
         return _of(self).to_dict(self.__traceback__)
 

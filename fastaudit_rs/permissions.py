@@ -10,7 +10,8 @@ import shlex
 import sys
 from typing import Any
 
-from . import AuditDenied, Network, Policy, Recording
+from . import Network, Policy, Recording
+from .swallowed import denial_in as denial_in
 
 #: Whether this Python can watch calls, for policies that restrict native code.
 MONITORING = sys.version_info >= (3, 12)
@@ -147,14 +148,3 @@ def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
         if isinstance(values, tuple):
             parts += [part for value in values for part in (f"--{option}", value)]
     return shlex.join(parts)
-
-
-def denial_in(error: BaseException) -> AuditDenied | None:
-    """The denial that an error is, or that it came of."""
-    seen: set[int] = set()
-    while id(error) not in seen:
-        if isinstance(error, AuditDenied):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__ or error
-    return None

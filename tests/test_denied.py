@@ -223,7 +223,8 @@ def test_it_keeps_no_argument_alive(perms):
 
 
 FIELDS = """
-message event args effect path rule host command callee roots call_chain origin hint suggestion
+message event args effect path rule host command callee roots call_chain place origin hint
+suggestion
 """.split()
 
 

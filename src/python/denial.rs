@@ -13,7 +13,7 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::declared::Declared;
 use super::denied::{self, Decision, Denial, Told};
-use super::{errors, ffi as raw, frames, host_code, importing, process_start, violation};
+use super::{errors, ffi as raw, frames, host_code, importing, place, process_start, violation};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::spec::OnViolation;
@@ -129,6 +129,7 @@ pub fn deny(
         roots: Some(config.oks(py)),
         asked: Some(asked),
         told,
+        place: place::here(py)?,
     };
     let denial = Denial::new(event, args, message, decision)?;
     let denial = Bound::new(py, denial)?;

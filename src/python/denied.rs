@@ -18,6 +18,7 @@ use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 use super::asked::Asked;
 use super::frames::{self, Site};
 use super::hint::{self, Hint};
+use super::place::Place;
 use super::{errors, ffi as raw, plain, wording};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
@@ -44,6 +45,7 @@ pub struct Denial {
     /// What is needed to tell what would allow it.
     pub asked: Option<Asked>,
     told: Option<Box<Told>>,
+    place: Option<Place>,
     /// What was worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
@@ -109,6 +111,8 @@ pub struct Decision<'py> {
     pub asked: Option<Asked>,
     /// What a denial tells under the rules of fastaudit 0.2.
     pub told: Option<Box<Told>>,
+    /// Where in the user's files it was asked for.
+    pub place: Option<Place>,
 }
 
 /// What a denial tells under the rules of fastaudit 0.2 beside its message.
@@ -175,6 +179,7 @@ impl Denial {
             roots: decision.roots.map(Bound::unbind),
             asked: decision.asked,
             told: decision.told,
+            place: decision.place,
             read: OnceLock::new(),
         })
     }
@@ -385,6 +390,12 @@ impl Denial {
         self.told.as_ref()?.origin.as_deref()
     }
 
+    /// Where in the user's files the operation was asked for, ``'file:line'``.
+    #[getter]
+    fn place(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.place.as_ref().map(|place| place.text(py)).transpose()
+    }
+
     /// The functions that led to the operation, the outermost first.
     fn call_chain<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(traceback.py(), self.chain_of(traceback)?)
@@ -420,6 +431,7 @@ impl Denial {
         dict.set_item("callee", self.callee(py)?)?;
         dict.set_item("roots", self.roots(py).bind(py).to_list())?;
         dict.set_item("call_chain", self.chain_of(traceback)?)?;
+        dict.set_item("place", self.place(py)?)?;
         dict.set_item("origin", self.origin())?;
         dict.set_item("hint", self.hint(py))?;
         dict.set_item("suggestion", self.suggestion(py)?)?;
@@ -476,6 +488,7 @@ impl Denial {
                     sites: None,
                 })
             }),
+            place: optional("place")?.map(Place::Told),
         };
         let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);

@@ -14,8 +14,7 @@ const PACKAGE: &str = "fastaudit_rs";
 pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let mut frame = raw_frames::current_frame(py);
     while let Some(current) = frame {
-        let globals = current.getattr(pyo3::intern!(py, "f_globals"))?;
-        if !globals.cast::<PyDict>().is_ok_and(is_ours) {
+        if !is_of_this_package(&current)? {
             return Ok(Some(current));
         }
         frame = outer(&current)?;
@@ -140,6 +139,15 @@ fn name(frame: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         Some(site) => site.name(frame.py()).map(Some),
         None => Ok(None),
     }
+}
+
+/// Tells that a frame runs code of this package.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
 }
 
 fn is_ours(globals: &Bound<'_, PyDict>) -> bool {

@@ -66,6 +66,7 @@ mod network;
 mod network_rules;
 mod noted;
 mod origin;
+mod place;
 mod plain;
 mod policy;
 #[cfg(unix)]

@@ -1,6 +1,8 @@
 //! Frames, tracebacks and functions, read without the audit events that reading their attributes raises.
 #![allow(unsafe_code)]
 
+use std::ffi::c_int;
+
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrame, PyTraceback};
@@ -46,7 +48,14 @@ pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
 #[cfg(Py_3_11)]
 unsafe extern "C" {
     /// <https://docs.python.org/3/c-api/frame.html#c.PyFrame_GetLasti>
-    fn PyFrame_GetLasti(frame: *mut ffi::PyFrameObject) -> std::ffi::c_int;
+    fn PyFrame_GetLasti(frame: *mut ffi::PyFrameObject) -> c_int;
+}
+
+/// The line of an instruction of some code; that of its first where there is no instruction.
+pub fn line(code: &Bound<'_, PyAny>, instruction: Option<usize>) -> c_int {
+    let offset = instruction.map_or(-1, |offset| c_int::try_from(offset).unwrap_or(-1));
+    // SAFETY: callers give the code of a frame; its table of lines is read within its bounds.
+    unsafe { ffi::PyCode_Addr2Line(code.as_ptr().cast(), offset) }
 }
 
 /// The frame of a traceback's entry.
