@@ -798,7 +798,7 @@ SNIPPETS = {
     "what goes on": "import os\nfor path in ('OUT/a', 'OUT2/b', 'OK/c'):\n"
     "    try: os.mkdir(path)\n    except PermissionError: pass\nos.mkdir('OUT/d')",
     "code": "import orjson, yaml\nyaml.safe_load('a: 1'); orjson.dumps(1)\n"
-    "yaml.load('a: 1', yaml.CSafeLoader)",
+    "yaml.load('a: 1', getattr(yaml, 'CSafeLoader', yaml.SafeLoader))",
 }
 
 

@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 #[cfg(target_os = "linux")]
-use pyo3::types::{PyFrozenSet, PyInt, PyList, PySet};
+use pyo3::types::{PyFrozenSet, PyList, PySet};
+use pyo3::types::{PyInt, PyTuple};
 
 use super::event::Event;
 use super::ffi as raw;
@@ -122,11 +122,19 @@ fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
         }
         now.assume_init()
     };
-    // As CPython tells and takes them, "no limit" by a negative number.
-    let told = [now.rlim_cur as i64, now.rlim_max as i64];
+    let told = [now.rlim_cur, now.rlim_max];
     limits.len() == told.len()
         && limits
             .iter()
             .zip(told)
-            .all(|(given, told)| raw::int_value(&given) == Some(told))
+            .all(|(given, told)| limit(&given) == Some(told))
+}
+
+/// A limit as CPython tells and takes it: no limit is -1, and the greatest number from 3.15 on.
+fn limit(given: &Bound<'_, PyAny>) -> Option<libc::rlim_t> {
+    let given = given.cast_exact::<PyInt>().ok()?;
+    match raw::int_value(given) {
+        Some(number) => Some(number as libc::rlim_t),
+        None => given.extract().ok(),
+    }
 }
