@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
     )
     trace.set_defaults(command=_trace)
+    trace.add_argument("--all", action="store_true", help="show all, in the order of time")
     trace.add_argument("--html", metavar="FILE", help="write a page with a timeline to this file")
     add_options(trace)
     _add_program(trace)
@@ -177,7 +178,7 @@ def _trace(options: argparse.Namespace) -> int:
     # What the program printed comes first, where both go to the same place.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stdout.flush()
-    trace.write_table(told, sys.stderr)
+    (trace.write_all if options.all else trace.write_table)(told, sys.stderr)
     if page is not None:
         with page:
             page.write(trace.page(told))

@@ -9,6 +9,7 @@ same line numbers.
 """
 
 import contextlib
+import json
 import linecache
 import shlex
 import subprocess
@@ -30,6 +31,8 @@ from IPython.display import display
 from . import AuditDenied, Guard, Recording
 from ._native import _TemporaryFiles
 from .permissions import MONITORING, add_options, options_of, policy_of, written
+from .summary import summary_of
+from .touched import touched_of
 
 #: Denials that `%audit` tells of.
 KEPT = 5
@@ -87,6 +90,7 @@ def _parser() -> MagicArgumentParser:
     parser.add_argument(
         "--record", action="store_true", help="let it do what it does, and show that afterwards"
     )
+    parser.add_argument("--all", action="store_true", help="with --record: show all of it")
     return parser
 
 
@@ -145,8 +149,16 @@ class Cell:
         for permissions, recording in self.guards:
             if not isinstance(recording, Recording):
                 continue
-            text = recording.summary()
-            display({"text/plain": text, "text/html": recording._repr_html_()}, raw=True)
+            if permissions.options.all:
+                text, page, rest = recording.summary(), recording._repr_html_(), ""
+            else:
+                effects = json.loads(recording.to_json())["effects"]
+                summary = summary_of(touched_of(entry, entry["call_chain"]) for entry in effects)
+                text, page = "\n".join(summary.lines()), summary.page()
+                rest = summary.rest(f"{permissions.magic} --record --all")
+            display({"text/plain": text, "text/html": page}, raw=True)
+            if rest:
+                print(rest)
             options = options_of(recording, permissions.options)
             if recording.never_allowed:
                 print(f"Nothing would allow {', '.join(recording.never_allowed)}")

@@ -1,47 +1,28 @@
-"""What a program touched, in the order of time: as a table, and as a page with a timeline."""
+"""What a program touched: as a table, and as a page with a timeline."""
 
 import html
 import json
 import math
-import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any, TextIO
 
 from . import Recording, __version__
-from .permissions import needed_for
+from .summary import summary_of
+from .touched import Touched, touched_of
 
 TEMPLATE = Path(__file__).with_name("trace.html")
 
 #: The lanes of the timeline, from what changes most.
-LANES = ("write", "process", "network", "env", "native", "thread", "import", "read")
+LANES = ("write", "delete", "process", "network", "env", "native", "thread", "import", "read")
 
 #: Columns of the timeline: what falls into the same one is one mark.
 COLUMNS = 480
 
 WIDTH, LEFT, LANE, MARK = 960, 84, 26, 14
-
-
-@dataclass
-class Touched:
-    """One thing that was done, and when."""
-
-    effect: str
-    event: str
-    target: str
-    verdict: str
-    #: Whether it is a part of something else that is told: of an import, of starting a process.
-    is_detail: bool
-    call_chain: Sequence[str] = ()
-    #: Seconds since the program began.
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the policy allows it."""
-        return self.verdict == "allowed"
 
 
 @dataclass
@@ -76,8 +57,9 @@ def read(lines: Iterable[str], recording: Recording, begun: float, here: str) ->
         key = _key(entry)
         touched = found.get(key)
         if touched is None:
-            found[key] = touched = _touched(entry, chains.get(key, ()), here)
+            found[key] = touched = touched_of(entry, chains.get(key, ()), here)
         touched.times.append(max(entry["time"] - begun, 0.0))
+        touched.count += 1
     return list(found.values())
 
 
@@ -85,38 +67,22 @@ def _key(entry: dict[str, Any]) -> str:
     return json.dumps([entry["event"], entry["args"], entry["verdict"]])
 
 
-def _touched(entry: dict[str, Any], chain: Sequence[str], here: str) -> Touched:
-    args = entry["args"]
-    effect = entry["effect"] or "other"
-    told = entry["path"] is not None or entry["host"] is not None
-    is_plain = bool(args) and isinstance(args[0], str)
-    is_detail = effect == "import" or (
-        entry["verdict"] == "allowed"
-        and not told
-        and (effect in ("network", "read") or not is_plain)
-    )
-    target = _target(entry, here)
-    return Touched(effect, entry["event"], target, entry["verdict"], is_detail, chain)
-
-
-def _target(entry: dict[str, Any], here: str) -> str:
-    """What it was done to."""
-    if entry["path"] is not None:
-        path: str = entry["path"]
-        return path.removeprefix(here.rstrip("/") + "/") or path
-    args = entry["args"]
-    if entry["host"] is not None:
-        # The address of a socket, or a host and a port.
-        port = next((arg[1] for arg in args if isinstance(arg, list) and len(arg) > 1), None)
-        return f"{entry['host']}:{port}" if isinstance(port, int) else str(entry["host"])
-    shown = args[0] if args and isinstance(args[0], str) else ", ".join(map(str, args))
-    return textwrap.shorten(shown, 100, placeholder=" …")
-
-
 def write_table(trace: Trace, to: TextIO) -> None:
-    """Print a table, with `rich` where it is installed."""
-    shown = [touched for touched in trace.touched if not touched.is_detail]
-    rows = [_row(touched) for touched in shown]
+    """Print a summary: what matters first, what is alike in one row."""
+    summary = summary_of(trace.touched)
+    colour = to.isatty() and "NO_COLOR" not in os.environ
+    for number, line in enumerate(summary.lines()):
+        red = colour and number > 0 and summary.rows[number - 1].needs
+        print(f"\x1b[31m{line}\x1b[39m" if red else line, file=to)
+    rest = summary.rest("--all")
+    if rest:
+        print(rest, file=to)
+    _write_end(trace, to)
+
+
+def write_all(trace: Trace, to: TextIO) -> None:
+    """Print all of it in the order of time, with `rich` where it is installed."""
+    rows = [_row(touched) for touched in trace.touched]
     heads = ("at", "needs", "effect", "target", "event", "times")
     try:
         from rich.console import Console
@@ -134,12 +100,14 @@ def write_table(trace: Trace, to: TextIO) -> None:
                 overflow="fold",
                 no_wrap=head not in ("target", "event"),
             )
-        for row, touched in zip(rows, shown, strict=True):
+        for row, touched in zip(rows, trace.touched, strict=True):
             style = "" if touched.is_allowed else "red"
             table.add_row(*(Text(cell, style=style) for cell in row))
         Console(file=to, highlight=False).print(table)
-    modules = {touched.target for touched in trace.touched if touched.effect == "import"}
-    print(f"and {len(modules)} modules imported", file=to)
+    _write_end(trace, to)
+
+
+def _write_end(trace: Trace, to: TextIO) -> None:
     if trace.dropped:
         print(f"and {trace.dropped} more that were not kept", file=to)
     if trace.options is not None:
@@ -149,11 +117,11 @@ def write_table(trace: Trace, to: TextIO) -> None:
 def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
     return (
         f"{touched.times[0] * 1000:.1f} ms",
-        needed_for(touched.verdict),
+        touched.needs,
         touched.effect,
         touched.target,
         touched.event,
-        str(len(touched.times)),
+        str(touched.count),
     )
 
 
@@ -189,8 +157,8 @@ def _html_row(touched: Touched) -> str:
         f"<td class='t'>{html.escape(touched.target)}"
         + (f"<details><summary>called by</summary>{chain}</details></td>" if chain else "</td>"),
         f"<td>{html.escape(touched.event)}</td>",
-        f"<td>{html.escape(needed_for(touched.verdict))}</td>",
-        f"<td class='n'>{len(touched.times)}</td>",
+        f"<td>{html.escape(touched.needs)}</td>",
+        f"<td class='n'>{touched.count}</td>",
     )
     return f"<tr class='{kinds.strip()}'>{''.join(cells)}</tr>"
 

@@ -297,10 +297,41 @@ class TestRecord:
         assert (tmp_path / "out.txt").exists()
         [shown] = ran.data
         assert "<table>" in shown["text/html"]
-        assert f"{tmp_path}/out.txt" in shown["text/html"] and "os.system" in shown["text/html"]
-        assert "commands" in shown["text/plain"]
+        lines = shown["text/plain"].splitlines()
+        assert [line.split()[:3] for line in lines] == [
+            ["needs", "effect", "times"],
+            ["--write", "write", "1"],
+            ["--run", "process", "1"],
+        ]
+        for text in shown.values():
+            assert "out.txt" in text and "/sh" in text
         assert ran.out.startswith(f"%%audit --write {tmp_path}/out.txt --run ")
         assert ran.out.endswith(" would allow it\n")
+
+    def test_a_plot_fits_one_screen(self, run):
+        pytest.importorskip("pandas")
+        pytest.importorskip("matplotlib")
+        code = (
+            "import os, pandas as pd\n"
+            "frame = pd.DataFrame({'a': range(5)})\nframe.to_csv('data.csv')\n"
+            "pd.read_csv('data.csv').plot()\nos.environ['MODE'] = 'x'"
+        )
+        ran = run(f"%%audit --record\n{code}")
+        [shown] = [data for data in ran.data if "needs" in data["text/plain"]]
+        lines = shown["text/plain"].splitlines()
+        assert len(lines) <= 25 and max(map(len, lines)) <= 100
+        assert shown["text/html"].count("<tr") == len(lines)
+        assert lines[1].startswith("--write") and "('" not in shown["text/plain"]
+        assert lines[0].split()[2] == "times"
+        if sys.version_info >= (3, 12):
+            [numpy] = [line.split() for line in lines if " numpy" in line]
+            assert numpy[0] == "native" and int(numpy[1]) > 1
+        assert "%%audit --record --all shows all" in ran.out
+
+        ran = run(f"%%audit --record --all\n{code}")
+        [shown] = [data for data in ran.data if "verdict" in data["text/plain"]]
+        assert len(shown["text/plain"].splitlines()) > 25
+        assert "shows all" not in ran.out
 
     def test_what_it_says_would_allow_it_does(self, run):
         code = (

@@ -88,25 +88,44 @@ def columns(line):
 
 
 class TestTable:
+    def test_what_matters_comes_first(self, run):
+        done = run("trace", "-c", PROGRAM)
+        assert (done.returncode, done.stdout) == (0, "its output\n")
+        head, *lines = done.stderr.splitlines()
+        assert head.split() == ["needs", "effect", "times", "target"]
+        assert [line.split() for line in lines[:5]] == [
+            ["--write", "write", "3", "<b>.txt"],
+            ["--run", "process", "1", "/usr/bin/sh"],
+            ["--net", "network", "1", "127.0.0.1:9"],
+            ["env", "1", "MODE"],
+            ["read", "1", "none"],
+        ]
+        assert re.fullmatch(r"and \d+ modules imported: --all shows all", lines[5])
+        assert lines[6].startswith("fastaudit-rs run --write ")
+        assert len(lines) == 7
+
     @pytest.mark.parametrize("before", ["", "import sys; sys.modules['rich.console'] = None"])
-    def test_what_was_touched(self, run, before):
+    def test_all_of_it_in_the_order_of_time(self, run, before):
         pytest.importorskip("rich")
-        done = run("trace", "-c", PROGRAM, before=before)
+        done = run("trace", "--all", "-c", PROGRAM, before=before)
         assert (done.returncode, done.stdout) == (0, "its output\n")
         lines = done.stderr.splitlines()
         assert lines[0].split() == ["at", "needs", "effect", "target", "event", "times"]
         rows = [columns(line) for line in lines[1:] if " ms " in line]
-        assert [rest for _, rest in rows] == [
+        told = [rest for _, rest in rows]
+        expected = [
             ["--write", "write", "<b>.txt", "open", "3"],
             ["env", "MODE", "os.putenv", "1"],
             ["--run", "process", "/usr/bin/sh", "os.system", "1"],
             ["--net", "network", "127.0.0.1:9", "socket.connect", "1"],
             ["read", "none", "os.listdir", "1"],
         ]
+        assert [row for row in told if row in expected] == expected
+        assert ["import", "socket", "import", "1"] in told
         times = [when for when, _ in rows]
         assert times == sorted(times)
-        assert times[1] - times[0] >= 20
-        assert re.fullmatch(r"and \d+ modules imported", lines[-2])
+        when = {" ".join(rest): when for when, rest in rows}
+        assert when["env MODE os.putenv 1"] - when["--write write <b>.txt open 3"] >= 20
 
     def test_what_it_says_would_allow_it_does(self, run):
         done = run("trace", "-c", PROGRAM)
@@ -127,9 +146,10 @@ class TestTable:
 
     def test_a_directory_that_is_gone(self, run):
         code = "import os; os.mkdir('a'); os.chdir('a'); os.rmdir('../a')"
-        done = run("trace", "--html", "page.html", "-c", code)
+        done = run("trace", "--all", "--html", "page.html", "-c", code)
         assert done.returncode == 0, done.stderr
-        assert [columns(line)[1][-2] for line in done.stderr.splitlines() if " ms " in line] == [
+        events = [columns(line)[1][-2] for line in done.stderr.splitlines() if " ms " in line]
+        assert [event for event in events if event.startswith("os.")] == [
             "os.mkdir",
             "os.chdir",
             "os.rmdir",
