@@ -61,8 +61,8 @@ def test_its_text(perms, places):
     denied = denial(perms, overreach, places)
     first, chain, allow, final = str(denied).splitlines()
     assert first == denied.message
-    assert chain.startswith("Call chain: ")
-    assert chain.endswith(f"{__name__}.denial -> {__name__}.overreach")
+    functions = ["test_its_text", "denial", "overreach"]
+    assert chain == "Call chain: " + " -> ".join(f"{__name__}.{name}" for name in functions)
     assert allow == f"To allow it: mk_audit([{places.ok!r}, {places.out!r}])"
     assert final == FINAL
 
@@ -178,10 +178,41 @@ def test_the_call_chain(perms, places):
     assert [name.rpartition(".")[2] for name in chain[-53:]] == [
         "denial", *["nested"] * 51, "overreach",
     ]  # fmt: skip
-    assert chain[0] in ("__main__.<module>", "None.<module>", "runpy._run_module_as_main")
+    assert chain[0] == f"{__name__}.test_the_call_chain"
     shown = str(denied).splitlines()[1]
     assert shown.count(" -> ") == 16
     assert f" -> … {len(chain) - 16} more … -> " in shown
+
+
+def test_the_call_chain_of_a_fixture_has_its_caller(perms, monkeypatch):
+    """Functions of pytest are left out, and the test that calls them is not."""
+    denied = denial(perms, monkeypatch.setenv, "A_B", "1")
+    before = [f"{__name__}.test_the_call_chain_of_a_fixture_has_its_caller", f"{__name__}.denial"]
+    assert denied.call_chain[:2] == tuple(before)
+    assert [name.partition(".")[0] for name in denied.call_chain[2:]] == ["os"]
+
+
+@pytest.mark.parametrize("start", [["{}/outer.py"], ["-m", "outer"]])
+def test_the_call_chain_of_an_import(places, start):
+    """Neither the import system's functions are in it nor those of what runs a module."""
+    Path(places.cwd, "inner.py").write_text("import os\nos.mkdir('a')\n")
+    Path(places.cwd, "outer.py").write_text(
+        "from importlib import import_module\nfrom fastaudit_rs import Policy\n"
+        "guard = Policy().guard(monitor_calls=False)()\n"
+        "with guard:\n    try:\n        import inner\n"
+        "    except PermissionError as error:\n        print(error.call_chain, error.place)\n"
+        "    try:\n        import_module('inner')\n"
+        "    except PermissionError as error:\n        print(error.call_chain)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, *(part.format(places.cwd) for part in start)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        f"('__main__.<module>', 'inner.<module>') {places.cwd}/inner.py:2",
+        "('__main__.<module>', 'importlib.import_module', 'inner.<module>')",
+    ], done.stderr
 
 
 def test_the_call_chain_is_not_built_before_it_is_read(perms, places):

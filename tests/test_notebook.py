@@ -57,7 +57,7 @@ class TestCell:
         assert ran.error.splitlines()[1].strip().startswith("Cell In[")
         assert ran.error.splitlines()[1].endswith(", line 3")
         assert ran.error.splitlines()[:1] + ran.error.splitlines()[2:] == [
-            "AuditDenied: open 'out.txt' not in ()",
+            "AuditDenied: open 'out.txt': nothing may be written",
             "    open('out.txt', 'w')",
             f"To allow it: %%audit --write {tmp_path}/out.txt",
             FINAL,
@@ -99,7 +99,7 @@ class TestCell:
         run("import shutil\ndef clean():\n    shutil.rmtree('/srv/data')")
         ran = run("%%audit\n\nclean()")
         lines = ran.error.splitlines()
-        assert lines[0] == "AuditDenied: shutil.rmtree '/srv/data' not in ()"
+        assert lines[0] == "AuditDenied: shutil.rmtree '/srv/data': nothing may be written"
         assert lines[1].endswith(", line 3, in clean")
         assert lines[2] == "    shutil.rmtree('/srv/data')"
         assert len(lines) == 5
@@ -185,7 +185,7 @@ class TestWhatKernelsDo:
             "%%audit\nimport asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n"
             "    open('out.txt', 'w')\nawait asyncio.gather(later(), later())"
         )
-        assert ran.error.startswith("AuditDenied: open 'out.txt' not in ()")
+        assert ran.error.startswith("AuditDenied: open 'out.txt': nothing may be written")
         assert list(tmp_path.iterdir()) == []
 
     def test_tasks_keep_the_guard(self, run, tmp_path):
@@ -196,7 +196,9 @@ class TestWhatKernelsDo:
         )
         assert run("open('mine.txt', 'w').close()").status == "ok"
         ran = run("await asyncio.sleep(0.4)\ntask.exception()")
-        assert ran.value.startswith("fastaudit_rs.AuditDenied(\"open 'out.txt' not in ()")
+        assert ran.value.startswith(
+            "fastaudit_rs.AuditDenied(\"open 'out.txt': nothing may be written"
+        )
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_time(self, run):
@@ -427,6 +429,14 @@ def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
     ]
 
 
+def test_the_call_chain_is_the_users(run):
+    ran = run(
+        "%%audit\nimport os\ndef work():\n    os.mkdir('/srv/x')\ntry:\n    work()\n"
+        "except PermissionError as error:\n    print(error)"
+    )
+    assert ran.out.splitlines()[1] == "Call chain: __main__.<module> -> __main__.work"
+
+
 def test_in_a_terminal(environment, tmp_path):
     cells = "%load_ext fastaudit_rs\n%audit on\nopen('out.txt', 'w')\n%audit\n"
     done = subprocess.run(
@@ -439,7 +449,7 @@ def test_in_a_terminal(environment, tmp_path):
         timeout=120,
     )
     shown = ANSI.sub("", done.stdout)
-    assert "AuditDenied: open 'out.txt' not in ()" in shown
+    assert "AuditDenied: open 'out.txt': nothing may be written" in shown
     assert f"To allow it: %audit on --write {tmp_path}/out.txt" in shown
     assert "1 cells guarded, 1 operations denied" in shown
     assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,10 @@ class TestWrite:
         with Policy().guard(monitor_calls=False)(), pytest.raises(AuditDenied):
             touch(places.ok + "/a")
 
+    def test_nowhere(self, under, places):
+        denied = under(touch, places.out + "/a", write=[])
+        assert denied.message == f"open '{places.out}/a': nothing may be written"
+
     def test_anywhere(self, under, places):
         assert under(touch, places.out + "/a", write=None) is None
 
@@ -83,6 +87,8 @@ class TestRead:
         denied = under(read, places.out + "/a", read=[places.cwd])
         assert denied.args == (f"open '{places.out}/a' not readable: not in ('{places.cwd}',)",)
         assert (denied.rule, denied.effect) == ("read", "read")
+        nothing = under(read, places.out + "/a", read=[])
+        assert nothing.message == f"open '{places.out}/a': nothing may be read"
         assert denied.hint == f"read = ['{places.cwd}', '{places.out}/a']"
 
     @pytest.mark.parametrize(

@@ -353,6 +353,13 @@ fn message<'py>(
         Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
             match why {
+                // fastaudit writes the empty tuple, and `mk_audit` as fastaudit does.
+                Why::Unapproved if config.is_of_policy() && config.oks(py).is_empty() => {
+                    formatted(py, format_args!("{event} {path}: nothing may be written"))
+                }
+                Why::Unreadable if config.readable(py).is_empty() => {
+                    formatted(py, format_args!("{event} {path}: nothing may be read"))
+                }
                 Why::Unapproved
                 | Why::Environment
                 | Why::Network(_)

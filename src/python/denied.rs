@@ -19,7 +19,7 @@ use super::asked::Asked;
 use super::frames::{self, Site};
 use super::hint::{self, Hint};
 use super::place::Place;
-use super::{errors, ffi as raw, plain, wording};
+use super::{chain, errors, ffi as raw, plain, wording};
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::network::Part;
@@ -251,7 +251,7 @@ impl Denial {
         let Ok(traceback) = traceback.cast::<PyTraceback>() else {
             return Ok(before);
         };
-        let chain = frames::chain(traceback.py(), Some(traceback.clone()))?;
+        let chain = chain::shown(traceback.py(), Some(traceback.clone()))?;
         if chain.len() < before.len() {
             return Ok(before);
         }
@@ -264,7 +264,7 @@ impl Denial {
         if self.told.is_some() {
             return Ok(());
         }
-        self.keep_chain(&frames::chain(py, None)?);
+        self.keep_chain(&chain::shown(py, None)?);
         Ok(())
     }
 }

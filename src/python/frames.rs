@@ -3,7 +3,7 @@
 #[cfg(Py_3_12)]
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyModule, PyString, PyTraceback};
+use pyo3::types::{PyDict, PyModule, PyString};
 
 use super::{ffi as raw, raw_frames};
 
@@ -42,26 +42,9 @@ pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Boun
     }
 }
 
-/// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
-/// the code that runs.
-pub fn chain(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
-    let frame = match &traceback {
-        Some(traceback) => outer(&raw_frames::traceback_frame(traceback))?,
-        None => raw_frames::current_frame(py),
-    };
-    let mut chain = names(py, &sites_of(frame)?)?;
-    let mut entry = traceback;
-    while let Some(current) = entry {
-        chain.extend(name(&raw_frames::traceback_frame(&current))?);
-        let next = current.getattr(pyo3::intern!(py, "tb_next"))?;
-        entry = next.cast_into().ok();
-    }
-    Ok(chain)
-}
-
 /// The functions that led to this frame, the outermost first, and its own.
 pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    names(frame.py(), &sites_of(Some(frame.clone()))?)
+    names(frame.py(), &foreign_sites_of(Some(frame.clone()))?)
 }
 
 /// A function that led to an operation: what names it.
@@ -76,13 +59,27 @@ const USUAL_DEPTH: usize = 32;
 /// The functions that led to the code that runs, the innermost first, to be named when somebody
 /// asks. It keeps no frame alive.
 pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
-    sites_of(raw_frames::current_frame(py))
+    foreign_sites_of(raw_frames::current_frame(py))
 }
 
-fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+/// Those that are not of this package.
+fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+    let Some(py) = frame.as_ref().map(Bound::py) else {
+        return Ok(Vec::new());
+    };
+    let mut sites = sites_of(frame)?;
+    sites.retain(|site| !site.module(py).is_some_and(names_ours));
+    Ok(sites)
+}
+
+/// The functions that led to this frame, the innermost first, and its own.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
     let mut sites = Vec::with_capacity(USUAL_DEPTH);
     while let Some(current) = frame {
-        sites.extend(site(&current)?);
+        sites.push(site(&current)?);
         frame = outer(&current)?;
     }
     Ok(sites)
@@ -93,22 +90,35 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
     sites.iter().rev().map(|site| site.name(py)).collect()
 }
 
-/// The function of a frame; `None` for our own.
-fn site(frame: &Bound<'_, PyAny>) -> PyResult<Option<Site>> {
+/// The function of a frame.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
-    let module = globals.and_then(module_name);
-    if module.as_ref().is_some_and(names_ours) {
-        return Ok(None);
-    }
-    Ok(Some(Site {
+    Ok(Site {
         code: raw_frames::code(frame.cast()?).unbind(),
-        module: module.map(Bound::unbind),
-    }))
+        module: globals.and_then(module_name).map(Bound::unbind),
+    })
 }
 
 impl Site {
-    fn name(&self, py: Python<'_>) -> PyResult<String> {
+    /// The code of the function.
+    pub fn code<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.code.bind(py)
+    }
+
+    /// The name of its module.
+    pub fn module<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
+        self.module.as_ref().map(|module| module.bind(py))
+    }
+
+    /// `module.function`.
+    ///
+    /// # Errors
+    /// What reading the code raised.
+    pub fn name(&self, py: Python<'_>) -> PyResult<String> {
         let module = self.module.as_ref().map_or_else(
             || "None".into(),
             |module| module.bind(py).to_string_lossy().into_owned(),
@@ -130,14 +140,6 @@ pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
         Some(own) => Ok(own),
         None => code.getattr(pyo3::intern!(py, "co_name")),
-    }
-}
-
-/// Names the function of a frame; `None` for our own.
-fn name(frame: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    match site(frame)? {
-        Some(site) => site.name(frame.py()).map(Some),
-        None => Ok(None),
     }
 }
 

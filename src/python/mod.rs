@@ -10,6 +10,7 @@ mod callbacks;
 mod callee;
 mod caller;
 mod calls;
+mod chain;
 mod channels;
 #[cfg(unix)]
 mod child;

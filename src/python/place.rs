@@ -38,7 +38,10 @@ pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
 }
 
 /// Tells by the name of its file that code is of the standard library or an installed package.
-fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+///
+/// # Errors
+/// What reading the name raised.
+pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if later::is_standard_library(code)? || importing::is_installed(code)? {
         return Ok(true);
     }
@@ -48,7 +51,11 @@ fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(parts.any(|part| INSTALLED.contains(&part)))
 }
 
-fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+/// The file that code is from.
+///
+/// # Errors
+/// What reading the name raised.
+pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     Ok(file.cast_into()?)
 }

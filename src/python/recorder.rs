@@ -17,7 +17,7 @@ use super::config::AuditCfg;
 use super::context::Active;
 use super::denied;
 use super::event::{Event, Probe};
-use super::{ffi as raw, frames, importing, plain, records, temporary};
+use super::{chain, ffi as raw, importing, plain, records, temporary};
 use crate::policy::Why;
 use crate::policy::events::{EVENTS, Effect, Known};
 use crate::policy::learn::Need;
@@ -306,7 +306,7 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
         effect: known.map(|known| known.effect),
         args: plain::tuple(args)?.unbind(),
         needs,
-        call_chain: frames::chain(py, None)?,
+        call_chain: chain::shown(py, None)?,
         denied,
         count: 1,
         line: String::new(),
