@@ -6,8 +6,10 @@
   the end what they reached outside, ``raise`` fails them.
 """
 
-import os
+import contextlib
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,18 +17,43 @@ import pytest
 
 from . import AuditDenied, Guard, Network, Policy
 from .permissions import MONITORING
+from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
 
 MODES = ("off", "record", "raise")
 
 #: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
-#: its temporary directory, and use the network of this machine.
+#: its temporary directory, and use the network of this machine, where servers of tests listen at
+#: all addresses.
 DEFAULT = Policy.preset("workspace").replace(
     write=[],
-    network=Network(hosts=["localhost", "127.0.0.1", "::1"], listen=["localhost"]),
+    network=Network(
+        hosts=["127.0.0.0/8", "::1"],
+        listen=["127.0.0.0/8", "::1", "0.0.0.0", "::"],
+        lookup=False,
+    ),
 )
 
-_mode: pytest.StashKey[str] = pytest.StashKey()
-_base: pytest.StashKey[Policy] = pytest.StashKey()
+
+@dataclass
+class Run:
+    """A run of pytest.
+
+    Attributes:
+        mode: One of `MODES`.
+        base: The policy of tests that have no other.
+        factory: The temporary directories of pytest, once a guarded test asked for them.
+        is_asked: Whether the test of the moment is to be guarded.
+        test: The test that runs under a guard now.
+    """
+
+    mode: str
+    base: Policy
+    factory: pytest.TempPathFactory | None = None
+    is_asked: bool = False
+    test: GuardedTest | None = None
+
+
+_run: pytest.StashKey[Run] = pytest.StashKey()
 _PROPERTY = "audit"
 
 
@@ -62,19 +89,17 @@ def pytest_configure(config: pytest.Config) -> None:
     mode = config.getoption("--audit") or config.getini("audit")
     if mode not in MODES:
         raise pytest.UsageError(f"the ini key 'audit' is one of {', '.join(MODES)}, not {mode!r}")
-    config.stash[_mode] = mode
     file = config.getini("audit_policy")
     try:
-        config.stash[_base] = Policy.from_toml(config.rootpath / file) if file else DEFAULT
+        base = Policy.from_toml(config.rootpath / file) if file else DEFAULT
+        config.stash[_run] = Run(mode, base)
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"the ini key 'audit_policy': {error}") from error
 
 
-def _with_root(policy: Policy, root: Path, words: str, given: Iterable[str]) -> Policy:
-    """The same policy, which lets the root be written too; hints tell of it without."""
-    write: Iterable[str | os.PathLike[str]] | None = policy.write
-    wider = policy if write is None else policy.replace(write=[*write, root])
-    return wider._told_in(words, policy, " ".join(given))
+def _guarded(policy: Policy, root: Path, words: str, given: Iterable[str]) -> Policy:
+    """The same policy for a test with this temporary directory, of which hints do not tell."""
+    return with_root(policy, root)._told_in(words, policy, " ".join(given))
 
 
 def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
@@ -88,52 +113,85 @@ def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
     if policy is False:
         return False
     if policy is None:
-        policy = item.config.stash[_base]
+        policy = item.config.stash[_run].base
     if not isinstance(policy, Policy):
         raise TypeError(f"the marker audit takes a Policy or False, not {policy!r}")
     return policy.replace(**marker.kwargs)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have each test that will be guarded make its temporary directory."""
+def _is_asked(item: pytest.Item) -> bool:
+    """Whether the test is to run under a guard."""
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return item.config.stash[_run].mode != "off"
+    return marker.args[:1] != (False,)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each test that will be guarded make its temporary directory, before its fixtures."""
     for item in items:
-        asked = config.stash[_mode] != "off" or item.get_closest_marker("audit") is not None
         names = getattr(item, "fixturenames", None)
-        if asked and isinstance(names, list) and "tmp_path_factory" not in names:
-            names.append("tmp_path_factory")
+        if _is_asked(item) and isinstance(names, list):
+            names.insert(0, "tmp_path_factory")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Note whether the test is to be guarded."""
+    run = item.config.stash[_run]
+    run.is_asked = _is_asked(item)
+    try:
+        return (yield)
+    finally:
+        run.is_asked = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    """Set fixtures up outside of the guard, with temporary files where the test may write."""
+    run = request.config.stash[_run]
+    with contextlib.ExitStack() as around:
+        if run.test is not None:
+            around.enter_context(run.test.left())
+        if run.is_asked and run.factory is not None:
+            around.enter_context(temporary_files_in(run.factory.getbasetemp() / "tempfile"))
+        result = yield
+    if isinstance(result, pytest.TempPathFactory):
+        run.factory = result
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test under the guard that it or the run asks for."""
     marked = _marked(item)
-    mode = item.config.stash[_mode]
-    if marked is False or (marked is None and mode == "off"):
+    run = item.config.stash[_run]
+    if marked is False or (marked is None and run.mode == "off"):
         return (yield)
-    policy = marked or item.config.stash[_base]
-    factory = getattr(item, "funcargs", {}).get("tmp_path_factory")
-    if factory is not None:
+    policy = marked or item.config.stash[_run].base
+    if run.factory is not None:
         marker = item.get_closest_marker("audit")
         given = [] if marker is None else ["..." for _ in marker.args] + [*marker.kwargs]
-        policy = _with_root(policy, factory.getbasetemp(), "marker", given)
+        policy = _guarded(policy, run.factory.getbasetemp(), "marker", given)
 
     outside: list[AuditDenied] = []
     if marked is not None:
-        perms = policy.guard(monitor_calls=MONITORING)
-    elif mode == "record":
-        perms = policy.replace(on_violation=outside.append).guard(monitor_calls=MONITORING)
+        test = GuardedTest(policy)
+    elif run.mode == "record":
+        test = GuardedTest(policy.replace(on_violation=outside.append))
     else:
-        perms = policy.guard(monitor_calls=MONITORING, on_denied=outside.append)
+        test = GuardedTest(policy, outside.append)
     # What pytest itself does around a test is not the test's.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(item, "runtest", perms()(item.runtest))
+        patch.setattr(item, "runtest", partial(test.run, item.runtest))
+        patch.setattr(run, "test", test)
         try:
             result = yield
         finally:
             for shown in dict.fromkeys(map(_shown, outside)):
                 # With the report of the test, which workers pass on too.
                 item.user_properties.append((_PROPERTY, shown))
-    if outside and mode == "raise":
+    if outside and run.mode == "raise":
         # It was denied, and the test went on all the same.
         pytest.fail("reached outside: " + "; ".join(map(_shown, outside)), pytrace=False)
     return result
@@ -146,7 +204,7 @@ def _shown(denied: AuditDenied) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which tests reached outside."""
-    if config.stash[_mode] == "off":
+    if config.stash[_run].mode == "off":
         return
     reached: dict[str, list[str]] = {}
     for reports in terminalreporter.stats.values():
@@ -169,13 +227,14 @@ def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Gu
     """Make guards for parts of a test.
 
     For example ``with audit_perms(network=True): ...``. Takes the fields of `Policy`. What is not
-    given is as for all tests; ``tmp_path`` can always be written.
+    given is as for all tests; ``tmp_path`` can always be written. In a test that is guarded such a
+    guard stands in place of that of the test.
     """
-    base = pytestconfig.stash[_base]
+    run = pytestconfig.stash[_run]
 
     def make(**fields: Any) -> Guard:
-        return _with_root(base.replace(**fields), tmp_path, "fixture", fields).guard(
-            monitor_calls=MONITORING
-        )()
+        policy = _guarded(run.base.replace(**fields), tmp_path, "fixture", fields)
+        with contextlib.nullcontext() if run.test is None else run.test.left():
+            return policy.guard(data=OF_FIXTURE, monitor_calls=MONITORING)()
 
     return make

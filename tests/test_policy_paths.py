@@ -288,3 +288,23 @@ class TestProtect:
     def test_not_by_mk_audit(self, places, repository):
         with mk_audit([places.ok], monitor_calls=False)():
             touch(repository + "/config")
+
+
+def test_a_directory_that_is_there(places, under, guard):
+    os.symlink(places.out, places.cwd + "/link")
+    for path in (places.out, places.out + "/", Path(places.out), "link"):
+        with pytest.raises(FileExistsError):
+            under(os.mkdir, path)
+    assert under(os.mkdir, places.out + "/new").rule == "write"
+    blocking = {"write": [os.path.dirname(places.out)], "block": [places.out]}
+    assert under(os.mkdir, places.out, **blocking).rule == "block"
+
+    class Changing:
+        def __fspath__(self):
+            self.asked = getattr(self, "asked", 0) + 1
+            return places.out + "/new" if self.asked == 1 else places.out
+
+    assert under(os.mkdir, Changing()).rule == "write"
+    assert not os.path.exists(places.out + "/new")
+    with guard(), pytest.raises(PermissionError):
+        os.mkdir(places.out)

@@ -5,14 +5,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from pytest_runs import runner
 
 PAGE = Path(__file__).parent.parent / "docs" / "pytest.md"
-
-PROLOGUE = """
-import os
-import pytest
-OUT = {out!r}
-"""
 
 
 @pytest.fixture
@@ -20,20 +15,9 @@ def out(tmp_path_factory):
     return str(tmp_path_factory.mktemp("out"))
 
 
-# They take longer to load than the tests take.
-OTHERS = ("asyncio", "cov", "hypothesispytest", "xdist")
-
-
 @pytest.fixture
 def run(pytester, out):
-    """`run(code, *options)`: the result of a run of pytest on it, in a process of its own."""
-
-    def run_tests(code, *options, needs=()):
-        pytester.makepyfile(test_it=PROLOGUE.format(out=out) + code)
-        without = [f"-pno:{name}" for name in OTHERS if name not in needs]
-        return pytester.runpytest_subprocess("-pno:cacheprovider", *without, *options)
-
-    return run_tests
+    return runner(pytester, out)
 
 
 REACHES = """

@@ -208,7 +208,7 @@ impl<'a, 'py> Event<'a, 'py> {
 
     /// Whether an operation that the roots do not allow is one in the guard's temporary directory.
     #[cold]
-    fn is_temporary(&self, operation: Operation<'_>) -> bool {
+    pub fn is_temporary(&self, operation: Operation<'_>) -> bool {
         // A recording that may write nowhere has one, and tells that it needed one.
         let with = match self.config.policy().may_write() {
             true => self.config.policy_with_temporary(),

@@ -15,7 +15,7 @@ use crate::policy::check::Why;
 use crate::policy::fs::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{Destination, Part, Reach, Rules, plain_name};
-use crate::policy::path::Target;
+use crate::policy::path::{self, Base, Target};
 use crate::policy::rules::NetworkEvent;
 use crate::policy::widening::Lack;
 use crate::policy::{Operation, Verdict};
@@ -270,8 +270,8 @@ impl Judge<'_, '_> {
     }
 
     fn look_up(&self, name: &str) -> Option<Part> {
-        // It is this machine, by the rules for names.
-        if is_local(name) {
+        // It is this machine, by the rules for names; servers ask for the name that it has.
+        if is_local(name) || is_own_name(name) {
             return None;
         }
         self.ask(Reach::LookUp(name))
@@ -413,23 +413,50 @@ impl Judge<'_, '_> {
             Some((0, name)) => return Ok(self.ask(Reach::Abstract(name))),
             Some(_) => {}
         }
+        // Listening makes a file.
+        let operation = Operation::ChangeEntry(Target::path(&path));
         let denied = self.ask(Reach::Unix(&path));
+        if denied.is_some() && self.is_of_guard(&path, operation) {
+            return Ok(None);
+        }
         if denied.is_some() || kind != NetworkEvent::Bind {
             return Ok(denied);
         }
-        // Listening makes a file.
-        let operation = Operation::ChangeEntry(Target::path(&path));
         Ok(match self.event.config.policy().check(&Os, operation) {
             Verdict::Allow => None,
+            Verdict::Deny(_) if self.is_of_guard(&path, operation) => None,
             Verdict::Deny(Why::Network(part)) => Some(part),
             Verdict::Deny(_) => Some(Part::Unix),
         })
+    }
+
+    /// Whether a socket is in the guard's temporary directory, where nobody else's is.
+    #[cfg(unix)]
+    fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
+        let landing = path::resolve(&Os, path, Base::CurrentDir);
+        let temporary = self.event.config.temporary();
+        landing.is_some_and(|landing| temporary.hold(landing.as_bytes()))
+            && self.event.is_temporary(operation)
     }
 }
 
 /// Whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
 fn is_local(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether a name is the one that this machine has.
+#[cfg(unix)]
+fn is_own_name(name: &str) -> bool {
+    let own = rustix::system::uname();
+    own.nodename()
+        .to_str()
+        .is_ok_and(|own| plain_name(own) == name)
+}
+
+#[cfg(not(unix))]
+fn is_own_name(_name: &str) -> bool {
+    false
 }
 
 /// Whether a name is an address in an older form: 127.1, 0x7f000001.

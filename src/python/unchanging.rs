@@ -1,5 +1,5 @@
-//! Acts on the process that change nothing: a signal that it ignores, the priority, the processors and
-//! the limits that it has, its own program opened as a library.
+//! Acts that change nothing: a signal that the process ignores, the priority, the processors and the
+//! limits that it has, its own program opened as a library, a directory made that is there.
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -7,8 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFrozenSet, PyList, PySet};
 use pyo3::types::{PyInt, PyTuple};
 
+use super::denial::Reason;
 use super::event::Event;
-use super::ffi as raw;
+use super::{decode, ffi as raw};
+use crate::policy::Why;
+use crate::policy::fs::Os;
+use crate::policy::path::{self, Name};
 
 /// Signals that do nothing where the process does not handle them: signal(7).
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
@@ -36,6 +40,23 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// Tells that something is where a directory is to be made, so that making it fails: libraries go on
+/// then, and would be told of a denial in its place. Guards of `mk_audit` deny it, as `fastaudit` does.
+///
+/// # Errors
+/// What reading the path raised.
+pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, decode::PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let landing = path::resolve(&Os, name, decode::base_at(event.args, Some(2)));
+    Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
 }
 
 /// Tells that a number is that of this process.
