@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from . import AuditDenied, Policy, Recording, __version__
+from .endings import Ending
 from .permissions import (
     ANY,
     MONITORING,
     add_options,
-    denial_in,
     options_of,
     policy_of,
 )
@@ -134,9 +134,10 @@ def _run(options: argparse.Namespace) -> int:
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
+    ending = Ending()
     # The process is the program's alone, so that the policy holds until its end.
-    policy.install(monitor_calls=MONITORING)
-    return _exit_status(program)
+    policy.install(monitor_calls=MONITORING, on_denied=ending.note)
+    return _exit_status(program, ending)
 
 
 def _learn(options: argparse.Namespace) -> int:
@@ -236,7 +237,7 @@ def _status_of(end: SystemExit) -> int:
     return 1
 
 
-def _exit_status(program: Callable[[], object]) -> int:
+def _exit_status(program: Callable[[], object], ending: Ending | None = None) -> int:
     """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
     try:
         program()
@@ -245,9 +246,8 @@ def _exit_status(program: Callable[[], object]) -> int:
     except BaseException as error:
         error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
         _show(error)
-        denied = denial_in(error)
-        if denied is not None and denied.suggestion is not None:
-            print(f"fastaudit-rs: {denied.hint} would allow it", file=sys.stderr)
+        if ending is not None:
+            ending.error = error
         return DENIED if isinstance(error, AuditDenied) else 1
     return 0
 
