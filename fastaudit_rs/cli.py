@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from . import AuditDenied, Policy, Recording, __version__
 from .endings import Ending
+from .learning import merged
 from .permissions import (
     ANY,
     MONITORING,
@@ -24,6 +25,8 @@ from .permissions import (
 from .programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
+
+OUTPUT = "write the policy to this file, and add to the one that it has"
 
 #: The commands that run a program, and what follows their options.
 PROGRAM = "(-m MODULE | -c CODE | SCRIPT | -) [ARGS...]"
@@ -88,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "learn", help="run a program and print the policy that it needs", allow_abbrev=False
     )
     learn.set_defaults(command=_learn)
-    learn.add_argument("-o", "--output", metavar="FILE", help="write the policy to this file")
+    learn.add_argument("-o", "--output", metavar="FILE", help=OUTPUT)
     _add_program(learn)
     trace = commands.add_parser(
         "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
@@ -142,18 +145,37 @@ def _run(options: argparse.Namespace) -> int:
 
 def _learn(options: argparse.Namespace) -> int:
     try:
+        before = _learned_before(options.output)
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
-    recording = Policy().observe(monitor_calls=MONITORING)()
+    recording = (before or Policy()).observe(monitor_calls=MONITORING)()
     status = _recorded(recording, program)
-    text = recording.suggest().to_toml()
+    learned = recording.suggest() if before is None else merged(before, recording)
+    text = learned.to_toml()
     if options.output is None:
         sys.stdout.write(text)
-    else:
-        with open(options.output, "w", encoding="utf-8") as file:
-            file.write(text)
+        return status
+    with open(options.output, "w", encoding="utf-8") as file:
+        file.write(text)
+    if before is not None:
+        added = "nothing" if learned == before else "what this run needs"
+        print(f"fastaudit-rs: added {added} to {options.output}", file=sys.stderr)
     return status
+
+
+def _learned_before(file: str | None) -> Policy | None:
+    """The policy in a file that another one is going to be written to.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It has something else.
+    """
+    if file is None or not os.path.exists(file) or not os.path.getsize(file):
+        return None
+    if os.path.basename(file) == "pyproject.toml":
+        raise ValueError(f"{file} has more than a policy: write it to a file of its own")
+    return Policy.from_toml(file)
 
 
 def _trace(options: argparse.Namespace) -> int:
