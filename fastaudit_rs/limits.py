@@ -3,10 +3,12 @@
 from dataclasses import dataclass, fields
 
 from . import Policy
+from ._keywords import checked
 
 _SIZES = ("memory", "disk", "output")
 
 
+@checked("Limits")
 @dataclass(frozen=True)
 class Limits:
     """What a run in a sandbox may use; ``None`` for no limit.

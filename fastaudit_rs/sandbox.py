@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import Policy
+from ._keywords import checked
 from .limits import Limits
-from .sandbox_base import Runner
+from .sandbox_base import Runner, check_run
 from .sandbox_network import reachable
 from .sandbox_process import SandboxError
 from .sandbox_run import Result, Run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .sandbox_pool import Pool
 
 
+@checked("Sandbox")
 class Sandbox(Runner):
     """Runs code in processes of their own, in one directory.
 
@@ -74,6 +76,7 @@ class Sandbox(Runner):
             raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
+        policy._warn_of_missing()
         self.policy = absolute(policy)
         self.limits = limits or Limits()
         self.env = environment(env)
@@ -99,6 +102,8 @@ class Sandbox(Runner):
         Raises:
             ValueError: The name leads out of the directory.
         """
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
         path = self._inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.encode() if isinstance(data, str) else data)
@@ -142,6 +147,7 @@ class Sandbox(Runner):
     ) -> Result:
         if not self._remove.alive:
             raise RuntimeError("the sandbox is closed")
+        check_run(code, args, input)
         in_file = not isinstance(code, str)
         before = states(self.directory)
         job: Job = {

@@ -1,13 +1,36 @@
 """What sandboxes, their pools and their managers have in common: how they are used and closed."""
 
 import os
+import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from ._keywords import checked
 from .sandbox_run import Result
 
 _Self = TypeVar("_Self", bound="Closing")
+
+
+def check_run(code: object, args: object, input: object) -> None:
+    """Check what is to be run before anything is.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: The code is the name of a file.
+    """
+    if isinstance(code, str):
+        # As code it would be an attribute of what has the file's name.
+        if re.fullmatch(r"[\w./\\~:-]+\.py", code):
+            raise ValueError(
+                f"code must be Python code, not the name of a file: write Path({code!r})"
+            )
+    elif not isinstance(code, os.PathLike):
+        raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
+    if isinstance(args, (str, bytes)):
+        raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
+    if not isinstance(input, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"input must be str or bytes, not {type(input).__name__}")
 
 
 class Closing:
@@ -34,6 +57,7 @@ class Closing:
 class Runner(Closing):
     """What runs code, and waits for it."""
 
+    @checked("Sandbox.run")
     def run(
         self,
         code: str | os.PathLike[str],
@@ -69,6 +93,7 @@ class Runner(Closing):
     ) -> Result:
         raise NotImplementedError
 
+    @checked("Sandbox.arun")
     async def arun(
         self,
         code: str | os.PathLike[str],

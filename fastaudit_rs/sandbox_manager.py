@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import Policy
+from ._keywords import checked
 from .limits import Limits
 from .sandbox import Sandbox
 from .sandbox_base import Closing
@@ -44,6 +45,7 @@ class _Environment:
         self.history: deque[HistoryEntry] = deque(maxlen=most)
 
 
+@checked("SandboxManager")
 class SandboxManager(Closing):
     """Named sandboxes, each with a directory, a policy, limits and a history of its own.
 
@@ -92,6 +94,7 @@ class SandboxManager(Closing):
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
 
+    @checked("SandboxManager.create")
     def create(
         self, name: str, policy: Policy | None = None, limits: Limits | None = None
     ) -> Sandbox:

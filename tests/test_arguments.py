@@ -74,6 +74,18 @@ def test_oks_may_be_any_iterable(mk_audit, places, make):
         os.mkdir(places.cwd + "/a")
 
 
+@pytest.mark.original_fails()
+@pytest.mark.skipif(os.name != "posix", reason="HOME names the home directory")
+@pytest.mark.parametrize("kind", [str, os.fsencode, Path], ids=["str", "bytes", "PathLike"])
+def test_a_root_in_the_home_directory(mk_audit, kind, places, monkeypatch):
+    monkeypatch.setenv("HOME", places.out)
+    os.mkdir(places.out + "/work")
+    with mk_audit([kind("~/work")], monitor_calls=False)():
+        os.mkdir(places.out + "/work/a")
+        with pytest.raises(PermissionError):
+            os.mkdir(places.out + "/b")
+
+
 def test_oks_are_copied(mk_audit, places):
     oks = [places.ok]
     audit_perms = mk_audit(oks, monitor_calls=False)

@@ -278,7 +278,7 @@ FORKS = """
 import os
 from fastaudit_rs import mk_audit
 
-with mk_audit(["/ok"], monitor_calls=False)():
+with mk_audit(["/tmp"], monitor_calls=False)():
     pid = os.fork()
     if pid == 0:
         try:

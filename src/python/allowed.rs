@@ -11,7 +11,7 @@ use super::wording::Told;
 use super::{command, decode, distributions, importing};
 use crate::policy::check::Rest;
 use crate::policy::distributions::Installed;
-use crate::policy::fs::{FileSystem, Os};
+use crate::policy::fs::{FileSystem, Os, PathBuf};
 use crate::policy::network::{self, NetworkRules};
 use crate::policy::packages::Packages;
 use crate::policy::path::{self, Base};
@@ -43,8 +43,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
     let mut blocked = Blocked::default();
     let mut resolved_blocks = Vec::with_capacity(spec.block.len());
     for (index, path) in spec.block.iter().enumerate() {
-        let expanded = expand(py, path)?;
-        let name = decode::root_name(expanded.as_any())?;
+        let name = expanded(py, path)?;
         let resolved = path::resolve(&Os, &name, Base::CurrentDir).ok_or_else(|| {
             PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
         })?;
@@ -69,9 +68,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         Choice::All(false) => Commands::None,
         Choice::All(true) => Commands::All,
         Choice::Named(names) => {
-            let names = names.iter().map(|name| expand(py, name));
-            let names = names.collect::<PyResult<Vec<_>>>()?;
-            let names = names.iter().map(|name| decode::root_name(name.as_any()));
+            let names = names.iter().map(|name| expanded(py, name));
             let names = names.collect::<PyResult<Vec<_>>>()?;
             let names = names.iter().map(|name| &name[..]);
             Commands::named(&Os, names, &command::own_path())
@@ -163,18 +160,47 @@ fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rule
 }
 
 fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
-    let expanded = paths.iter().map(|path| expand(py, path));
-    let expanded = PyList::new(py, expanded.collect::<PyResult<Vec<_>>>()?)?;
-    read_oks(expanded.as_any())
+    read_oks(PyList::new(py, paths)?.as_any())
 }
 
-/// The path with `~` and `~user` in it expanded.
-pub fn expand<'py>(py: Python<'py>, path: &str) -> PyResult<Bound<'py, PyString>> {
-    if !path.starts_with('~') {
-        return Ok(PyString::new(py, path));
+/// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
+///
+/// # Errors
+/// What `os.path.expanduser` raises.
+pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let ospath = path.py().import(pyo3::intern!(path.py(), "os.path"))?;
+    ospath.call_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
+}
+
+/// The name that a path of a policy has, with `~` expanded.
+///
+/// # Errors
+/// What `os.path.expanduser` raises.
+pub fn expanded(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
+    let path = PyString::new(py, path).into_any();
+    decode::root_name(&match path.to_string().starts_with('~') {
+        true => expand(&path)?,
+        false => path,
+    })
+}
+
+/// The programs that are not there, by their places among the names.
+///
+/// # Errors
+/// What resolving `~` raised.
+pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>> {
+    let mut missing = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let name = expanded(py, name)?;
+        let is_there = match name.contains(&b'/') {
+            true => Os.is_executable(&name),
+            false => commands::find(&Os, &name, &command::own_path()).is_some(),
+        };
+        if !is_there {
+            missing.push(index);
+        }
     }
-    let expanded = py.import("os.path")?.call_method1("expanduser", (path,))?;
-    Ok(expanded.cast_into()?)
+    Ok(missing)
 }
 
 /// A policy with its paths resolved, and the programs that are not there.
@@ -192,8 +218,7 @@ impl Resolved {
         let mut resolved = spec.clone();
         let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
             for path in paths.iter_mut().filter(|path| *path != ".") {
-                let expanded = expand(py, path)?;
-                let name = decode::root_name(expanded.as_any())?;
+                let name = expanded(py, path)?;
                 if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
                     && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
                 {
@@ -208,21 +233,10 @@ impl Resolved {
             }
         }
         absolute(&mut resolved.block)?;
-        let mut missing_programs = Vec::new();
-        if let Choice::Named(names) = &spec.commands {
-            for (index, name) in names.iter().enumerate() {
-                let name = expand(py, name)?;
-                let name = decode::root_name(name.as_any())?;
-                let is_there = if name.contains(&b'/') {
-                    Os.is_executable(&name)
-                } else {
-                    commands::find(&Os, &name, &command::own_path()).is_some()
-                };
-                if !is_there {
-                    missing_programs.push(index);
-                }
-            }
-        }
+        let missing_programs = match &spec.commands {
+            Choice::Named(names) => missing_programs(py, names)?,
+            Choice::All(_) => Vec::new(),
+        };
         Ok(Self {
             spec: resolved,
             missing_programs,

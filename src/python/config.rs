@@ -6,7 +6,7 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::allowed;
 use super::callbacks::Callback;
@@ -281,6 +281,30 @@ impl AuditCfg {
         self.told.as_ref()
     }
 
+    /// How the host made it.
+    pub fn call(&self) -> &'static str {
+        match (&self.told, &self.records, self.is_strict) {
+            (Some(_), None, _) => "policy.guard()",
+            (Some(_), Some(_), _) => "policy.observe()",
+            (None, _, true) => "v02.mk_audit([...])",
+            (None, _, false) => "mk_audit([...])",
+        }
+    }
+
+    /// What it is of, in one line.
+    ///
+    /// # Errors
+    /// What `repr()` of its parts raises.
+    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
+        match &self.told {
+            Some(told) => fields::shown(py, &told.spec, self.violation_call.as_ref()),
+            None => {
+                let oks = self.oks.bind(py).to_list().repr()?;
+                Ok(self.call().replace("[...]", &oks.to_string()))
+            }
+        }
+    }
+
     /// How it records, if it does.
     pub fn records(&self) -> Option<&Records> {
         self.records.as_ref()
@@ -497,6 +521,9 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     {
         return Err(errors::oks_is_one_path(oks));
     }
+    if oks.is_instance_of::<PyDict>() {
+        return Err(errors::oks_not_paths(oks));
+    }
     let items = oks
         .try_iter()
         .map_err(|error| errors::oks_not_iterable(oks, error))?;
@@ -511,10 +538,19 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             names.push(PyString::new(py, "."));
             continue;
         }
-        let path =
+        let mut path =
             raw::fs_path(&item).map_err(|error| errors::root_not_a_path(index, &item, error))?;
-        let name = decode::root_name(&path)
-            .map_err(|error| errors::root_unreadable(index, &path, error))?;
+        let read = |path: &Bound<'_, PyAny>| {
+            decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
+        };
+        let mut name = read(&path)?;
+        if name.is_empty() {
+            return Err(errors::root_empty(index));
+        }
+        if name.starts_with(b"~") {
+            path = allowed::expand(&path)?;
+            name = read(&path)?;
+        }
         let root = path::resolve(&Os, &name, Base::CurrentDir)
             .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
         roots.add(&root);

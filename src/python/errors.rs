@@ -2,8 +2,10 @@
 
 use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
 
 use super::host_code;
+use super::policy::Policy;
 
 pub use super::ffi::class_name as type_name;
 
@@ -31,9 +33,33 @@ pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyTypeError>(oks.py()) {
         return cause;
     }
+    oks_not_paths(oks)
+}
+
+/// `oks` is something else than paths. It says how to write it where that is known.
+pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
+    let instead = if oks.is_instance_of::<Policy>() {
+        ": write policy.guard()"
+    } else if oks.is_instance_of::<PyDict>() {
+        ": a Policy has fields, write Policy(**fields).guard()"
+    } else if oks.is_none() {
+        ": write mk_audit([]) for nowhere and mk_audit(['/']) for anywhere, \
+         as fastaudit_rs.v02.mk_audit(None) does"
+    } else if oks.is_callable() {
+        ": to decorate a function write @mk_audit([...])()"
+    } else {
+        ""
+    };
     PyTypeError::new_err(format!(
-        "oks must be an iterable of paths (str, bytes or os.PathLike), not {}",
+        "oks must be an iterable of paths (str, bytes or os.PathLike), not {}{instead}",
         type_name(oks)
+    ))
+}
+
+/// One of `oks` is empty.
+pub fn root_empty(index: usize) -> PyErr {
+    PyValueError::new_err(format!(
+        "oks[{index}] must not be empty: '.' is the current directory"
     ))
 }
 
@@ -70,8 +96,17 @@ pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> 
 
 /// A callback is given that cannot be called.
 pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    // Who gives paths there means more roots.
+    let is_path =
+        given.is_instance_of::<PyString>() || given.hasattr("__fspath__").unwrap_or(false);
+    let instead = match argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
+        true => {
+            ": all roots are in one list, mk_audit(['/tmp', '/srv']), or in Policy(write=[...])"
+        }
+        false => "",
+    };
     PyTypeError::new_err(format!(
-        "{argument} must be None or a function {argument}{signature}, not {}",
+        "{argument} must be None or a function {argument}{signature}, not {}{instead}",
         type_name(given)
     ))
 }

@@ -58,7 +58,7 @@ impl Explanation {
 impl Explanation {
     /// Whether the event would pass.
     #[getter]
-    fn allowed(&self) -> bool {
+    pub fn allowed(&self) -> bool {
         self.denied.is_none()
     }
 

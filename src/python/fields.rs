@@ -5,9 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
 
 use super::network_rules::Network;
-use super::{decode, errors, ffi as raw};
+use super::{decode, errors, ffi as raw, wrong_calls};
 use crate::policy::spec::{
-    Choice, Imports, NetworkUse, OnViolation, Spec, THREADS, UNKNOWN_EVENTS, Where, name_of,
+    Choice, FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNKNOWN_EVENTS, Where, name_of,
 };
 use crate::policy::toml_form::parse_size;
 
@@ -34,8 +34,8 @@ pub fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<(
         "commands" => spec.commands = choice(field, given, PROGRAMS)?,
         "env" => spec.env = choice(field, given, NAMES)?,
         "import_allow" => spec.import_allow = texts(field, given, MODULES)?,
-        "threads" => spec.threads = one_of(field, given, &THREADS, "")?,
-        "unknown_events" => spec.unknown_events = one_of(field, given, &UNKNOWN_EVENTS, "")?,
+        "threads" => spec.threads = switch(field, given, &THREADS)?,
+        "unknown_events" => spec.unknown_events = switch(field, given, &UNKNOWN_EVENTS)?,
         "native" => spec.native = choice(field, given, SOME_MODULES)?,
         "on_violation" => {
             spec.on_violation = one_of(field, given, &OnViolation::NAMED, " or a function")?;
@@ -49,8 +49,9 @@ pub fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<(
                     Ok(network) => NetworkUse::Rules(Box::new(network.get().rules.clone())),
                     Err(_) => {
                         return Err(PyTypeError::new_err(format!(
-                            "{field} must be True, False or a Network, not {}",
-                            errors::type_name(given)
+                            "{field} must be True, False or a Network, not {}{}",
+                            errors::type_name(given),
+                            network_instead(given)
                         )));
                     }
                 },
@@ -95,6 +96,25 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
     }
 }
 
+/// A policy in one line, with the fields alone that are not as always.
+///
+/// # Errors
+/// What `repr()` of a value raises.
+pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<String> {
+    let usual = Spec::default();
+    let mut fields = Vec::new();
+    for field in FIELDS {
+        let value = match call {
+            Some(call) if *field == "on_violation" => call.bind(py).clone(),
+            _ => get(py, spec, field)?,
+        };
+        if !value.eq(get(py, &usual, field)?)? {
+            fields.push(format!("{field}={}", value.repr()?));
+        }
+    }
+    Ok(format!("Policy({})", fields.join(", ")))
+}
+
 pub fn from_places<'py>(py: Python<'py>, place: &Where) -> PyResult<Bound<'py, PyAny>> {
     match place {
         Where::Anywhere => Ok(py.None().into_bound(py)),
@@ -117,6 +137,15 @@ fn places(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Where> {
 pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Where> {
     if given.is_none() {
         return Ok(Where::Anywhere);
+    }
+    if let Ok(all) = given.cast::<PyBool>() {
+        let instead = match all.is_true() {
+            true => "None for all of them",
+            false => "[] for none",
+        };
+        return Err(PyTypeError::new_err(format!(
+            "{field} must be {accepted}, not bool: write {instead}"
+        )));
     }
     texts(field, given, accepted).map(Where::Below)
 }
@@ -154,6 +183,18 @@ fn one_of<T: Copy>(
     })
 }
 
+/// One of two names, of which the policy notes whether something may be.
+fn switch(field: &str, given: &Bound<'_, PyAny>, names: &[(&'static str, bool)]) -> PyResult<bool> {
+    one_of(field, given, names, "").map_err(|error| match given.cast::<PyBool>() {
+        Ok(flag) => PyTypeError::new_err(format!(
+            "{}: write {field}='{}'",
+            error.value(given.py()),
+            name_of(names, &flag.is_true()).unwrap_or_default()
+        )),
+        Err(_) => error,
+    })
+}
+
 fn size(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     const ACCEPTED: &str = "None, a number of bytes from 0 or a size such as '10M'";
     if given.is_none() {
@@ -183,6 +224,18 @@ pub fn packages(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> 
     }
 }
 
+/// How what is given for the network is written.
+fn network_instead(given: &Bound<'_, PyAny>) -> String {
+    if given.is_instance_of::<PyDict>() {
+        return ": write Network(**fields)".to_owned();
+    }
+    let has_hosts = given.is_instance_of::<PyString>() || given.try_iter().is_ok();
+    match has_hosts {
+        true => format!(": write Network(hosts={})", wrong_calls::as_list(given)),
+        false => String::new(),
+    }
+}
+
 fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
     let mut imports = Imports {
         allow: Choice::All(true),
@@ -198,8 +251,10 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
             "allow" => imports.allow = choice("imports['allow']", &value, SOME_MODULES)?,
             "block" => imports.block = texts("imports['block']", &value, MODULES)?,
             _ => {
+                let near = wrong_calls::suggestion(given.py(), &key, &["allow", "block"]);
+                let stop = if near.is_empty() { "" } else { "." };
                 return Err(PyValueError::new_err(format!(
-                    "{field} has the unknown key {key:?}: the keys are 'allow', 'block'"
+                    "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{stop}{near}"
                 )));
             }
         }
@@ -217,9 +272,14 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
     };
     if given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyDict>()
         || given.hasattr("__fspath__")?
     {
-        return Err(wrong());
+        let list = wrong_calls::as_list(given);
+        return Err(PyTypeError::new_err(format!(
+            "{}: write {list}",
+            wrong().value(given.py())
+        )));
     }
     let mut texts = Vec::new();
     for (index, item) in given.try_iter().map_err(|_| wrong())?.enumerate() {

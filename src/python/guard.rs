@@ -7,13 +7,13 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::config::AuditCfg;
 use super::context::{self, Current, Entered};
 use super::temporary::TemporaryFiles;
 use super::violations::Log;
-use super::{errors, ffi as raw, monitor, process_start, temporary};
+use super::{errors, ffi as raw, monitor, process_start, temporary, wrong_calls};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,8 +41,53 @@ impl AuditPerms {
 #[pymethods]
 impl AuditPerms {
     /// A guard to enter with ``with``, or to decorate a function with.
-    fn __call__(slf: Py<Self>) -> Guard {
-        Guard::new(slf)
+    #[pyo3(signature = (*given, **named))]
+    fn __call__(
+        slf: &Bound<'_, Self>,
+        given: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Guard> {
+        if !given.is_empty() || named.is_some() {
+            let call = slf.get().config(slf.py()).get().call();
+            wrong_calls::check_bare(call, given, named)?;
+        }
+        Ok(Guard::new(slf.clone().unbind()))
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        let call = self.config(py).get().call();
+        Err(wrong_calls::not_called(call, &format!("{call}()")))
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let class = slf.py().get_type::<Guard>();
+        let text = name.to_string_lossy();
+        if !text.starts_with('_') && class.hasattr(name)? {
+            let call = slf.get().config(slf.py()).get().call();
+            return Err(wrong_calls::of_the_guard(call, &text));
+        }
+        wrong_calls::no_attribute(slf.as_any(), name)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "<AuditPerms of {}>",
+            self.config(py).get().shown(py)?
+        ))
     }
 
     /// The ``sys.monitoring`` tool id that calls are watched with; ``None`` where they are not.
@@ -294,6 +339,19 @@ impl Guard {
     ) -> PyResult<Ready> {
         self.leave(py)?;
         Ok(Ready::with(py.None().bind(py)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let of = self.perms.get().config(py).get().shown(py)?;
+        let state = match &*lock(&self.state) {
+            State::Entered(_) => "in force",
+            State::Left(_) => "not in force",
+        };
+        let denied = match self.log().map_or(0, |log| log.total()) {
+            0 => String::new(),
+            count => format!(", {count} denied"),
+        };
+        Ok(format!("<Guard of {of}: {state}{denied}>"))
     }
 
     /// The same guard, which goes on when it is entered again: what was denied, looked up and

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::asked::Asked;
-use super::decode;
 use super::denial::{is_excused_by_import, shown};
 use super::denied::Denial;
 use super::distributions;
@@ -54,8 +53,7 @@ struct Here<'py>(Python<'py>);
 
 impl Places for Here<'_> {
     fn resolve(&self, path: &str) -> Option<Vec<u8>> {
-        let expanded = super::allowed::expand(self.0, path).ok()?;
-        let name = decode::root_name(expanded.as_any()).ok()?;
+        let name = super::allowed::expanded(self.0, path).ok()?;
         Some(
             path::resolve(&Os, &name, Base::CurrentDir)?
                 .as_bytes()

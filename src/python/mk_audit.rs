@@ -2,15 +2,16 @@
 //!
 //! Everything that can be wrong is looked at before anything is installed.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::config::{Allowed, AuditCfg, Callbacks, read_oks};
 use super::ffi as raw;
 use super::guard::AuditPerms;
 use super::{
     callbacks, distributions, errors, hook, importing, lookups, monitor, quota, tempfile, threads,
-    v02, violation,
+    v02, violation, wrong_calls,
 };
 use crate::policy::RuleSet;
 
@@ -18,6 +19,21 @@ use crate::policy::RuleSet;
 pub enum OrDefault<'py> {
     Default,
     Given(Bound<'py, PyAny>),
+}
+
+impl<'py> OrDefault<'py> {
+    /// The roots of `mk_audit`, which it needs. A keyword that is wrong is to be told of first.
+    ///
+    /// # Errors
+    /// `TypeError`, as CPython words it.
+    pub fn given(self) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Given(given) => Ok(given),
+            Self::Default => Err(PyTypeError::new_err(
+                "mk_audit() missing 1 required positional argument: 'oks'",
+            )),
+        }
+    }
 }
 
 impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
@@ -77,12 +93,12 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 /// event ``audit_perms.set_config`` with ``oks``.
 #[pyfunction]
 #[pyo3(
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, rules=OrDefault::Default, packages=None),
+    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, rules=OrDefault::Default, packages=None, **named),
     text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, rules='0.1', packages=())"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit<'py>(
-    oks: &Bound<'py, PyAny>,
+    oks: OrDefault<'py>,
     before_deny: Option<Bound<'py, PyAny>>,
     on_call: Option<Bound<'py, PyAny>>,
     data: Option<Bound<'py, PyAny>>,
@@ -92,7 +108,10 @@ pub fn mk_audit<'py>(
     on_denied: Option<Bound<'py, PyAny>>,
     rules: OrDefault<'py>,
     packages: Option<Bound<'py, PyAny>>,
+    named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<AuditPerms> {
+    wrong_calls::check_named("mk_audit", named)?;
+    let oks = &oks.given()?;
     let rules = read_rules(&rules)?;
     let options = GuardOptions {
         before_deny,
@@ -192,6 +211,7 @@ impl<'py> GuardOptions<'py> {
         let monitor_calls = monitor_calls
             && (is_asked || !allowed.policy.calls_all_native())
             && monitor::is_possible(py, demanded_by)?;
+        wrong_calls::warn_of_missing(py, &allowed)?;
         let free = match monitor_calls {
             true => monitor::find_tool_id(py, tool_id)?,
             false => None,

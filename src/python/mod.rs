@@ -113,6 +113,7 @@ mod wording;
 mod workers;
 #[cfg(Py_3_12)]
 mod writes;
+mod wrong_calls;
 
 use pyo3::prelude::*;
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
 use super::mk_audit::OrDefault;
-use super::{errors, ffi as raw, fields};
+use super::{errors, ffi as raw, fields, wrong_calls};
 use crate::policy::network::{NetworkRules, Ports};
 
 /// What code may do with the network. Immutable.
@@ -22,10 +22,12 @@ const HOSTS: &str = "None or an iterable of hosts";
 impl Network {
     #[new]
     #[pyo3(
-        signature = (*, hosts=OrDefault::Default, block=OrDefault::Default, ports=OrDefault::Default, listen=OrDefault::Default, unix=OrDefault::Default, lookup=OrDefault::Default, max_connections=OrDefault::Default),
+        signature = (*given, hosts=OrDefault::Default, block=OrDefault::Default, ports=OrDefault::Default, listen=OrDefault::Default, unix=OrDefault::Default, lookup=OrDefault::Default, max_connections=OrDefault::Default, **named),
         text_signature = "(*, hosts=None, block=(), ports=None, listen=False, unix=(), lookup=True, max_connections=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn new(
+        given: &Bound<'_, PyTuple>,
         hosts: OrDefault<'_>,
         block: OrDefault<'_>,
         ports: OrDefault<'_>,
@@ -33,7 +35,10 @@ impl Network {
         unix: OrDefault<'_>,
         lookup: OrDefault<'_>,
         max_connections: OrDefault<'_>,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        wrong_calls::check_fields("Network", "hosts", given)?;
+        wrong_calls::check_named("Network", named)?;
         let mut rules = NetworkRules::default();
         let given = [hosts, block, ports, listen, unix, lookup, max_connections];
         for (key, given) in NetworkRules::KEYS.iter().zip(given) {
@@ -190,8 +195,12 @@ fn ports(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ports>>> {
             errors::type_name(given)
         ))
     };
-    if given.is_instance_of::<PyString>() {
-        return Err(wrong(given));
+    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyInt>() {
+        let list = wrong_calls::as_list(given);
+        return Err(PyTypeError::new_err(format!(
+            "{}: write {list}",
+            wrong(given).value(given.py())
+        )));
     }
     let mut ports = Vec::new();
     for (index, item) in given.try_iter().map_err(|_| wrong(given))?.enumerate() {

@@ -17,7 +17,7 @@ use super::mk_audit::{GuardOptions, OrDefault, read_bool};
 use super::recorder::Records;
 use super::recording::{self, Observer};
 use super::wording::{Told, Words};
-use super::{callbacks, config, ffi as raw, fields, install};
+use super::{callbacks, config, errors, ffi as raw, fields, install, wrong_calls};
 use crate::policy::places::PRESET;
 use crate::policy::spec::{FIELDS, OnViolation, Spec};
 use crate::policy::{RuleSet, presets};
@@ -60,11 +60,12 @@ impl Policy {
 
     #[new]
     #[pyo3(
-        signature = (*, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default, packages=OrDefault::Default),
+        signature = (*given, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default, packages=OrDefault::Default, **named),
         text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True, packages=())"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn new(
+        given: &Bound<'_, PyTuple>,
         write: OrDefault<'_>,
         read: OrDefault<'_>,
         block: OrDefault<'_>,
@@ -80,7 +81,10 @@ impl Policy {
         imports: OrDefault<'_>,
         network: OrDefault<'_>,
         packages: OrDefault<'_>,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        wrong_calls::check_fields("Policy", "write", given)?;
+        wrong_calls::check_named("Policy", named)?;
         let given = [
             write,
             read,
@@ -202,8 +206,14 @@ impl Policy {
     }
 
     /// The same policy with other values for some fields.
-    #[pyo3(signature = (**changes))]
-    fn replace(&self, py: Python<'_>, changes: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    #[pyo3(signature = (*given, **changes), text_signature = "($self, **changes)")]
+    fn replace(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyTuple>,
+        changes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        wrong_calls::check_fields("policy.replace", "write", given)?;
         let mut policy = Self {
             spec: self.spec.clone(),
             on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
@@ -213,9 +223,12 @@ impl Policy {
             let field = field.cast_into::<PyString>()?;
             let field = field.to_str()?;
             if !FIELDS.contains(&field) {
+                let near = wrong_calls::suggestion(py, field, FIELDS);
+                let near = near.as_str();
                 return Err(PyTypeError::new_err(format!(
-                    "a policy has no field {field:?}: the fields are {}",
-                    FIELDS.join(", ")
+                    "a policy has no field {field:?}: the fields are {}{}{near}",
+                    FIELDS.join(", "),
+                    if near.is_empty() { "" } else { "." },
                 )));
             }
             policy.set(field, &value)?;
@@ -225,7 +238,7 @@ impl Policy {
 
     /// Makes a guard factory, as `mk_audit` does.
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None),
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
@@ -238,7 +251,9 @@ impl Policy {
         monitor_calls: OrDefault<'py>,
         retire_sites: OrDefault<'py>,
         on_denied: Option<Bound<'py, PyAny>>,
+        named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<AuditPerms> {
+        wrong_calls::check_named("Policy.guard", named)?;
         let options = GuardOptions {
             before_deny,
             on_call,
@@ -254,7 +269,7 @@ impl Policy {
 
     /// Makes a guard factory that records what code does.
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None),
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
@@ -268,7 +283,9 @@ impl Policy {
         on_denied: Option<Bound<'py, PyAny>>,
         enforce: OrDefault<'py>,
         log: Option<Bound<'py, PyAny>>,
+        named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Observer> {
+        wrong_calls::check_named("Policy.observe", named)?;
         let py = slf.py();
         let enforces = read_bool(&enforce, "enforce", false)?;
         let options = GuardOptions {
@@ -293,9 +310,10 @@ impl Policy {
 
     /// Turns the policy on for the whole process, for good.
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None),
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn install<'py>(
         slf: &Bound<'py, Self>,
         before_deny: Option<Bound<'py, PyAny>>,
@@ -304,7 +322,9 @@ impl Policy {
         tool_id: OrDefault<'py>,
         monitor_calls: OrDefault<'py>,
         on_denied: Option<Bound<'py, PyAny>>,
+        named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
+        wrong_calls::check_named("Policy.install", named)?;
         let py = slf.py();
         if let Some(before) = install::installed(py) {
             install::check_stricter(py, slf.get(), before.get())?;
@@ -345,11 +365,21 @@ impl Policy {
     #[pyo3(signature = (event, /, *args))]
     fn explain<'py>(
         slf: &Bound<'py, Self>,
-        event: &Bound<'py, PyString>,
+        event: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Explanation> {
+        let event = event.cast::<PyString>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "event must be the name of an audit event ('open'), not {}",
+                errors::type_name(event)
+            ))
+        })?;
         let allowed = slf.get().allowed(slf.py())?;
-        Explanation::of(allowed, event, args)
+        let explanation = Explanation::of(allowed, event, args)?;
+        if explanation.allowed() {
+            wrong_calls::warn_of_event(event)?;
+        }
+        Ok(explanation)
     }
 
     /// The policy as TOML, with all fields.
@@ -361,16 +391,19 @@ impl Policy {
 
     /// A policy to begin with.
     #[staticmethod]
-    fn preset(name: &str) -> PyResult<Self> {
+    fn preset(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let name = &str_of("name", name)?;
         let found = presets::PRESETS.iter().find(|(own, _)| *own == name);
         let Some((_, text)) = found else {
             let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
+            let near = wrong_calls::suggestion(py, name, &names);
             return Err(PyValueError::new_err(format!(
-                "name must be one of {}, not {name:?}",
-                names.join(", ")
+                "name must be one of {}, not {name:?}{}{near}",
+                names.join(", "),
+                if near.is_empty() { "" } else { "." },
             )));
         };
-        let preset = Self::parse(text, false, name)?;
+        let preset = Self::parse(py, text, false, name)?;
         Ok(Self {
             told: None,
             ..preset
@@ -401,6 +434,11 @@ impl Policy {
         })
     }
 
+    /// Warns of roots and programs that are not there.
+    fn _warn_of_missing(&self, py: Python<'_>) -> PyResult<()> {
+        wrong_calls::warn_of_missing(py, &self.allowed(py)?)
+    }
+
     /// The rules that never apply, each as a sentence that names the field.
     fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(Resolved::of(py, &self.spec)?.lint())
@@ -413,23 +451,59 @@ impl Policy {
         // Python's own `open`, so that a guard has its say.
         let options = PyDict::new(py);
         options.set_item("encoding", "utf-8")?;
-        let file = py
-            .import("io")?
-            .getattr("open")?
-            .call((path,), Some(&options))?;
+        let open = py.import("io")?.getattr("open")?;
+        let file = open.call((path,), Some(&options)).map_err(|error| {
+            let is_text = path
+                .cast::<PyString>()
+                .is_ok_and(|text| text.to_string().contains('='));
+            match is_text {
+                true => PyValueError::new_err(
+                    "path must be that of a file, not the text of a policy: write \
+                     Policy.parse_toml(text)",
+                ),
+                false => error,
+            }
+        })?;
         let text = file.call_method0("read");
         file.call_method0("close")?;
         let text: String = text?.extract()?;
         let shown = raw::fs_path(path)?;
         let name = shown.str()?.to_string();
         let in_pyproject = name.rsplit(['/', '\\']).next() == Some("pyproject.toml");
-        Self::parse(&text, in_pyproject, &name)
+        Self::parse(py, &text, in_pyproject, &name)
     }
 
     /// Reads a policy from the text of a TOML file.
     #[staticmethod]
-    fn parse_toml(text: &str) -> PyResult<Self> {
-        Self::parse(text, false, "the policy")
+    #[pyo3(signature = (text))]
+    fn parse_toml(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let given = text;
+        let is_path = given.hasattr("__fspath__")?;
+        let text = match is_path {
+            true => None,
+            false => Some(str_of("text", given)?),
+        };
+        // The name of a file is no TOML.
+        match text.filter(|text| !text.trim_end().ends_with(".toml") || text.contains('=')) {
+            Some(text) => Self::parse(given.py(), &text, false, "the policy"),
+            None => Err(PyValueError::new_err(format!(
+                "text must be that of a policy, not the name of a file: write \
+                 Policy.from_toml({})",
+                errors::shown(given)
+            ))),
+        }
+    }
+
+    fn __enter__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a policy is no guard: write `with policy.guard()():`, or `with policy.observe()() as \
+             recording:`",
+        ))
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -490,7 +564,7 @@ impl Policy {
         on_violation: Option<Bound<'_, PyAny>>,
         told: Option<(String, Option<String>, String)>,
     ) -> PyResult<Self> {
-        let mut policy = Self::parse(text, false, "the policy")?;
+        let mut policy = Self::parse(py, text, false, "the policy")?;
         policy.told = None;
         if let Some(call) = &on_violation {
             policy.set("on_violation", call)?;
@@ -498,7 +572,7 @@ impl Policy {
         let Some((words, written, line)) = told else {
             return Ok(policy);
         };
-        let written = written.map(|text| Self::parse(&text, false, "the policy"));
+        let written = written.map(|text| Self::parse(py, &text, false, "the policy"));
         let written = written.transpose()?.map(|written| Bound::new(py, written));
         policy.told_in(py, &words, written.transpose()?.as_ref(), &line)
     }
@@ -512,6 +586,14 @@ impl Policy {
     /// What it says.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// It in one line, with the fields alone that are not as always.
+    ///
+    /// # Errors
+    /// What `repr()` of a value raises.
+    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
+        fields::shown(py, &self.spec, self.on_violation.as_ref())
     }
 
     /// A policy that says this.
@@ -559,9 +641,11 @@ impl Policy {
         Ok(self)
     }
 
-    fn parse(text: &str, in_pyproject: bool, source: &str) -> PyResult<Self> {
-        let spec = Spec::from_toml(text, in_pyproject)
-            .map_err(|error| PyValueError::new_err(format!("{source}: {error}")))?;
+    fn parse(py: Python<'_>, text: &str, in_pyproject: bool, source: &str) -> PyResult<Self> {
+        let spec = Spec::from_toml(text, in_pyproject).map_err(|error| {
+            let told = wrong_calls::of_text(py, &error);
+            PyValueError::new_err(format!("{source}: {told}"))
+        })?;
         Ok(Self {
             told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
             spec,
@@ -575,4 +659,15 @@ impl Policy {
             _ => fields::get(py, &self.spec, field),
         }
     }
+}
+
+/// Text that is given as an argument.
+fn str_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = given.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "{argument} must be str, not {}",
+            errors::type_name(given)
+        ))
+    })?;
+    Ok(text.to_str()?.to_owned())
 }

@@ -8,7 +8,7 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyList};
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use super::allowed::Resolved;
 use super::guard::{AuditPerms, Guard};
@@ -16,9 +16,12 @@ use super::policy::Policy;
 use super::recorder::Entry;
 use super::records::{self, Effect};
 use super::temporary::TemporaryFiles;
-use super::{decode, errors, ffi as raw};
+use super::{decode, errors, ffi as raw, wrong_calls};
 use crate::policy::fs::PathBuf;
 use crate::policy::learn::{self, Need};
+
+/// How an observer is made.
+const CALL: &str = "policy.observe()";
 
 /// How many entries of a directory are named one by one before it may stand for them.
 const THRESHOLD: usize = 10;
@@ -39,11 +42,44 @@ impl Observer {
 
 #[pymethods]
 impl Observer {
-    fn __call__(&self, py: Python<'_>) -> PyResult<Recording> {
+    #[pyo3(signature = (*given, **named))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Recording> {
+        wrong_calls::check_bare(CALL, given, named)?;
         Ok(Recording {
             guard: Py::new(py, Guard::new(self.perms.clone_ref(py)))?,
             policy: self.policy.clone_ref(py),
         })
+    }
+
+    fn __enter__(&self) -> PyResult<()> {
+        Err(wrong_calls::not_called(
+            CALL,
+            &format!("{CALL}() as recording"),
+        ))
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__()
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let class = slf.py().get_type::<Recording>();
+        let text = name.to_string_lossy();
+        if !text.starts_with('_') && class.hasattr(name)? {
+            return Err(wrong_calls::of_the_guard(CALL, &text));
+        }
+        wrong_calls::no_attribute(slf.as_any(), name)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let policy = self.policy.get().shown(py)?;
+        Ok(format!("<Observer of {policy}>"))
     }
 
     /// Has recordings from now on share a directory for temporary files.

@@ -1,15 +1,14 @@
 //! What `fastaudit_rs.v02` offers: `mk_audit` with the rules of fastaudit 0.2, and their state.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
-use super::allowed;
 use super::config::{Allowed, ApprovedRoots, read_modules, read_oks};
 use super::context::{self, Current};
 use super::declared::Declared;
 use super::guard::AuditPerms;
 use super::mk_audit::{GuardOptions, OrDefault};
-use super::monitor;
+use super::{monitor, wrong_calls};
 use crate::policy::RuleSet;
 
 /// Make a guard factory with the rules of fastaudit 0.2.
@@ -19,12 +18,12 @@ use crate::policy::RuleSet;
 #[pyfunction]
 #[pyo3(
     name = "_mk_audit_02",
-    signature = (oks, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None, *, packages=None),
+    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, allow_imports=None, *, packages=None, **named),
     text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, allow_imports=(), *, packages=())"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit_02<'py>(
-    oks: &Bound<'py, PyAny>,
+    oks: OrDefault<'py>,
     before_deny: Option<Bound<'py, PyAny>>,
     on_call: Option<Bound<'py, PyAny>>,
     data: Option<Bound<'py, PyAny>>,
@@ -32,7 +31,10 @@ pub fn mk_audit_02<'py>(
     monitor_calls: OrDefault<'py>,
     allow_imports: Option<Bound<'py, PyAny>>,
     packages: Option<Bound<'py, PyAny>>,
+    named: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<AuditPerms> {
+    wrong_calls::check_named("v02.mk_audit", named)?;
+    let oks = &oks.given()?;
     let options = GuardOptions {
         before_deny,
         on_call,
@@ -68,29 +70,12 @@ pub fn allowed_below(
     Ok(Allowed::strictly_below(oks.py(), roots, packages))
 }
 
-/// The roots, with `~` expanded; `None` for all paths.
+/// The roots; `None` for all paths.
 fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
     if oks.is_none() {
         return Ok(None);
     }
-    let is_one = oks.is_instance_of::<PyString>()
-        || oks.is_instance_of::<PyBytes>()
-        || oks.hasattr(pyo3::intern!(oks.py(), "__fspath__"))?;
-    let Some(items) = oks.try_iter().ok().filter(|_| !is_one) else {
-        // It says what is wrong.
-        return read_oks(oks).map(Some);
-    };
-    let expanded = items.map(|item| {
-        let item = item?;
-        match item.cast::<PyString>().map(|text| text.to_str()) {
-            Ok(Ok(text)) if text.starts_with('~') => {
-                allowed::expand(item.py(), text).map(Bound::into_any)
-            }
-            _ => Ok(item),
-        }
-    });
-    let expanded = PyList::new(oks.py(), expanded.collect::<PyResult<Vec<_>>>()?)?;
-    read_oks(expanded.as_any()).map(Some)
+    read_oks(oks).map(Some)
 }
 
 /// What is in force: a `dict` with the keys `safe_native`, `import_allow`, `monitoring`, `tool_id`,

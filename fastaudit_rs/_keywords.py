@@ -1,0 +1,34 @@
+"""Keywords that a function of Python does not have: the error names the near one."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def checked(name: str) -> Callable[[T], T]:
+    """Make a decorator of a function or a class that refuses keywords which it does not have.
+
+    Args:
+        name: Its name in the package, ``"Limits"`` for example.
+    """
+
+    def decorate(plain: Any) -> Any:
+        if isinstance(plain, type):
+            setattr(plain, "__init__", decorate(vars(plain)["__init__"]))  # noqa: B010 - as mypy asks
+            return plain
+        code = plain.__code__
+        names = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+        @functools.wraps(plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for wrong in kwargs.keys() - names:
+                from ._near import unknown
+
+                raise TypeError(unknown(name, wrong))
+            return plain(*args, **kwargs)
+
+        return call
+
+    return decorate

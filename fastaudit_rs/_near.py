@@ -1,0 +1,127 @@
+"""Words for a name that is wrong: the near one, or the place that has it.
+
+Nothing imports it but a call that is wrong: `difflib` and `inspect` take longer than this package.
+"""
+
+import difflib
+import functools
+import importlib
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["event", "near", "suggestion", "unknown", "warn"]
+
+_PACKAGE = __name__.partition(".")[0]
+
+#: Names by which people know what has another one here.
+_MEANT = {
+    "allow": "write",
+    "allowed_hosts": "hosts",
+    "callback": "before_deny",
+    "cpu": "cpu_percent",
+    "cwd": "parent",
+    "oks": "write",
+    "paths": "write",
+    "ram": "memory",
+    "roots": "write",
+    "subprocess": "commands",
+    "time": "wall_seconds",
+    "timeout": "wall_seconds",
+}
+
+#: Where names belong, and how one writes them there.
+_PLACES = (
+    ("Policy", "Policy({}=…)"),
+    ("Network", "Policy(network=Network({}=…))"),
+    ("Limits", "Sandbox(policy, Limits({}=…))"),
+    ("Policy.guard", "policy.guard({}=…)"),
+    ("Sandbox", "Sandbox(policy, {}=…)"),
+    ("v02.mk_audit", "fastaudit_rs.v02.mk_audit(…, {}=…), the form of fastaudit 0.2,"),
+)
+
+
+def near(name: str, names: Iterable[str]) -> str | None:
+    """The one of some names that this one is nearly.
+
+    >>> near("wirte", ["read", "write"])
+    'write'
+    """
+    found = difflib.get_close_matches(name.lower(), list(names), 1, 0.7)
+    return found[0] if found else None
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """The sentence that names the near one; empty where none is.
+
+    >>> suggestion("wirte", ["read", "write"])
+    " Did you mean 'write'?"
+    """
+    found = near(name, names)
+    return f" Did you mean {found!r}?" if found else ""
+
+
+def unknown(function: str, name: str) -> str:
+    """The message for an argument that a function of this package does not have.
+
+    Args:
+        function: Its name in the package, ``"Policy.guard"`` for example.
+        name: The name of the argument.
+    """
+    names = _names(function)
+    hint = _hint(function, name, names)
+    return f"{function}() has no argument {name!r}.{hint} It takes {', '.join(names)}."
+
+
+def _hint(function: str, name: str, names: list[str]) -> str:
+    for known in (name, _MEANT.get(name, "")):
+        if known in names:
+            return f" Did you mean {known!r}?"
+        if place := _place(function, known):
+            return place
+    found = near(name, names)
+    if found is None:
+        everywhere = [known for place, _ in _PLACES for known in _names(place)]
+        return _place(function, near(name, everywhere) or "")
+    return f" Did you mean {found!r}?"
+
+
+def _place(function: str, name: str) -> str:
+    """The sentence that says how a name is written where it belongs; empty where nothing has it."""
+    if name == "policy":
+        return " A policy makes its own guards: policy.guard()."
+    if function == "v02.mk_audit" and name in _names("mk_audit"):
+        option = "" if name == "rules" else f", {name}=…"
+        return f" fastaudit_rs.mk_audit(…, rules='0.2'{option}) has it."
+    for place, form in _PLACES:
+        if name in _names(place):
+            return f" {form.format(name)} has it."
+    return ""
+
+
+@functools.cache
+def _names(function: str) -> list[str]:
+    """The arguments of a function of this package."""
+    *path, last = function.split(".")
+    found: Any = sys.modules[_PACKAGE]
+    for part in path:
+        found = getattr(found, part, None) or importlib.import_module(f"{_PACKAGE}.{part}")
+    parameters = inspect.signature(getattr(found, last)).parameters
+    return [name for name in parameters if name != "self"]
+
+
+def event(name: str, names: Iterable[str]) -> str:
+    """The warning for an audit event that neither Python nor this package raises."""
+    return f"neither Python nor fastaudit_rs raises an event {name!r}.{suggestion(name, names)}"
+
+
+def warn(text: str) -> None:
+    """Warn whoever called this package, once at each place."""
+    package = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"fastaudit_rs: {text}", stacklevel=level)
