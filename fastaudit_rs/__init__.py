@@ -19,18 +19,21 @@ from ._native import (
 from .core import mk_audit
 from .denied import AuditDenied, AuditWarning
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .as_fastaudit import install_as_fastaudit
-    from .guarded_functions import guarded
-    from .limits import Limits
-    from .notebook import load_ipython_extension as load_ipython_extension
-    from .notebook import unload_ipython_extension as unload_ipython_extension
-    from .sandbox import Sandbox
-    from .sandbox_manager import SandboxManager
-    from .sandbox_process import SandboxError
+# The names that few need, and their modules: imported when they are asked for (PEP 562).
+_LATER = {
+    "Limits": "limits",
+    "Sandbox": "sandbox",
+    "SandboxError": "sandbox_process",
+    "SandboxManager": "sandbox_manager",
+    "guarded": "guarded_functions",
+    "install_as_fastaudit": "as_fastaudit",
+    "load_ipython_extension": "notebook",
+    "unload_ipython_extension": "notebook",
+}
 
-# The two of IPython are not for `import *`, which is used where there is none.
+# pyright: reportUnsupportedDunderAll=false
+# It does not see what is imported later. The two of IPython are not for `import *`, which is used
+# where there is none.
 __all__ = [
     "AuditCfg",
     "AuditDenied",
@@ -56,32 +59,16 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what few need when it is asked for (PEP 562)."""
-    if name == "install_as_fastaudit":
-        from .as_fastaudit import install_as_fastaudit
+    from importlib import import_module
 
-        return install_as_fastaudit
-    if name == "Sandbox":
-        from .sandbox import Sandbox
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    if not name.startswith("_"):
+        message += import_module("._near", __name__).elsewhere(name)
+    raise AttributeError(message, name=name, obj=import_module(__name__))
 
-        return Sandbox
-    if name == "SandboxError":
-        from .sandbox_process import SandboxError
 
-        return SandboxError
-    if name == "SandboxManager":
-        from .sandbox_manager import SandboxManager
-
-        return SandboxManager
-    if name == "Limits":
-        from .limits import Limits
-
-        return Limits
-    if name == "guarded":
-        from .guarded_functions import guarded
-
-        return guarded
-    if name in ("load_ipython_extension", "unload_ipython_extension"):
-        from . import notebook
-
-        return getattr(notebook, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Name what is public, also what is imported later."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -50,8 +50,9 @@ def near(name: str, names: Iterable[str]) -> str | None:
     >>> near("wirte", ["read", "write"])
     'write'
     """
-    found = difflib.get_close_matches(name.lower(), list(names), 1, 0.7)
-    return found[0] if found else None
+    by_lower = {known.lower(): known for known in names}
+    found = difflib.get_close_matches(name.lower(), by_lower, 1, 0.7)
+    return by_lower[found[0]] if found else None
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
@@ -74,6 +75,16 @@ def unknown(function: str, name: str) -> str:
     names = _names(function)
     hint = _hint(function, name, names)
     return f"{function}() has no argument {name!r}.{hint} It takes {', '.join(names)}."
+
+
+def elsewhere(name: str) -> str:
+    """What follows the message for a name that this package does not have."""
+    package = sys.modules[_PACKAGE]
+    for module in ("v02", "calls"):
+        if name in importlib.import_module(f"{_PACKAGE}.{module}").__all__:
+            return f": {_PACKAGE}.{module} has it"
+    found = near(name, package.__all__)
+    return f": did you mean {found!r}?" if found else ""
 
 
 def _hint(function: str, name: str, names: list[str]) -> str:

@@ -1,7 +1,12 @@
 """The package itself, as it is imported."""
 
+import pydoc
 import subprocess
 import sys
+
+import pytest
+
+import fastaudit_rs
 
 #: What only extras bring.
 EXTRAS = ("IPython", "cloudpickle", "distributed", "docker", "pytest", "rich", "sandlock", "shtab")
@@ -17,3 +22,64 @@ print({{*fastaudit_rs.__all__}} - {{*dir()}})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_dir_has_what_is_public_and_nothing_else():
+    names = [name for name in dir(fastaudit_rs) if not name.startswith("__")]
+    public = [name for name in fastaudit_rs.__all__ if not name.startswith("__")]
+    assert names == sorted(public)
+
+
+def test_help_has_what_is_imported_later():
+    text = pydoc.plain(pydoc.render_doc(fastaudit_rs))
+    for name in ("class Sandbox(", "class Limits(", "class SandboxManager(", "class SandboxError("):
+        assert name in text
+    for name in ("guarded(", "install_as_fastaudit(", "mk_audit("):
+        assert f"    {name}" in text
+    assert "_LATER" not in text
+
+
+def test_modules_that_are_public_stay_importable():
+    code = """
+import fastaudit_rs.as_fastaudit, fastaudit_rs.calls, fastaudit_rs.core, fastaudit_rs.sandbox
+import fastaudit_rs.sandbox_hooks, fastaudit_rs.v02.core, fastaudit_rs.v02.hooks
+print(fastaudit_rs.sandbox.Sandbox is fastaudit_rs.Sandbox)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("from fastaudit_rs import S", {"Sandbox", "SandboxError", "SandboxManager"}),
+        ("from fastaudit_rs import ", {*fastaudit_rs.__all__}),
+        ("import fastaudit_rs\nfastaudit_rs.Li", {"Limits"}),
+        (
+            "from fastaudit_rs import Policy, Sandbox\nSandbox(Policy()).",
+            {"run", "arun", "close", "explain", "list_files", "pool", "read_file", "write_file"},
+        ),
+        ("from fastaudit_rs import Sandbox\nSandbox().run('1').", {"stdout", "success", "value"}),
+        ("from fastaudit_rs import mk_audit\nmk_audit(['.']).", {"set_data", "tool_id"}),
+    ],
+)
+def test_what_is_completed_without_running(code, names):
+    jedi = pytest.importorskip("jedi")
+    found = {completion.name for completion in jedi.Script(code).complete()}
+    assert names <= found
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mkaudit", "did you mean 'mk_audit'?"),
+        ("sandbx", "did you mean 'Sandbox'?"),
+        ("track_call", "fastaudit_rs.v02 has it"),
+        ("nothing_like_it", "module 'fastaudit_rs' has no attribute 'nothing_like_it'"),
+    ],
+)
+def test_a_name_that_it_does_not_have(name, says):
+    with pytest.raises(AttributeError) as raised:
+        getattr(fastaudit_rs, name)
+    assert str(raised.value).endswith(says)
+    assert (raised.value.name, raised.value.obj) == (name, fastaudit_rs)

@@ -1,0 +1,68 @@
+"""The names of the package for tools that read it without running it.
+
+Without "as" some of them take what a stub imports for its own.
+"""
+
+from ._native import (
+    AuditCfg as AuditCfg,
+)
+from ._native import (
+    AuditPerms as AuditPerms,
+)
+from ._native import (
+    Effect as Effect,
+)
+from ._native import (
+    Explanation as Explanation,
+)
+from ._native import (
+    Guard as Guard,
+)
+from ._native import (
+    Network as Network,
+)
+from ._native import (
+    Policy as Policy,
+)
+from ._native import (
+    Recording as Recording,
+)
+from ._native import (
+    __version__ as __version__,
+)
+from ._native import (
+    installed_policy as installed_policy,
+)
+from .as_fastaudit import install_as_fastaudit as install_as_fastaudit
+from .core import mk_audit as mk_audit
+from .denied import AuditDenied as AuditDenied
+from .denied import AuditWarning as AuditWarning
+from .guarded_functions import guarded as guarded
+from .limits import Limits as Limits
+from .notebook import load_ipython_extension as load_ipython_extension
+from .notebook import unload_ipython_extension as unload_ipython_extension
+from .sandbox import Sandbox as Sandbox
+from .sandbox_manager import SandboxManager as SandboxManager
+from .sandbox_process import SandboxError as SandboxError
+
+__all__ = [
+    "AuditCfg",
+    "AuditDenied",
+    "AuditPerms",
+    "AuditWarning",
+    "Effect",
+    "Explanation",
+    "Guard",
+    "Limits",
+    "Network",
+    "Policy",
+    "Recording",
+    "Sandbox",
+    "SandboxError",
+    "SandboxManager",
+    "__version__",
+    "guarded",
+    "install_as_fastaudit",
+    "installed_policy",
+    "mk_audit",
+]
