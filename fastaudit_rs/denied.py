@@ -146,7 +146,7 @@ class AuditDenied(PermissionError):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of all frames."""
-        from .notebook import render
+        from .cell_errors import render
 
         return render(self)
 

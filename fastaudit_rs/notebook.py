@@ -10,7 +10,6 @@ same line numbers.
 
 import contextlib
 import json
-import linecache
 import shlex
 import subprocess
 import sys
@@ -27,20 +26,18 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
+from IPython.utils.text import LSString, SList
 
-from . import AuditDenied, Guard, Recording
+from . import AuditDenied, Guard, Recording, cell_errors
 from ._native import _TemporaryFiles
-from .permissions import MONITORING, add_options, options_of, policy_of, written
+from .permissions import MONITORING, add_options, allowances, options_of, policy_of, written
 from .summary import summary_of
 from .touched import touched_of
 
 #: Denials that `%audit` tells of.
-KEPT = 5
+KEPT = 20
 
 MAGIC = "%%audit"
-
-#: What turns a terminal's text red, and back.
-RED = ("\x1b[31m", "\x1b[39m")
 
 #: What stands for the line `%%audit` in the code of a cell: it fails wherever the guard is not.
 MARK = "get_ipython().run_line_magic('audit', {!r})\n"
@@ -69,6 +66,7 @@ class Permissions:
             raise UsageError(f"{magic}: {error}") from error
         self.magic = magic
         self.options = options
+        self.policy = policy
         policy = policy._told_in("options", line=self.line())
         make = policy.observe if options.record else policy.guard
         guards = make(monitor_calls=MONITORING)
@@ -78,6 +76,12 @@ class Permissions:
     def line(self, *more: str) -> str:
         """The magic with these options, and more."""
         return " ".join(part for part in (self.magic, written(self.options), *more) if part)
+
+    def held(self) -> str:
+        """What holds for cells, in a sentence."""
+        if self.options.record:
+            return "Cells are recorded from now on: nothing is stopped."
+        return f"Cells are guarded from now on: they may {allowances(self.policy)}."
 
     def guard(self) -> Guard | Recording:
         """A guard for a cell."""
@@ -102,7 +106,7 @@ class Session:
         self.permissions = Permissions("%audit on", line)
         self.cells = 0
         self.denied = 0
-        self.last: deque[str] = deque(maxlen=KEPT)
+        self.last: deque[AuditDenied] = deque(maxlen=KEPT)
 
 
 class Cell:
@@ -142,7 +146,12 @@ class Cell:
             yield
         finally:
             self.session.denied += guard.violation_count - before
-            self.session.last.extend(denied.message for denied in guard.violations[before:])
+            self.session.last.extend(guard.violations[before:])
+
+    def violations(self) -> list[AuditDenied]:
+        """All that its guards denied."""
+        guards = [guard for _, guard in self.guards if isinstance(guard, Guard)]
+        return [denied for guard in guards for denied in guard.violations]
 
     def show_recorded(self) -> None:
         """Show what was recorded, below the cell."""
@@ -226,9 +235,14 @@ take_off.has_side_effects = True  # type: ignore[attr-defined]
 def is_control(raw: str) -> bool:
     """Whether a cell is nothing but a line that tells the guard what to do."""
     words = raw.split()
-    return len(raw.strip().splitlines()) == 1 and (
-        words[0] == "%audit"
-        or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == [__package__])
+    return (
+        len(raw.strip().splitlines()) == 1
+        and (
+            words[0] == "%audit"
+            # Directories of a guard stay. What is in braces would be evaluated.
+            or (words[0] == "%cd" and not set(raw) & set("{$"))
+            or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == [__package__])
+        )
     )
 
 
@@ -246,6 +260,9 @@ class AuditMagics(Magics):
         self._run_code: Callable[..., Coroutine[Any, Any, bool]] = shell.run_code
         self._showtraceback: Callable[..., None] = shell.showtraceback
         self._system: Callable[[str], None] = shell.system
+        self._getoutput: Callable[..., Any] = shell.getoutput
+        #: What was denied in the last cell with guards.
+        self._denied: list[AuditDenied] = []
 
     def begin(self) -> None:
         """Stand in."""
@@ -254,14 +271,14 @@ class AuditMagics(Magics):
         shell.input_transformers_cleanup.append(take_off)
         vars(shell).update(run_code=self.run_code, showtraceback=self.showtraceback)
         if hasattr(shell, "kernel"):
-            vars(shell).update(system=self.system)
+            vars(shell).update(system=self.system, getoutput=self.getoutput)
         shell.events.register("post_run_cell", self.after_cell)
 
     def end(self) -> None:
         """Go out of the way."""
         shell = self._ip
         shell.input_transformers_cleanup.remove(take_off)
-        for name in ("run_code", "showtraceback", "system"):
+        for name in ("run_code", "showtraceback", "system", "getoutput"):
             vars(shell).pop(name, None)
         shell.events.unregister("post_run_cell", self.after_cell)
         for magics in shell.magics_manager.magics.values():
@@ -298,19 +315,29 @@ class AuditMagics(Magics):
         elif piece is not None:
             raise UsageError(f"%audit {verb} has to be alone in its cell")
         else:
+            was_on = self.session is not None
             self.session = Session(rest) if verb == "on" else None
+            if self.session is not None:
+                print(f"{self.session.permissions.held()} %audit off ends that.")
+            else:
+                print("Cells are guarded no longer." if was_on else "Cells were not guarded.")
 
     def state(self) -> str:
         """Whether cells are guarded, and what was denied."""
         session = self.session
         if session is None:
-            return "off"
-        lines = [
-            session.permissions.line().removeprefix("%audit "),
-            f"{session.cells} cells guarded, {session.denied} operations denied",
-            *(f"    {message}" for message in session.last),
-        ]
-        return "\n".join(lines)
+            lines = ["off"]
+            denied = self._denied
+            if denied:
+                lines.append(f"{len(denied)} operations denied in the last guarded cell")
+        else:
+            denied = list(session.last)
+            lines = [
+                session.permissions.line().removeprefix("%audit "),
+                f"{session.cells} cells guarded, {session.denied} operations denied",
+            ]
+        shown = cell_errors.swallowed_lines(self._ip, denied, most=KEPT)
+        return "\n".join([*lines, *(f"    {line}" for line in shown)])
 
     async def run_code(
         self, code_obj: CodeType, result: ExecutionResult | None = None, *, async_: bool = False
@@ -345,6 +372,10 @@ class AuditMagics(Magics):
         error = sys.exc_info()[1] if given is None else given[1]
         if isinstance(error, BaseException):
             error.__traceback__ = _without_own(error.__traceback__)
+            short = cell_errors.render_wrapped(self._ip, error)
+            if short is not None:
+                self._ip._showtraceback(type(error), error, short)
+                return
         self._showtraceback(*args, **options)
 
     def system(self, cmd: str) -> None:
@@ -355,16 +386,7 @@ class AuditMagics(Magics):
         if _piece.get() is None:
             self._system(cmd)
             return
-        command = self._ip.var_expand(cmd, depth=1)
-        with subprocess.Popen(
-            command,
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
+        with _started(self._ip.var_expand(cmd, depth=1)) as process:
             assert process.stdout is not None
             try:
                 for line in process.stdout:
@@ -374,11 +396,40 @@ class AuditMagics(Magics):
                 raise
         self._ip.user_ns["_exit_code"] = process.returncode
 
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> SList | LSString:
+        """Give the output of a shell's command, as ``x = !cmd`` does, by the shell of ``!cmd``."""
+        if _piece.get() is None:
+            output: SList | LSString = self._getoutput(cmd, split=split, depth=depth + 1)
+            return output
+        with _started(self._ip.var_expand(cmd, depth=depth + 1)) as process:
+            text = process.communicate()[0]
+        self._ip.user_ns["_exit_code"] = process.returncode
+        return SList(text.splitlines()) if split else LSString(text)
+
     def after_cell(self, result: ExecutionResult) -> None:
-        """Show what was recorded."""
+        """Show what was recorded, and what was denied without an error that says so."""
         cell = self._cells.pop(result, None)
-        if cell is not None:
-            cell.show_recorded()
+        if cell is None:
+            return
+        cell.show_recorded()
+        self._denied = cell.violations()
+        error = result.error_before_exec or result.error_in_exec
+        for line in cell_errors.swallowed_lines(self._ip, self._denied, error):
+            is_rest = line.startswith("and ")
+            print(f"{line}; %audit shows them" if is_rest else f"denied: {line}", file=sys.stderr)
+
+
+def _started(command: str) -> "subprocess.Popen[str]":
+    """A shell that runs a command, with all its output in one pipe."""
+    return subprocess.Popen(
+        command,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
 
 
 def _without_own(traceback: TracebackType | None) -> TracebackType | None:
@@ -394,44 +445,6 @@ def _without_own(traceback: TracebackType | None) -> TracebackType | None:
 
 def _is_own(part: TracebackType) -> bool:
     return part.tb_frame.f_code in (RUN, Piece.run.__code__)
-
-
-def render(denied: AuditDenied) -> list[str]:
-    """What IPython shows of a denial: what was stopped, where, and what would allow it.
-
-    With ``%xmode Verbose`` it is all frames, as of any exception.
-    """
-    shell = InteractiveShell.instance() if InteractiveShell.initialized() else None
-    if shell is not None and shell.InteractiveTB.mode == "Verbose":
-        frames: list[str] = shell.InteractiveTB.structured_traceback(
-            type(denied), denied, denied.__traceback__, tb_offset=1
-        )
-        return frames
-    red, plain = ("", "") if shell is None or shell.colors.lower() == "nocolor" else RED
-    lines = [f"{red}{type(denied).__name__}{plain}: {denied.message}"]
-    if shell is not None:
-        lines += _place(shell, denied.__traceback__)
-    if denied.hint is not None:
-        lines.append(f"To allow it: {denied.hint}")
-    lines.append(str(denied).splitlines()[-1])
-    return lines
-
-
-def _place(shell: InteractiveShell, traceback: TracebackType | None) -> list[str]:
-    """The last line of a cell that led to it."""
-    name_of: Callable[[str], tuple[str, str] | None]
-    name_of = getattr(shell.compile, "format_code_name", lambda name: None)
-    found: list[str] = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        name = name_of(code.co_filename)
-        if name is not None:
-            line = linecache.getline(code.co_filename, traceback.tb_lineno).strip()
-            inside = "" if code.co_name == "<module>" else f", in {code.co_name}"
-            place = f"{' '.join(name)}, line {traceback.tb_lineno}{inside}"
-            found = [f"  {place}", *([f"    {line}"] if line else [])]
-        traceback = traceback.tb_next
-    return found
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

@@ -115,6 +115,27 @@ def written(options: argparse.Namespace) -> str:
     return shlex.join(parts)
 
 
+def allowances(policy: Policy) -> str:
+    """What a policy lets code do, for a sentence: ``write /srv/out, reach no host, …``."""
+    network = policy.network
+    hosts = network.hosts if isinstance(network, Network) else None if network else ()
+    commands = None if policy.commands is True else policy.commands or ()
+    parts = [
+        f"write {_named(policy.write, 'anywhere', 'nothing')}",
+        f"reach {_named(hosts, 'any host', 'no host')}",
+        f"start {_named(commands, 'any program', 'no program')}",
+    ]
+    if policy.read is not None:
+        parts.insert(0, f"read {_named(policy.read, 'anything', 'nothing')}")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
+    if names is None:
+        return everything
+    return " or ".join(names) or nothing
+
+
 def needed_for(verdict: str) -> str:
     """What would have to be said to allow what a recording's verdict does not.
 

@@ -6,7 +6,7 @@ that would allow it.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .denied import AuditDenied
 
@@ -82,7 +82,11 @@ def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1
 
 
 def lines(
-    violations: Iterable[AuditDenied], error: BaseException | None = None, *, most: int = MOST
+    violations: Iterable[AuditDenied],
+    error: BaseException | None = None,
+    *,
+    most: int = MOST,
+    place_of: Callable[[AuditDenied], str | None] | None = None,
 ) -> list[str]:
     """Tell of the denials that the error at the end does not show, in a line for each place.
 
@@ -90,12 +94,16 @@ def lines(
         violations: ``guard.violations``.
         error: The error that is shown to the user, if there is one.
         most: The lines that are shown; a last one counts the others.
+        place_of: Names the place of a denial, if not as ``file:line``.
     """
     alike: dict[tuple[str, str | None], list[AuditDenied]] = {}
     for denied in swallowed(violations, error):
         alike.setdefault((denied.event, denied.place), []).append(denied)
     # The hint of the last one covers those before it.
-    told = [in_one_line(group[-1], times=len(group)) for group in alike.values()]
+    told = [
+        in_one_line(group[-1], place=place_of(group[-1]) if place_of else None, times=len(group))
+        for group in alike.values()
+    ]
     left_out = len(told) - most
     return told if left_out <= 0 else [*told[:most], f"and {left_out} more"]
 

@@ -172,6 +172,112 @@ class TestCell:
         assert list(tmp_path.iterdir()) == []
 
 
+WRAPPED = {
+    "urllib": (
+        "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')",
+        "URLError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
+        "--net 127.0.0.1:9",
+    ),
+    "pandas": (
+        "import pandas\npandas.read_csv('http://127.0.0.1:9')",
+        "URLError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
+        "--net 127.0.0.1:9",
+    ),
+    "requests": (
+        "import requests\nrequests.get('http://127.0.0.1:9')",
+        "ConnectionError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
+        "--net 127.0.0.1:9",
+    ),
+    "a direct one": (
+        "import zipfile\nzipfile.ZipFile('/srv/a.zip', 'w')",
+        "AuditDenied: open '/srv/a.zip': nothing may be written",
+        "--write /srv/a.zip",
+    ),
+}
+
+
+class TestWrapped:
+    @pytest.mark.parametrize("name", WRAPPED)
+    def test_it_is_as_short_as_a_direct_one(self, run, name):
+        if name in ("pandas", "requests"):
+            pytest.importorskip(name)
+        code, first, option = WRAPPED[name]
+        lines = run(f"%%audit\n{code}").error.splitlines()
+        assert lines[0].startswith(first)
+        assert lines[1].endswith(", line 3")
+        assert lines[2:] == [
+            f"    {code.splitlines()[1]}", f"To allow it: %%audit {option}", FINAL,
+        ]  # fmt: skip
+
+    def test_a_message_of_its_own_stays(self, run, tmp_path):
+        (tmp_path / "wrapping.py").write_text(
+            "def save():\n    try:\n        open('/srv/x', 'w')\n    except OSError as error:\n"
+            "        raise_it(error)\n"
+        )
+        run(
+            "import sys, types\nlibrary = types.ModuleType('library')\n"
+            "exec(compile('def fail(error):\\n    raise RuntimeError(\"no cache\") from error',"
+            " '/x/site-packages/library.py', 'exec'), vars(library))\n"
+            f"sys.path.insert(0, {str(tmp_path)!r})\nimport wrapping\n"
+            "wrapping.raise_it = library.fail"
+        )
+        lines = run("%%audit\nwrapping.save()").error.splitlines()
+        assert lines[:2] == [
+            "RuntimeError: no cache", "from AuditDenied: open '/srv/x': nothing may be written",
+        ]  # fmt: skip
+        assert lines[4:] == ["To allow it: %%audit --write /srv/x", FINAL]
+
+    def test_an_error_of_the_users_has_its_frames(self, run):
+        ran = run("%%audit\ntry:\n    open('x', 'w')\nexcept OSError:\n    1 / 0")
+        assert "Traceback (most recent call last)" in ran.error
+        assert ran.error.endswith("ZeroDivisionError: division by zero")
+        assert ran.err == ""
+
+    def test_all_frames_where_they_are_asked_for(self, run):
+        run("%xmode Verbose")
+        ran = run(f"%%audit\n{WRAPPED['urllib'][0]}")
+        assert "do_open" in ran.error
+
+
+class TestSwallowed:
+    SWALLOWING = "try:\n    open('/srv/{}', 'w')\nexcept OSError:\n    pass\n"
+
+    def test_it_is_told_at_the_end(self, run):
+        for start in ("%%audit", "%audit on"):
+            code = self.SWALLOWING.format("x")
+            if start == "%audit on":
+                run(start)
+                ran = run(code)
+            else:
+                ran = run(f"{start}\n{code}")
+            number = 2 if start == "%audit on" else 3
+            assert ran.status == "ok"
+            assert ran.err.startswith("denied: open /srv/x, at Cell In[")
+            assert ran.err.endswith(f"], line {number}; to allow it: {start} --write /srv/x\n"), (
+                ran.err
+            )
+
+    def test_beside_an_error(self, run):
+        ran = run("%%audit\n" + self.SWALLOWING.format("x") + "open('/srv/y', 'w')")
+        assert ran.error.startswith("AuditDenied: open '/srv/y'")
+        assert ran.err.count("denied: ") == 1 and "open /srv/x, " in ran.err
+
+    def test_no_more_than_three(self, run):
+        ran = run("%%audit\n" + "".join(self.SWALLOWING.format(name) for name in "abcde"))
+        lines = ran.err.splitlines()
+        assert [line.split(",")[0] for line in lines[:3]] == [
+            f"denied: open /srv/{name}" for name in "abc"
+        ]
+        assert lines[3:] == ["and 2 more; %audit shows them"]
+        told = run("%audit").out.splitlines()
+        assert told[:2] == ["off", "5 operations denied in the last guarded cell"]
+        assert len(told) == 7
+
+    def test_nothing_was(self, run):
+        assert run("%%audit\n1").err == ""
+        assert run("%audit").out == "off\n"
+
+
 class TestWhatKernelsDo:
     def test_await(self, run):
         ran = run(
@@ -214,12 +320,21 @@ class TestWhatKernelsDo:
     def test_system_commands(self, run):
         ran = run("%%audit\n!echo hello")
         assert ran.error.startswith("AuditDenied: Audit: ")
+        for code in ("!echo hello", "said = !echo hello", "%sx echo hello", "%system echo hello"):
+            lines = run(f"%%audit\n{code}").error.splitlines()
+            assert lines[2:4] == [f"    {code}", "To allow it: %%audit --run /bin/sh"]
+        lines = run("%%audit\n%%bash\necho hello").error.splitlines()
+        assert lines[2:4] == ["    %%bash", "To allow it: %%audit --run bash"]
         for programs in ("any", "/bin/sh"):
             run("name = 'hello'")
             ran = run(f"%%audit --run {programs}\n!echo $name; exit 3\nprint(_exit_code)")
             assert ran.out == "hello\n3\n", ran.error
-        ran = run("%%audit --run any\nsaid = !echo $name\nsaid")
-        assert ran.value == "['hello']"
+        for programs in ("any", "/bin/sh"):
+            ran = run(
+                f"%%audit --run {programs}\nsaid = !echo $name {{1 + 1}}; exit 4\n"
+                "[*said, _exit_code]"
+            )
+            assert ran.value == "['hello 2', 4]"
 
     def test_figures(self, run):
         ran = run("%%audit\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]);")
@@ -359,13 +474,64 @@ class TestSession:
             ran = run("open('out.txt', 'w')")
             hint = f"To allow it: %audit on --write ok --write {tmp_path}/out.txt"
             assert hint in ran.error.splitlines()
+            said = ran.error.splitlines()[1].strip()
         assert run("%audit").out == (
             "on --write ok\n3 cells guarded, 2 operations denied\n"
-            + f"    open 'out.txt' not in ('{tmp_path}/ok',)\n" * 2
+            f"    open out.txt, 2 times, at {said}; to allow it: %audit on --write ok "
+            f"--write {tmp_path}/out.txt\n"
         )
-        run("%audit off")
+        assert run("%audit off").out == "Cells are guarded no longer.\n"
+        assert run("%audit off").out == "Cells were not guarded.\n"
         assert run("open('out.txt', 'w').close()").status == "ok"
-        assert run("%audit").out == "off\n"
+        assert run("%audit").out.startswith("off\n")
+
+    @pytest.mark.parametrize(
+        ("options", "held"),
+        [
+            ("", "they may write nothing, reach no host and start no program"),
+            (
+                "--write a --write b --net pypi.org --run git --read any",
+                "they may write {0}/a or {0}/b, reach pypi.org and start git",
+            ),
+            (
+                "--read r --write any --net any --run any",
+                "they may read {0}/r, write anywhere, reach any host and start any program",
+            ),
+        ],
+    )
+    def test_it_says_what_holds(self, run, tmp_path, options, held):
+        ran = run(f"%audit on {options}")
+        held = held.format(tmp_path)
+        assert ran.out == f"Cells are guarded from now on: {held}. %audit off ends that.\n"
+
+    def test_it_says_that_cells_are_recorded(self, run):
+        ran = run("%audit on --record")
+        assert ran.out.startswith("Cells are recorded from now on: nothing is stopped.")
+
+    def test_changing_the_directory(self, run, tmp_path):
+        (tmp_path / "ok").mkdir()
+        run("%audit on --write ok")
+        ran = run("%cd /")
+        assert (ran.out, ran.err, ran.status) == ("/\n", "", "ok")
+        assert run("open('out.txt', 'w')").error.startswith("AuditDenied")
+        # An expression in it is the cell's, and guarded. IPython swallows its error.
+        assert "denied: open x, at " in run("%cd -q {open(chr(120), chr(119)).name}").err
+        ran = run("x = 1\n%cd /srv")
+        assert ran.out.startswith("os.chdir '/srv' not in ")
+        # IPython itself prints the error.
+        assert len(ran.out.splitlines()) <= 5
+        assert run("import os; os.chdir('/srv')").error.startswith("AuditDenied: os.chdir")
+
+    def test_profiling_and_storing(self, run):
+        run("%audit on")
+        for magic in ("%prun sum([1])", "%%prun\nsum([1])"):
+            assert run(magic).status == "ok", magic
+        ran = run("kept = 1\n%store kept")
+        lines = ran.error.splitlines()
+        assert lines[2] == "    %store kept"
+        assert lines[3].startswith("To allow it: %audit on --write ") and len(lines) == 5
+        assert run(lines[3].removeprefix("To allow it: ")).status == "ok"
+        assert run("%store kept").out == "Stored 'kept' (int)\n"
 
     def test_what_was_swallowed_is_counted(self, run):
         run("%audit on")
