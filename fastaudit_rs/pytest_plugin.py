@@ -7,6 +7,7 @@
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,8 @@ import pytest
 from . import AuditDenied, Guard, Network, Policy
 from .permissions import MONITORING
 from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
+from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
+from .swallowed import lines
 
 MODES = ("off", "record", "raise")
 
@@ -44,6 +47,8 @@ class Run:
         factory: The temporary directories of pytest, once a guarded test asked for them.
         is_asked: Whether the test of the moment is to be guarded.
         test: The test that runs under a guard now.
+        baseline: The file of what tests reach outside.
+        accepted: The entries of that file, where it is accepted.
     """
 
     mode: str
@@ -51,20 +56,36 @@ class Run:
     factory: pytest.TempPathFactory | None = None
     is_asked: bool = False
     test: GuardedTest | None = None
+    baseline: Path | None = None
+    accepted: frozenset[str] = frozenset()
 
 
 _run: pytest.StashKey[Run] = pytest.StashKey()
-_PROPERTY = "audit"
+
+#: The properties of a report that tell what a test reached: in lines, in the marker that would
+#: allow it, and in entries of a baseline.
+LINE, MARKER, ENTRY = "audit", "audit_marker", "audit_entry"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--audit``, and the ini keys ``audit`` and ``audit_policy``."""
+    """Add the options, and the ini keys ``audit`` and ``audit_policy``."""
     group = parser.getgroup("fastaudit_rs", "guards of fastaudit_rs")
     group.addoption(
         "--audit",
         choices=MODES,
         help="run each test under a guard: 'record' reports what tests reached outside, "
         "'raise' fails them (default: the ini key 'audit', or off)",
+    )
+    group.addoption(
+        "--audit-policy",
+        metavar="FILE",
+        help="a TOML file with the policy of these guards (default: the ini key 'audit_policy')",
+    )
+    group.addoption(
+        "--audit-baseline",
+        metavar="FILE",
+        help="a file of what tests reach outside: --audit=record writes it, --audit=raise accepts "
+        "what is in it",
     )
     parser.addini("audit", "run each test under a guard: off, record or raise", default="off")
     parser.addini(
@@ -76,47 +97,85 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the mode and the policy.
+    """Read the mode, the policy and the baseline.
 
     Raises:
-        pytest.UsageError: The ini key has no such mode, or the policy cannot be read.
+        pytest.UsageError: The ini key has no such mode, or a file cannot be read.
     """
     config.addinivalue_line(
         "markers",
-        "audit(policy=None, **fields): run the test under a guard of fastaudit_rs: of the policy, "
-        "else of that for all tests, with other values for these fields; audit(False) for none",
+        "audit(policy=None, **fields): run the test under a guard of fastaudit_rs: of the policy "
+        "(a Policy, or the name of a TOML file), else of that for all tests, with other values for "
+        "these fields; audit(False) for none",
     )
     mode = config.getoption("--audit") or config.getini("audit")
     if mode not in MODES:
         raise pytest.UsageError(f"the ini key 'audit' is one of {', '.join(MODES)}, not {mode!r}")
-    file = config.getini("audit_policy")
+    here = config.invocation_params.dir
+    named, file = config.getoption("--audit-policy"), config.getini("audit_policy")
+    said_by = "--audit-policy" if named else "the ini key 'audit_policy'"
+    path = here / named if named else config.rootpath / file
     try:
-        base = Policy.from_toml(config.rootpath / file) if file else DEFAULT
-        config.stash[_run] = Run(mode, base)
+        base = Policy.from_toml(path) if named or file else DEFAULT
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"the ini key 'audit_policy': {error}") from error
+        raise pytest.UsageError(f"{said_by}: {error}") from error
+    run = Run(mode, base)
+    baseline = config.getoption("--audit-baseline")
+    if baseline:
+        run.baseline = here / baseline
+        _read(run, run.baseline)
+    config.stash[_run] = run
 
 
-def _guarded(policy: Policy, root: Path, words: str, given: Iterable[str]) -> Policy:
+def _read(run: Run, baseline: Path) -> None:
+    """Read the baseline where it is to be accepted, and see that it can be written where not."""
+    try:
+        if run.mode == "raise":
+            run.accepted = read_baseline(baseline)
+        elif run.mode == "record":
+            check_baseline(baseline)
+    except FileNotFoundError as error:
+        raise pytest.UsageError(f"--audit-baseline: {error}; --audit=record writes it") from error
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"--audit-baseline: {baseline}: {error}") from error
+
+
+def _guarded(policy: Policy, root: Path | None, words: str, given: Iterable[str]) -> Policy:
     """The same policy for a test with this temporary directory, of which hints do not tell."""
-    return with_root(policy, root)._told_in(words, policy, " ".join(given))
+    wider = policy if root is None else with_root(policy, root)
+    return wider._told_in(words, policy, " ".join(given))
 
 
 def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
     """The policy that the marker of a test asks for; ``False`` for none."""
+    __tracebackhide__ = True
     marker = item.get_closest_marker("audit")
     if marker is None:
         return None
-    policy, *others = marker.args or (None,)
-    if others:
+    fields = dict(marker.kwargs)
+    policy, *others = marker.args or (fields.pop("policy", None),)
+    if others or "policy" in fields:
         raise TypeError("the marker audit takes one policy; its fields are given by name")
     if policy is False:
         return False
     if policy is None:
         policy = item.config.stash[_run].base
+    if isinstance(policy, (str, os.PathLike)):
+        policy = Policy.from_toml(item.config.rootpath / policy)
     if not isinstance(policy, Policy):
-        raise TypeError(f"the marker audit takes a Policy or False, not {policy!r}")
-    return policy.replace(**marker.kwargs)
+        raise TypeError(
+            f"the marker audit takes a Policy, the name of a TOML file or False, not {policy!r}"
+        )
+    return policy.replace(**fields)
+
+
+def _given(item: pytest.Item) -> list[str]:
+    """The arguments of the marker of a test by name; ``...`` for its policy."""
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return []
+    fields = [name for name in marker.kwargs if name != "policy"]
+    return fields if marker.args == () and len(fields) == len(marker.kwargs) else ["...", *fields]
 
 
 def _is_asked(item: pytest.Item) -> bool:
@@ -124,7 +183,7 @@ def _is_asked(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("audit")
     if marker is None:
         return item.config.stash[_run].mode != "off"
-    return marker.args[:1] != (False,)
+    return marker.args[:1] != (False,) and marker.kwargs.get("policy") is not False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -168,58 +227,92 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     run = item.config.stash[_run]
     if marked is False or (marked is None and run.mode == "off"):
         return (yield)
-    policy = marked or item.config.stash[_run].base
-    if run.factory is not None:
-        marker = item.get_closest_marker("audit")
-        given = [] if marker is None else ["..." for _ in marker.args] + [*marker.kwargs]
-        policy = _guarded(policy, run.factory.getbasetemp(), "marker", given)
-
-    outside: list[AuditDenied] = []
-    if marked is not None:
-        test = GuardedTest(policy)
-    elif run.mode == "record":
-        test = GuardedTest(policy.replace(on_violation=outside.append))
+    policy = marked or run.base
+    reached = Reached(test_of(item.nodeid), item.config.rootpath, run.accepted)
+    on_denied: Callable[[AuditDenied], object] | None = None
+    if marked is None and run.mode == "record":
+        policy = policy.replace(on_violation=reached.note)
+    elif marked is None and run.accepted:
+        policy = policy.replace(on_violation=reached.refuse)
     else:
-        test = GuardedTest(policy, outside.append)
+        on_denied = reached.note
+    root = None if run.factory is None else run.factory.getbasetemp()
+    policy = _guarded(policy, root, "marker", _given(item))
+    test = GuardedTest(policy, on_denied)
+    error: BaseException | None = None
     # What pytest itself does around a test is not the test's.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(item, "runtest", partial(test.run, item.runtest))
         patch.setattr(run, "test", test)
         try:
             result = yield
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
-            for shown in dict.fromkeys(map(_shown, outside)):
-                # With the report of the test, which workers pass on too.
-                item.user_properties.append((_PROPERTY, shown))
-    if outside and run.mode == "raise":
+            if marked is None:
+                _pass_on(item, reached)
+            told = lines(reached.denials, error) if run.mode != "record" or marked else []
+            if error is not None and told:
+                item.add_report_section("call", "audit", "\n".join(told))
+    if marked is None and run.mode == "raise" and reached.denials:
         # It was denied, and the test went on all the same.
-        pytest.fail("reached outside: " + "; ".join(map(_shown, outside)), pytrace=False)
+        told = lines(reached.denials, most=len(reached.denials))
+        pytest.fail("reached outside: " + "\n".join(told), pytrace=False)
     return result
 
 
-def _shown(denied: AuditDenied) -> str:
-    what = denied.path or denied.command or denied.callee
-    return denied.event if what is None else f"{denied.event} {what}"
+def _pass_on(item: pytest.Item, reached: Reached) -> None:
+    """Add what a test reached to its report, which workers pass on too."""
+    for name, values in (
+        (LINE, reached.lines),
+        (MARKER, [reached.marker()]),
+        (ENTRY, reached.entries),
+    ):
+        item.user_properties += [(name, value) for value in values if value is not None]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say which tests reached outside."""
-    if config.stash[_run].mode == "off":
+    """Say which tests reached outside, and write the baseline."""
+    run = config.stash[_run]
+    if run.mode == "off":
         return
-    reached: dict[str, list[str]] = {}
+    named = config.getoption("--audit-baseline")
+    terminalreporter.section("audit")
+    reached = _reached(terminalreporter)
+    for test, told in sorted(reached.items()):
+        if told[LINE]:
+            terminalreporter.line(test)
+            for line in told[LINE]:
+                terminalreporter.line(f"    {line}")
+            for line in told[MARKER]:
+                terminalreporter.line(f"    to allow it: {line}")
+    if not any(told[LINE] for told in reached.values()):
+        accepted = f", but for what is in {named}" if run.accepted else ""
+        terminalreporter.line(f"No test reached outside{accepted}.")
+    elif run.mode == "record" and run.baseline is None:
+        terminalreporter.line(
+            "--audit-baseline=FILE writes it to a file, which --audit=raise accepts."
+        )
+    if run.mode == "record" and run.baseline is not None:
+        entries = {test_of(test): told[ENTRY] for test, told in reached.items()}
+        count = write_baseline(run.baseline, entries)
+        terminalreporter.line(f"{named}: {count} written; --audit=raise accepts them.")
+
+
+def _reached(terminalreporter: Any) -> dict[str, dict[str, list[str]]]:
+    """What each test that ran reached outside."""
+    reached: dict[str, dict[str, list[str]]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
-            if getattr(report, "when", None) == "call":
-                own = [what for name, what in report.user_properties if name == _PROPERTY]
-                if own:
-                    reached[report.nodeid] = own
-    terminalreporter.section("audit")
-    if not reached:
-        terminalreporter.line("No test reached outside.")
-    for test, own in sorted(reached.items()):
-        terminalreporter.line(test)
-        for what in own:
-            terminalreporter.line(f"    {what}")
+            if getattr(report, "when", None) != "call":
+                continue
+            told = reached.setdefault(report.nodeid, {LINE: [], MARKER: [], ENTRY: []})
+            # A test may have more than one: of subtests, or where it is run again.
+            for name, value in report.user_properties:
+                if name in told and value not in told[name]:
+                    told[name].append(value)
+    return reached
 
 
 @pytest.fixture

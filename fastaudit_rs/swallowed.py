@@ -110,12 +110,13 @@ def lines(
 
 def operation(denied: AuditDenied) -> str:
     """Name an operation and its object: ``os.mkdir /srv/out``, ``socket.connect 10.0.0.1:80``."""
-    text = f"{denied.event} {_object_of(denied)}".strip() or denied.message
+    text = f"{denied.event} {object_of(denied)}".strip() or denied.message
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _object_of(denied: AuditDenied) -> str:
+def object_of(denied: AuditDenied) -> str:
+    """Name what an operation is done to; empty where it names nothing."""
     told = denied.path or denied.command or denied.callee
     if told is not None:
         return told

@@ -1,7 +1,10 @@
 """The pytest plugin, in runs of pytest of its own."""
 
 import re
+import subprocess
+import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,7 +102,7 @@ class TestAll:
     @pytest.mark.parametrize(
         "marker, error",
         [
-            ("audit(1)", "takes a Policy or False, not 1"),
+            ("audit(1)", "takes a Policy, the name of a TOML file or False, not 1"),
             ("audit(None, None)", "takes one policy"),
             ("audit(wirte=1)", "wirte"),
             ("audit(write=1)", "write"),
@@ -119,9 +122,9 @@ class TestWholeRun:
             [
                 "*= audit =*",
                 "test_it.py::test_outside",
-                f"    open {out}/a",
+                f"    open {out}/a, at test_it.py:*",
                 "test_it.py::test_swallowed",
-                f"    os.mkdir {out}/b",
+                f"    os.mkdir {out}/b, at test_it.py:*",
             ]
         )
         assert "test_inside" not in result.stdout.str()
@@ -150,7 +153,7 @@ class TestWholeRun:
         result.stdout.fnmatch_lines(
             [
                 "*AuditDenied: open *",
-                f"reached outside: os.mkdir {out}/b",
+                f"reached outside: os.mkdir {out}/b, at test_it.py:*; to allow it: @pytest*",
                 "*= audit =*",
                 "test_it.py::test_outside",
                 "test_it.py::test_swallowed",
@@ -257,7 +260,12 @@ class TestOtherPlugins:
         result = run(REACHES, "--audit=raise", "-n2", needs=["xdist"])
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(
-            ["*= audit =*", "test_it.py::test_outside", f"    open {out}/a", "*test_swallowed"]
+            [
+                "*= audit =*",
+                "test_it.py::test_outside",
+                f"    open {out}/a, at test_it.py:*",
+                "*test_swallowed",
+            ]
         )
 
     def test_asyncio(self, run):
@@ -337,3 +345,19 @@ def test_the_page(pytester, monkeypatch, name, options):
     expected = output.splitlines()
     start = lines.index(expected[0])
     assert lines[start : start + len(expected)] == expected
+
+
+def test_the_baseline_of_the_page(pytester):
+    text = PAGE.read_text()
+    (code,) = re.findall(r"```python\n(# test_report.*?)```", text, re.S)
+    (block,) = re.findall(r"```console\n(.*?)```", text, re.S)
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
+    pytester.makepyfile(test_report=code)
+    without_times = partial(re.sub, r"in \d+\.\d+s", "")
+    for command, shown in steps:
+        command = command.replace("pytest", f"{sys.executable} -m pytest -p no:asyncio", 1)
+        done = subprocess.run(
+            command, shell=True, cwd=pytester.path, capture_output=True, text=True, check=True
+        )
+        assert without_times(done.stdout) == without_times(shown)
+    assert len(steps) == 3

@@ -58,6 +58,7 @@ def test_every_example_is_tested():
 ELSEWHERE = {
     ("README.md", "console"): "test_transcripts.py",
     ("docs/policy.md", "toml"): "test_policy_lint.py",
+    ("docs/pytest.md", "console"): "test_pytest_plugin.py",
     ("docs/pytest.md", "python"): "test_pytest_plugin.py",
     ("docs/pytest.md", "text"): "test_pytest_plugin.py",
     ("docs/recipes/index.md", "python"): "test_recipes.py",
