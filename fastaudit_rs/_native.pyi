@@ -611,6 +611,9 @@ class Policy:
     def _told_in(self, words: str, written: Policy | None = None, line: str = "") -> Policy:
         """The same policy, of which hints tell in other words than those of Python."""
 
+    def _shown(self) -> str:
+        """The policy in one line, with the fields alone that are not as always."""
+
     def _warn_of_missing(self) -> None:
         """Warn of roots and programs that are not there."""
 

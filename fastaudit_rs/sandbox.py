@@ -92,6 +92,11 @@ class Sandbox(Runner):
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
 
+    def __repr__(self) -> str:
+        """Tell where it is, and what it may do."""
+        closed = "" if self._remove.alive else ", closed"
+        return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
+
     def close(self) -> None:
         """End its processes, and remove its directory. It runs nothing any more."""
         self._remove()

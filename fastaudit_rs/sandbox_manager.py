@@ -150,6 +150,11 @@ class SandboxManager(Closing):
                     raise ValueError(f"policy opens all environments: {field} has {place!r}")
         return policy
 
+    def __repr__(self) -> str:
+        """Name its environments."""
+        names = ", ".join(map(repr, self.list())) or "no environments"
+        return f"<SandboxManager: {names}{'' if self._remove.alive else ', closed'}>"
+
     def list(self) -> list[str]:
         """The names of the environments, in the order in which they were made."""
         with self._lock:

@@ -97,6 +97,8 @@ class Pool(Runner):
             raise TypeError("preload must be names of modules, not str")
         names = [*COMMON, *map(str, preload)]
         self._runs = runs
+        self._size = size
+        self._directory = setup.directory
         self._workers = ReadyWorkers(lambda: setup.start(names), setup.state, size)
         self._closed = False
         try:
@@ -104,6 +106,11 @@ class Pool(Runner):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        """Tell how many processes it has, and of which sandbox."""
+        closed = ", closed" if self._closed else ""
+        return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
 
     def close(self) -> None:
         """Wait for what runs, and end its processes. It runs nothing any more."""

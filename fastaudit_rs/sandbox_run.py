@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import AuditDenied
+from ._display import one_line, page
 from .limits import Limits
 from .sandbox_process import SandboxError, Worker
 from .sandbox_wire import receive, send
@@ -27,9 +28,11 @@ PATIENCE = 1.0
 REPORT = 16 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What became of a run.
+
+    Its ``repr()`` is one line, and a notebook shows its output too.
 
     Attributes:
         returncode: The exit status; minus the number of the signal that ended it.
@@ -55,6 +58,13 @@ class Result:
     value: Any = None
     confined: bool = True
     changed: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Tell it in one line, without what the code wrote."""
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return page(self)
 
     @property
     def success(self) -> bool:

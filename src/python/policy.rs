@@ -434,6 +434,12 @@ impl Policy {
         })
     }
 
+    /// It in one line, with the fields alone that are not as always.
+    #[pyo3(name = "_shown")]
+    fn shown_in_python(&self, py: Python<'_>) -> PyResult<String> {
+        self.shown(py)
+    }
+
     /// Warns of roots and programs that are not there.
     fn _warn_of_missing(&self, py: Python<'_>) -> PyResult<()> {
         wrong_calls::warn_of_missing(py, &self.allowed(py)?)
