@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 NAMES = (
     "README.md",
+    "docs/faq.md",
     "docs/index.md",
+    "docs/install.md",
     "docs/packages.md",
     "docs/policy.md",
     "docs/recording.md",
@@ -51,7 +53,7 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 37
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 41
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
