@@ -24,20 +24,18 @@ from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, leading_indent
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 from IPython.utils.text import LSString, SList
 
-from . import AuditDenied, Guard, Recording, cell_errors
+from . import AuditDenied, Guard, Recording, cell_errors, cell_options
 from ._native import _TemporaryFiles
-from .permissions import MONITORING, add_options, allowances, options_of, policy_of, written
+from .cell_options import MAGIC
+from .permissions import MONITORING, allowances, options_of, policy_of, written
 from .summary import summary_of
 from .touched import touched_of
 
 #: Denials that `%audit` tells of.
 KEPT = 20
-
-MAGIC = "%%audit"
 
 #: What stands for the line `%%audit` in the code of a cell: it fails wherever the guard is not.
 MARK = "get_ipython().run_line_magic('audit', {!r})\n"
@@ -60,7 +58,7 @@ class Permissions:
             UsageError: They are no options, or there is no such policy.
         """
         try:
-            options = _parser().parse_args(shlex.split(line))
+            options = cell_options.parser(magic).parse_args(shlex.split(line))
             policy = policy_of(options)
         except (OSError, ValueError) as error:
             raise UsageError(f"{magic}: {error}") from error
@@ -88,16 +86,6 @@ class Permissions:
         return self._make()._keep()
 
 
-def _parser() -> MagicArgumentParser:
-    parser = MagicArgumentParser(prog=MAGIC)
-    add_options(parser)
-    parser.add_argument(
-        "--record", action="store_true", help="let it do what it does, and show that afterwards"
-    )
-    parser.add_argument("--all", action="store_true", help="with --record: show all of it")
-    return parser
-
-
 class Session:
     """What ``%audit on`` began."""
 
@@ -121,10 +109,12 @@ class Cell:
         self.session = session
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
         self.error: UsageError | None = None
+        #: The options are explained in place of what the cell would do.
+        self.help = own if own is not None and cell_options.asks_for_help(own) else None
         if session is not None:
             session.cells += 1
             self.guards.append((session.permissions, session.permissions.guard()))
-        if own is None:
+        if own is None or self.help is not None:
             return
         try:
             permissions = Permissions(MAGIC, own)
@@ -190,6 +180,11 @@ class Piece:
         cell = self.cell
         if cell.error is not None:
             raise cell.error
+        if cell.help is not None:
+            if cell.help:
+                print(cell_options.parser().format_help())
+            cell.help = ""
+            return
         names = self.shell.user_global_ns, self.shell.user_ns
         guards = [guard for _, guard in cell.guards]
         inner = guards[1] if len(guards) > 1 else contextlib.nullcontext()
@@ -273,6 +268,8 @@ class AuditMagics(Magics):
         if hasattr(shell, "kernel"):
             vars(shell).update(system=self.system, getoutput=self.getoutput)
         shell.events.register("post_run_cell", self.after_cell)
+        for magic in ("%audit", MAGIC):
+            shell.set_hook("complete_command", cell_options.complete, str_key=magic)
 
     def end(self) -> None:
         """Go out of the way."""
@@ -281,6 +278,8 @@ class AuditMagics(Magics):
         for name in ("run_code", "showtraceback", "system", "getoutput"):
             vars(shell).pop(name, None)
         shell.events.unregister("post_run_cell", self.after_cell)
+        for magic in ("%audit", MAGIC):
+            shell.strdispatchers["complete_command"].strs.pop(magic, None)
         for magics in shell.magics_manager.magics.values():
             magics.pop("audit", None)
 
@@ -310,7 +309,9 @@ class AuditMagics(Magics):
                 raise UsageError(f"{MAGIC} has to be the first line of a cell")
         elif not line.strip():
             print(self.state())
-        elif verb not in ("on", "off") or (verb == "off" and rest.strip()):
+        elif cell_options.asks_for_help(line):
+            print(cell_options.parser("%audit on").format_help())
+        elif verb not in cell_options.VERBS or (verb == "off" and rest.strip()):
             raise UsageError(f"%audit takes 'on', 'off' or nothing; {MAGIC} guards a cell")
         elif piece is not None:
             raise UsageError(f"%audit {verb} has to be alone in its cell")

@@ -278,6 +278,63 @@ class TestSwallowed:
         assert run("%audit").out == "off\n"
 
 
+class TestOptions:
+    @pytest.mark.parametrize("cell", ["%%audit --help", "%%audit -h\nprint('ran')\nprint('ran')"])
+    def test_help_runs_nothing(self, run, cell):
+        for _ in range(2):
+            ran = run(cell)
+            assert (ran.status, ran.err) == ("ok", "")
+            assert ran.out.startswith("usage: %%audit [--write DIR]")
+            assert ran.out.count("usage: ") == 1 and "ran\n" not in ran.out
+            assert "a directory that may be written" in ran.out
+            run("%audit on")
+
+    @pytest.mark.parametrize("line", ["%audit --help", "%audit on --help", "%audit -h"])
+    def test_help_of_the_line(self, run, line):
+        assert run(line).out.startswith("usage: %audit on [--write DIR]")
+        assert run("%audit").out == "off\n"
+
+    @pytest.mark.parametrize(
+        ("line", "near"),
+        [
+            ("%%audit --wirte x\n1", "--write"),
+            ("%audit on --record --polcy x", "--policy"),
+            ("%audit on --network x", "--net"),
+            ("%%audit --nonsense x\n1", None),
+        ],
+    )
+    def test_typos(self, run, line, near):
+        ran = run(line)
+        first, usage, *_ = ran.err.splitlines()
+        assert first.startswith("UsageError: unrecognized arguments: --")
+        assert first.endswith(f"(the near one is {near})") == (near is not None)
+        assert usage.startswith(f"usage: {line.split(' --')[0]} [--write DIR]")
+
+    @pytest.mark.parametrize(
+        ("code", "matches"),
+        [
+            ("%%audit --w", ["--write"]),
+            ("%%audit --write out --re", ["--read", "--record"]),
+            ("x = 1\n%%audit --pol", ["--policy"]),
+            ("%audit on --ne", ["--net"]),
+            ("%audit o", ["on", "off"]),
+            ("%%audit --policy pol", ["policy.toml"]),
+        ],
+    )
+    def test_completion(self, run, shared_kernel, tmp_path, code, matches):
+        (tmp_path / "policy.toml").touch()
+        client = shared_kernel.client
+        found = shared_kernel.reply(client.complete(code))["matches"]
+        assert set(matches) <= set(found)
+        assert all(word.startswith("--") == matches[0].startswith("--") for word in found)
+
+    def test_no_completion_without_the_extension(self, run, shared_kernel):
+        run("%unload_ext fastaudit_rs")
+        found = shared_kernel.reply(shared_kernel.client.complete("%%audit --w"))["matches"]
+        run("%load_ext fastaudit_rs")
+        assert "--write" not in found
+
+
 class TestWhatKernelsDo:
     def test_await(self, run):
         ran = run(
@@ -576,6 +633,29 @@ class TestSession:
         assert "not found" in run("%%audit\n1").err
         run("%load_ext fastaudit_rs")
         assert run("%audit").out == "off\n"
+
+
+def test_the_recipe_for_all_notebooks(environment, tmp_path):
+    """The lines of docs/notebook.md, as the configuration of a real kernel."""
+    page = Path(__file__).parent.parent / "docs" / "notebook.md"
+    [recipe] = [
+        block.removeprefix("python\n")
+        for block in page.read_text(encoding="utf-8").split("```")
+        if block.startswith("python\n# ipython_config.py\n")
+    ]
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text(recipe)
+    work = tmp_path / "work"
+    (work / "out").mkdir(parents=True)
+    kernel = Kernel(work, {**environment, "IPYTHONDIR": str(tmp_path / "ipython")})
+    try:
+        assert kernel("%audit").out == "on --write out\n0 cells guarded, 0 operations denied\n"
+        assert kernel("open('out/a', 'w').close()").status == "ok"
+        assert kernel("open('b', 'w').close()").error.startswith("AuditDenied: open 'b'")
+    finally:
+        kernel.stop()
+    assert [str(path.relative_to(work)) for path in work.rglob("*")] == ["out", "out/a"]
 
 
 def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
