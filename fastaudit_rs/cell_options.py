@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 from IPython.core.error import TryNext, UsageError
-from IPython.core.magic_arguments import MagicArgumentParser
 
 from .permissions import add_options
 
@@ -20,7 +19,7 @@ HELP = ("--help", "-h")
 VERBS = ("on", "off")
 
 
-class _Parser(MagicArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """A parser whose errors name the near option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -32,17 +31,17 @@ class _Parser(MagicArgumentParser):
         raise UsageError(f"{message}\n{self.format_usage().strip()}")
 
 
-def parser(magic: str = MAGIC) -> MagicArgumentParser:
+def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
     """A parser of the options.
 
     Args:
         magic: How the magic is called in what is shown.
     """
-    made = _Parser(  # type: ignore[no-untyped-call]
+    made = _Parser(
         prog=magic,
         description="Guard code, so that it does no accidental damage: it writes, reaches and "
         "starts nothing but what the options name; 'any' stands for all.",
-        formatter_class=argparse.HelpFormatter,
+        add_help=False,
     )
     add_options(made)
     made.add_argument(
