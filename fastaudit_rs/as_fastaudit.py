@@ -27,24 +27,36 @@ usage: python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -m MODULE [ARGUME
        python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -c CODE [ARGUMENT ...]
        python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] FILE [ARGUMENT ...]
 
-Runs a program that imports fastaudit, and gives it fastaudit_rs in its place."""
+Runs a program that imports fastaudit, and gives it fastaudit_rs in its place: with the names and
+rules of the fastaudit that is installed, or of 0.2, unless --version says which."""
 
 
-def install_as_fastaudit(version: str = "0.2") -> None:
+def install_as_fastaudit(version: str | None = None) -> str:
     """Have ``import fastaudit`` give this package from now on, in this process.
 
     Call it before anything imports ``fastaudit``. Calling it again does nothing.
 
     Args:
         version: Whose names and rules: ``"0.2"``, those of `fastaudit_rs.v02`, or ``"0.1"``, those
-            of `fastaudit_rs` itself.
+            of `fastaudit_rs` itself. ``None``: those of the ``fastaudit`` that is installed, and
+            ``"0.2"`` where none is.
+
+    Returns:
+        The version.
 
     Raises:
         TypeError: ``version`` is no ``str``.
         ValueError: ``version`` is neither.
         RuntimeError: ``fastaudit`` itself was imported before, or this package was installed for
             another version.
+
+    For example::
+
+        fastaudit_rs.install_as_fastaudit("0.2")
+        from fastaudit import mk_audit  # fastaudit_rs.v02.mk_audit
     """
+    if version is None:
+        version = _version_of(_installed())
     if not isinstance(version, str):
         raise TypeError(f"version must be '0.1' or '0.2', not {type(version).__name__}")
     if version not in _PACKAGES:
@@ -56,6 +68,24 @@ def install_as_fastaudit(version: str = "0.2") -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "fastaudit"]:
         _check_absent(name, modules.get(name), version)
     sys.modules.update(modules)
+    return version
+
+
+def _installed() -> str | None:
+    """The version of ``fastaudit`` that is installed."""
+    # Importing it takes as long as ten times this package.
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        return version_of("fastaudit")
+    except PackageNotFoundError:
+        return None
+
+
+def _version_of(release: str | None) -> str:
+    """Whose names and rules a release has; those of today where there is none."""
+    return "0.1" if release is not None and release.startswith("0.1.") else "0.2"
 
 
 def _check_absent(name: str, ours: "ModuleType | None", version: str) -> None:
@@ -80,7 +110,7 @@ def _fail(message: str) -> "NoReturn":
 
 def _main(arguments: list[str]) -> None:
     """Run the program that the command line names."""
-    version = "0.2"
+    version = None
     if arguments[:1] in (["-h"], ["--help"]):
         print(_USAGE)
         return
@@ -92,6 +122,11 @@ def _main(arguments: list[str]) -> None:
         _fail("a module, code or a file is missing")
     if arguments[0].startswith("-") and arguments[0] not in ("-m", "-c"):
         _fail(f"unknown option {arguments[0]}")
+    if version is None:
+        release = _installed()
+        version = _version_of(release)
+        there = "no fastaudit is installed" if release is None else f"{release} is installed"
+        print(f"fastaudit_rs: stands in for fastaudit {version}, as {there}", file=sys.stderr)
     install_as_fastaudit(version)
     if arguments[0] == "-m":
         sys.argv, sys.path[0] = arguments[1:], ""

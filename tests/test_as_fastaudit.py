@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import peers
 import pytest
@@ -25,13 +26,30 @@ except PermissionError as error:
     print(error.args[0])
 """
 
+
+@pytest.fixture
+def release():
+    """The fastaudit that is installed, where a test does not say another one."""
+    return "0.2.10"
+
+
 RULES_01 = ["passed"]
 RULES_02 = ["Audit: somelib.event blocked in sandbox with args: ()"]
 
 
+def install(directory, version):
+    """What `importlib.metadata` finds first there, whatever is installed."""
+    information = directory / f"fastaudit-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: fastaudit\nVersion: {version}\n"
+    )
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, release):
     """`run(*options)`: runs this interpreter; what came of it."""
+    install(tmp_path, release)
 
     def run(*options, python=sys.executable, **variables):
         environment = peers.environment(tmp_path, **variables)
@@ -126,6 +144,50 @@ def test_versions_that_there_are_not(version, error):
         install_as_fastaudit(version)
     assert str(raised.value) == message
     assert "fastaudit" not in sys.modules or not sys.modules["fastaudit"].__name__.endswith("v02")
+
+
+RELEASES = [
+    ("0.2.10", "0.2", "fastaudit_rs.v02", RULES_02),
+    ("0.1.0", "0.1", "fastaudit_rs", RULES_01),
+    ("0.3.1", "0.2", "fastaudit_rs.v02", RULES_02),
+]
+
+
+@pytest.mark.parametrize(("release", "version", "package", "told"), RELEASES)
+def test_it_stands_in_for_what_is_installed_and_says_so(run, release, version, package, told):
+    done = run("-m", "fastaudit_rs.as_fastaudit", "-c", PROGRAM)
+    assert printed(done) == [f"[] __main__ fastaudit_rs._native {package}", *told]
+    says = f"fastaudit_rs: stands in for fastaudit {version}, as {release} is installed\n"
+    assert done.stderr == says
+    code = "import fastaudit_rs; print(fastaudit_rs.install_as_fastaudit())\n" + PROGRAM
+    assert printed(run("-c", code)) == [version, *printed(done)]
+    chosen = run("-m", "fastaudit_rs.as_fastaudit", "--version", version, "-c", PROGRAM)
+    assert (printed(chosen), chosen.stderr) == (printed(done), "")
+
+
+def test_where_none_is_installed(run):
+    code = """
+import sys
+import fastaudit_rs.as_fastaudit
+sys.path[:] = [path for path in sys.path if path.endswith(("lib-dynload", ".zip"))]
+sys.path += [sys.base_prefix + "/lib/python{}.{}".format(*sys.version_info)]
+fastaudit_rs.as_fastaudit._main(["-c", "import fastaudit; print(fastaudit.__name__)"])
+"""
+    done = run("-c", code)
+    assert printed(done) == ["fastaudit_rs.v02"]
+    says = "fastaudit_rs: stands in for fastaudit 0.2, as no fastaudit is installed\n"
+    assert done.stderr == says
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/compatibility.md"])
+def test_who_comes_from_todays_release_is_sent_to_its_rules_first(file):
+    text = (Path(__file__).parent.parent / file).read_text()
+    text = text.partition("## Coming from fastaudit\n")[2] or text
+    rows = [line for line in text.splitlines() if line.startswith("| of 0.")]
+    assert [re.findall(r"`from fastaudit_rs(.*) import mk_audit`", row) for row in rows] == [
+        [".v02"],
+        [""],
+    ]
 
 
 @pytest.mark.parametrize(("options", "told"), [([], RULES_02), (["--version", "0.1"], RULES_01)])

@@ -15,7 +15,7 @@ if sys.version_info < (3, 12):
     pytest.skip("safepyrun needs Python 3.12", allow_module_level=True)
 
 WORKER = Path(__file__).with_name("client_worker.py")
-AS_FASTAUDIT = ["-m", "fastaudit_rs.as_fastaudit"]
+AS_FASTAUDIT = ["-m", "fastaudit_rs.as_fastaudit", "--version", "0.2"]
 
 
 @pytest.fixture(scope="module")

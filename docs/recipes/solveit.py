@@ -6,7 +6,7 @@ from typing import Any
 
 import fastaudit_rs
 
-fastaudit_rs.install_as_fastaudit()  # before anything imports fastaudit
+fastaudit_rs.install_as_fastaudit("0.2")  # before anything imports fastaudit
 
 from safepyrun import RunPython  # noqa: E402  # pyright: ignore[reportMissingImports]
 

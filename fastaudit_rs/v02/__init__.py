@@ -1,6 +1,6 @@
 """What ``fastaudit`` 0.2 offers, with its rules: what is not allowed by name is denied.
 
-``fastaudit_rs.install_as_fastaudit()`` has code that imports ``fastaudit`` get this package.
+``fastaudit_rs.install_as_fastaudit("0.2")`` has code that imports ``fastaudit`` get this package.
 """
 
 from .._native import _audit_state as audit_state
