@@ -228,7 +228,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if marked is False or (marked is None and run.mode == "off"):
         return (yield)
     policy = marked or run.base
-    reached = Reached(test_of(item.nodeid), item.config.rootpath, run.accepted)
+    root = None if run.factory is None else run.factory.getbasetemp()
+    reached = Reached(test_of(item.nodeid), item.config.rootpath, run.accepted, root)
     on_denied: Callable[[AuditDenied], object] | None = None
     if marked is None and run.mode == "record":
         policy = policy.replace(on_violation=reached.note)
@@ -236,7 +237,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         policy = policy.replace(on_violation=reached.refuse)
     else:
         on_denied = reached.note
-    root = None if run.factory is None else run.factory.getbasetemp()
     policy = _guarded(policy, root, "marker", _given(item))
     test = GuardedTest(policy, on_denied)
     error: BaseException | None = None
@@ -250,6 +250,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             error = raised
             raise
         finally:
+            reached.gather()
             if marked is None:
                 _pass_on(item, reached)
             told = lines(reached.denials, error) if run.mode != "record" or marked else []

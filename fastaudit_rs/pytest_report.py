@@ -5,6 +5,9 @@ run and on each machine: places are told from the root directory and the home di
 names, numbers of processes and ports that the system hands out are stars.
 """
 
+import functools
+import itertools
+import json
 import os
 import re
 import signal
@@ -25,6 +28,8 @@ HEADER = """\
 #: The first of the ports that systems hand out (Linux; others begin higher).
 EPHEMERAL = 32768
 
+_NUMBERS = itertools.count()
+
 #: Names and numbers that are made up anew in each run, and what stands for them.
 _MADE_UP = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "*"),
@@ -44,13 +49,21 @@ class Reached:
         entries: The same as entries of a baseline.
     """
 
-    def __init__(self, test: str, root: Path, accepted: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        test: str,
+        root: Path,
+        accepted: frozenset[str] = frozenset(),
+        temporary: Path | None = None,
+    ) -> None:
         """Begin with nothing.
 
         Args:
             test: The name of the test.
             root: The root directory of the tests.
             accepted: The entries of a baseline.
+            temporary: A directory that the test may write to: copies of the process tell in a file
+                there what they reach.
         """
         self.denials: list[AuditDenied] = []
         self.lines: list[str] = []
@@ -58,16 +71,23 @@ class Reached:
         self._test = test
         self._root = root
         self._accepted = accepted
+        # Under the guard `tempfile` tells the guard's directory.
+        self._places = _places(root)
         self._here = os.getcwd() + os.sep
+        self._process = os.getpid()
+        self._files = None if temporary is None else temporary / f"audit-{next(_NUMBERS)}"
 
     def note(self, denied: AuditDenied) -> bool:
         """Note a denial, unless the baseline has it; tell whether it was noted.
 
         Paths are read now: the test may go to another directory.
         """
-        entry = f"{self._test}: {denied.event} {_stable(denied, self._root)}".rstrip()
+        entry = f"{self._test}: {denied.event} {_stable(denied, self._places)}".rstrip()
         if entry in self._accepted:
             return False
+        if os.getpid() != self._process:
+            self._tell(denied)
+            return True
         self.denials.append(denied)
         line = _shown(denied, self._root)
         if line not in self.lines:
@@ -75,6 +95,21 @@ class Reached:
         if entry not in self.entries:
             self.entries.append(entry)
         return True
+
+    def _tell(self, denied: AuditDenied) -> None:
+        """Tell the process that this one is a copy of."""
+        if self._files is not None:
+            with open(f"{self._files}-{os.getpid()}", "a", encoding="utf-8") as file:
+                file.write(json.dumps({**denied.to_dict(), "path": _absolute(denied)}) + "\n")
+
+    def gather(self) -> None:
+        """Note what copies of the process told."""
+        if self._files is None:
+            return
+        for file in sorted(self._files.parent.glob(f"{self._files.name}-*")):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                self.note(AuditDenied.from_dict(json.loads(line)))
+            file.unlink()
 
     def refuse(self, denied: AuditDenied) -> None:
         """Raise a denial, unless the baseline has it."""
@@ -103,10 +138,14 @@ class Reached:
         return repr(value)
 
 
+def _absolute(denied: AuditDenied) -> str | None:
+    return None if denied.path is None else os.path.abspath(denied.path)
+
+
 def _shown(denied: AuditDenied, root: Path) -> str:
     below = os.fspath(root) + os.sep
-    path = denied.path
-    told = object_of(denied) if path is None else os.path.abspath(path).removeprefix(below)
+    path = _absolute(denied)
+    told = object_of(denied) if path is None else path.removeprefix(below)
     line = " ".join(f"{denied.event} {told}".split())
     if len(line) > LONGEST:
         line = line[: LONGEST - 1] + "…"
@@ -121,7 +160,7 @@ def test_of(nodeid: str) -> str:
     return re.sub(r"@[^\[\]/:]*$", "", nodeid)
 
 
-def _stable(denied: AuditDenied, root: Path) -> str:
+def _stable(denied: AuditDenied, places: list[tuple[str, str]]) -> str:
     if denied.event in ("os.kill", "os.killpg", "signal.pidfd_send_signal"):
         return _signal(denied.event_args)
     text = object_of(denied)
@@ -130,7 +169,7 @@ def _stable(denied: AuditDenied, root: Path) -> str:
         text = re.sub(rf"\b(?:{os.getpid()}|{os.getppid()})\b", "*", text)
     elif denied.event.startswith("socket."):
         text = re.sub(r":(\d+)$", _port, text)
-    for place, name in _places(root):
+    for place, name in places:
         text = re.sub(re.escape(place) + r"(?=[/\s'\",:]|$)", name, text)
     for made_up, name in _MADE_UP:
         text = made_up.sub(name, text)
@@ -148,6 +187,7 @@ def _port(port: re.Match[str]) -> str:
     return ":*" if int(port[1]) >= EPHEMERAL else port[0]
 
 
+@functools.cache
 def _places(root: Path) -> list[tuple[str, str]]:
     """Places that each machine has elsewhere, with what they are called; the inner ones first."""
     # Where two are the same the later one names it.

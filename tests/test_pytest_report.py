@@ -1,5 +1,7 @@
 """What the pytest plugin tells of tests that reach outside, and its baseline."""
 
+import os
+
 import pytest
 from pytest_runs import runner
 
@@ -259,6 +261,47 @@ class TestBaseline:
     def test_a_recording_tells_of_it(self, run):
         result = run(OBJECTS, "--audit=record")
         result.stdout.fnmatch_lines(["--audit-baseline=FILE writes it to a file, which*"])
+
+
+class TestCopiesOfTheProcess:
+    CODE = """
+import multiprocessing
+
+def reach():
+    try:
+        os.mkdir(OUT + "/copied")
+    except OSError:
+        pass
+
+def test_it():
+    copy = multiprocessing.get_context("fork").Process(target=reach)
+    copy.start()
+    copy.join()
+    assert copy.exitcode == 0
+
+def test_another():
+    pass
+"""
+
+    def test_what_they_reach_is_told(self, run, out):
+        result = run(self.CODE, "--audit=record", "--audit-baseline=base.txt")
+        result.assert_outcomes(passed=2)
+        result.stdout.fnmatch_lines(
+            [
+                "test_it.py::test_it",
+                f"    os.mkdir {out}/copied, at test_it.py:9",
+                f"    to allow it: @pytest.mark.audit(write=[[]'{out}/copied'[]])",
+                "base.txt: 1 written*",
+            ]
+        )
+        os.rmdir(out + "/copied")
+        result = run(self.CODE, "--audit=raise", "--audit-baseline=base.txt")
+        result.assert_outcomes(passed=2)
+        os.rmdir(out + "/copied")
+        result = run(self.CODE, "--audit=raise")
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines([f"reached outside: os.mkdir {out}/copied, at *"])
+        assert os.listdir(out) == []
 
 
 class TestWorkersOfXdist:
