@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from . import AuditDenied, Policy, Recording, __version__
+from .bounds import TIMED_OUT, add_bounds, enter, limits_of, run_until
 from .endings import Ending
 from .learning import merged
+from .limits import Limits
 from .permissions import (
     ANY,
     MONITORING,
@@ -35,8 +37,8 @@ EPILOG = f"""\
 All that follows the module, the code or the script belongs to the program. DIR, HOST, CMD and NAME
 may be given more than once; '{ANY}' stands for all of them. Without --read everything can be read;
 without the others nothing is written, reached or started. They add to what the policy in FILE
-allows, where --set sets a field as a whole. The exit status is the program's own, and {DENIED} for
-a denial that nobody caught.
+allows, where --set sets a field as a whole. The exit status is the program's own, {DENIED} for a
+denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
 """
 
 
@@ -52,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parse(parser, [words[0], *line.interpreter, *line.own])
         if not line.program:
             own.error("name a script, or -m, -c or -")
+        if line.interpreter and getattr(options, "sandbox", False):
+            own.error("-u, -O, -W and -X do not reach into a sandbox")
         if line.interpreter:
             start_again(line.interpreter, [words[0], *line.without_interpreter()])
         options.kind, options.program = line.kind, line.program
@@ -86,6 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=_run)
     add_options(run)
+    add_bounds(run)
+    run.add_argument(
+        "--sandbox", action="store_true", help="run it in a process that the kernel confines"
+    )
     _add_program(run)
     learn = commands.add_parser(
         "learn", help="run a program and print the policy that it needs", allow_abbrev=False
@@ -107,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         "completion", help="print what completes this command in a shell", allow_abbrev=False
     )
     completion.set_defaults(command=_completion)
-    completion.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
     return parser
 
 
@@ -132,15 +140,36 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.tmp is not None:
+        options.write.append(options.tmp)
     try:
-        policy = policy_of(options)
+        if options.tmp is not None and not os.path.isdir(options.tmp):
+            raise ValueError(f"--tmp: there is no directory {options.tmp}")
+        limits, policy = limits_of(options), policy_of(options)
+        if options.sandbox:
+            return _run_in_sandbox(options, limits, policy)
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
+    if limits.wall_seconds is not None:
+        run_until(limits.wall_seconds)
+    enter(limits, options.tmp)
     ending = Ending()
     # The process is the program's alone, so that the policy holds until its end.
     policy.install(monitor_calls=MONITORING, on_denied=ending.note)
     return _exit_status(program, ending)
+
+
+def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
+    from . import SandboxError
+    from .sandboxed import run
+
+    if options.tmp is not None:
+        raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
+    try:
+        return run(policy, limits, options.kind, options.program)
+    except SandboxError as error:
+        return _wrong(error)
 
 
 def _learn(options: argparse.Namespace) -> int:
@@ -230,7 +259,10 @@ def _completion(options: argparse.Namespace) -> int:
         return _wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
     parser = _parser()
     kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
-    kinds |= {"output": shtab.FILE, "program": shtab.FILE}
+    kinds |= {"output": shtab.FILE, "program": shtab.FILE, "tmp": shtab.DIR}
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        upgrade = f"{options.shell} needs a newer shtab: pip install --upgrade shtab"
+        return _wrong(ImportError(upgrade))
     for command in _commands(parser).values():
         for action in command._actions:
             if action.dest in kinds:
@@ -267,9 +299,13 @@ def _exit_status(program: Callable[[], object], ending: Ending | None = None) ->
         raise
     except BaseException as error:
         error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
-        _show(error)
-        if ending is not None:
-            ending.error = error
+        if ending is None:
+            _show(error)
+        else:
+            # A traceback shows lines of files that the program itself may not read.
+            ending.error, ending.listens = error, False
+            _show(error)
+            ending.listens = True
         return DENIED if isinstance(error, AuditDenied) else 1
     return 0
 

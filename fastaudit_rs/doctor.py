@@ -136,11 +136,16 @@ def _kernel() -> Iterator[Finding]:
         return
     version = _landlock()
     text = f"ABI {version}, for" if version > 0 else "not in this kernel: no"
-    yield Finding("ok" if version > 0 else "lacking", "Landlock", f"{text} policy.call")
-    actions = Path("/proc/sys/kernel/seccomp/actions_avail")
-    there = actions.exists()
-    text = "there" if there else "not in this kernel"
-    yield Finding("ok" if there else "lacking", "seccomp", f"{text}; nothing here uses it")
+    yield Finding(
+        "ok" if version > 0 else "lacking", "Landlock", f"{text} policy.call and sandboxes"
+    )
+    try:
+        actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text().split()
+    except OSError:
+        actions = []
+    can = "user_notif" in actions
+    text = "filters and notifications, for sandboxes" if can else "too little here: no sandboxes"
+    yield Finding("ok" if can else "lacking", "seccomp", text)
 
 
 def _landlock() -> int:

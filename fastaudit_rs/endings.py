@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 
 from . import AuditDenied
 from .swallowed import denial_in, in_one_line, lines
@@ -25,12 +26,14 @@ class Ending:
         """Have it tell after what the program registers with `atexit`, which runs before."""
         self.denials: list[AuditDenied] = []
         self.error: BaseException | None = None
+        #: Whether denials are the program's.
+        self.listens = True
         self._process = os.getpid()
         atexit.register(self.tell)
 
     def note(self, denied: AuditDenied) -> None:
         """Keep a denial."""
-        if len(self.denials) < KEPT:
+        if self.listens and len(self.denials) < KEPT:
             # The one that is raised has a traceback, which would keep the program's objects alive.
             kept = AuditDenied(*denied.args)
             kept._denial = denied._denial
@@ -42,11 +45,26 @@ class Ending:
             return
         with contextlib.suppress(AttributeError, OSError, ValueError):
             sys.stdout.flush()
-        denied = denial_in(self.error)
-        told = [] if denied is None or denied is self.error else [in_one_line(denied)]
-        told += lines(self.denials, self.error, most=MOST)
+        tell(self.denials, self.error)
         self.error = None
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            for line in told:
-                is_count = line.startswith("and ")
-                print(f"fastaudit-rs: {'' if is_count else 'denied: '}{line}", file=sys.stderr)
+
+
+def tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> None:
+    """Tell of denials that an error does not show, in a line each.
+
+    Args:
+        denials: What was denied.
+        error: The error that was shown. A denial that it came of has a line, for its hint.
+    """
+    denied = denial_in(error)
+    told = [] if denied is None or denied is error else [in_one_line(denied)]
+    told += lines((each for each in denials if not _is_bytecode(each)), error, most=MOST)
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        for line in told:
+            is_count = line.startswith("and ")
+            print(f"fastaudit-rs: {'' if is_count else 'denied: '}{line}", file=sys.stderr)
+
+
+def _is_bytecode(denied: AuditDenied) -> bool:
+    """Whether an import was denied its cache. It does as well without."""
+    return "__pycache__" in (denied.path or "").split(os.sep)

@@ -27,6 +27,7 @@ OPTIONS = (
     ("write", "DIR", "a directory that may be written"),
     ("read", "DIR", "a directory that may be read, and no others"),
     ("net", "HOST[:PORT]", "a host that may be reached"),
+    ("listen", "[HOST:]PORT", "an address of this machine that may be listened at"),
     ("run", "CMD", "a program that may be started"),
     ("env", "NAME", "an environment variable that may be set, and no others"),
     ("set", "FIELD=VALUE", "a field of the policy, its value as in TOML"),
@@ -70,8 +71,8 @@ def policy_of(options: argparse.Namespace) -> Policy:
         changes["env"] = _more_variables(policy.env if options.policy else False, options.env)
     if options.run:
         changes["commands"] = _more(policy.commands, options.run)
-    if options.net:
-        changes["network"] = _network(policy.network, options.net)
+    if options.net or options.listen:
+        changes["network"] = _network(policy.network, options.net, options.listen)
     return policy.replace(**changes)._told_in("options")
 
 
@@ -83,25 +84,27 @@ def _more_variables(allowed: bool | tuple[str, ...], names: list[str]) -> bool |
 def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
     if allowed is True or ANY in names:
         return True
-    return [*(allowed or ()), *names]
+    return [*(allowed or ()), *names] or False
 
 
-def _network(allowed: bool | Network, hosts: list[str]) -> bool | Network:
+def _network(allowed: bool | Network, hosts: list[str], listen: list[str]) -> bool | Network:
     if allowed is True or ANY in hosts:
         return True
-    if allowed is False:
-        return Network(hosts=hosts, listen=False)
-    if allowed.hosts is None:
-        return allowed
+    before = Network(hosts=[], listen=False) if allowed is False else allowed
     return Network(
-        hosts=[*allowed.hosts, *hosts],
-        block=allowed.block,
-        ports=allowed.ports,
-        listen=allowed.listen,
-        unix=allowed.unix,
-        lookup=allowed.lookup,
-        max_connections=allowed.max_connections,
+        hosts=None if before.hosts is None else [*before.hosts, *hosts],
+        block=before.block,
+        ports=before.ports,
+        listen=_more(before.listen, [_address(text) for text in listen]),
+        unix=before.unix,
+        lookup=before.lookup,
+        max_connections=before.max_connections,
     )
+
+
+def _address(text: str) -> str:
+    """An address to listen at: a port alone is that of all addresses."""
+    return f"*:{text}" if text.replace("-", "").isdigit() else text
 
 
 def written(options: argparse.Namespace) -> str:
@@ -161,6 +164,7 @@ def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
         "write": needed.write,
         "read": needed.read if given.read else (),
         "net": network.hosts if isinstance(network, Network) else (),
+        "listen": network.listen if isinstance(network, Network) else (),
         "run": needed.commands,
         "env": needed.env if given.env else (),
     }

@@ -1,5 +1,6 @@
 """Programs that are run under a policy, whoever runs them."""
 
+import linecache
 import os
 import re
 import runpy
@@ -87,12 +88,40 @@ def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
     os.execv(sys.executable, [sys.executable, *interpreter, *entry, *arguments])
 
 
-def prepare(kind: str, program: list[str]) -> Callable[[], object]:
+def source_of(kind: str, program: list[str]) -> str | bytes:
+    """The code of a program; empty for a module.
+
+    Raises:
+        OSError: The script cannot be read.
+    """
+    if kind == "-m":
+        return ""
+    if kind == "-c":
+        return program[0]
+    if program[0] == "-":
+        return sys.stdin.read()
+    with open(program[0], "rb") as file:
+        return file.read()
+
+
+def directory_of(kind: str, program: list[str]) -> str:
+    """Where Python looks for modules of a program first; empty for the current directory."""
+    if kind == "-m":
+        return os.getcwd()
+    return (
+        "" if kind == "-c" or program[0] == "-" else os.path.dirname(os.path.realpath(program[0]))
+    )
+
+
+def prepare(
+    kind: str, program: list[str], source: str | bytes | None = None
+) -> Callable[[], object]:
     """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``.
 
     Args:
         kind: ``-m``, ``-c``, or nothing for a script.
         program: The module, code or script (``-`` for standard input), and the arguments.
+        source: Its code, where that is read already.
 
     Returns:
         A function that runs it.
@@ -100,21 +129,20 @@ def prepare(kind: str, program: list[str]) -> Callable[[], object]:
     Raises:
         OSError: The script cannot be read.
     """
+    code = source_of(kind, program) if source is None else source
+    _look_in(directory_of(kind, program))
     target, *arguments = program
+    sys.argv = program if kind != "-c" else ["-c", *arguments]
     if kind == "-m":
-        sys.argv = program
-        _look_in(os.getcwd())
         return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
     if kind == "-c":
-        sys.argv = ["-c", *arguments]
-        return _main_module(target, "<string>", "")
-    sys.argv = program
+        # Tracebacks show its lines, and not those of what else was given as code.
+        lines = str(code).splitlines(keepends=True)
+        linecache.cache["<string>"] = (len(code), None, lines, "<string>")
+        return _main_module(code, "<string>")
     if target == "-":
-        return _main_module(sys.stdin.read(), "<stdin>", "")
-    with open(target, "rb") as file:
-        source = file.read()
-    directory = os.path.dirname(os.path.realpath(target))
-    return _main_module(source, target, directory, __file__=os.path.abspath(target))
+        return _main_module(code, "<stdin>")
+    return _main_module(code, target, __file__=os.path.abspath(target))
 
 
 def _look_in(directory: str) -> None:
@@ -123,13 +151,10 @@ def _look_in(directory: str) -> None:
         sys.path[0] = directory
 
 
-def _main_module(
-    source: str | bytes, name: str, directory: str, **names: object
-) -> Callable[[], object]:
+def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[], object]:
     module = types.ModuleType("__main__")
     vars(module).update(names, __builtins__=__builtins__)
     sys.modules["__main__"] = module
-    _look_in(directory)
     return lambda: exec(compile(source, name, "exec", dont_inherit=True), vars(module))
 
 

@@ -91,6 +91,8 @@ class Sandbox(Runner):
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
+        #: Where code begins, if not in its directory.
+        self._cwd: str | None = None
 
     def __repr__(self) -> str:
         """Tell where it is, and what it may do."""
@@ -162,6 +164,7 @@ class Sandbox(Runner):
             "path": self.path,
             "value": bool(value),
             "cpu_seconds": self.limits.cpu_seconds,
+            "cwd": self._cwd,
         }
         given = input.encode() if isinstance(input, str) else bytes(input)
         if self._docker is not None:

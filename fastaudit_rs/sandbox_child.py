@@ -34,6 +34,8 @@ class Job(TypedDict):
     path: list[str]
     #: Whether the value of the last expression is wanted.
     value: bool
+    #: Where it begins, if not in the directory of the sandbox.
+    cwd: str | None
     cpu_seconds: int | None
 
 
@@ -93,6 +95,8 @@ def program(policy: Policy, job: Job, report: int) -> int:
     sys.modules["__main__"] = module
     sys.argv = [job["file"], *job["args"]]
     sys.path[:0] = [os.getcwd(), *job["path"]]
+    if job["cwd"] is not None:
+        os.chdir(job["cwd"])
     _reseed()
     policy.install(monitor_calls=MONITORING, on_denied=tell)
     status = 0

@@ -288,6 +288,9 @@ class TestDoctor:
         found = {line[4:23].strip(): (line[:2], line[23:]) for line in done.stdout.splitlines()}
         assert found["writing elsewhere"] == ("ok", "is stopped")
         assert found["pytest"] == ("ok", "guards in tests")
+        if sys.platform == "linux":
+            assert found["seccomp"][1].endswith("sandboxes")
+            assert found["Landlock"][1].endswith("policy.call and sandboxes")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]
         assert found["native calls"][1].startswith(watched[1])
@@ -339,9 +342,19 @@ class TestCompletion:
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
         assert (set(done.stdout.split()), done.stderr) == (set(found), "")
 
-    @pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+    @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
     def test_others(self, command, shell):
-        assert "fastaudit-rs" in command("completion", shell).stdout
+        shown = command("completion", shell).stdout
+        assert "fastaudit-rs" in shown and "write" in shown
+
+    def test_an_old_shtab_without_fish(self):
+        code = (
+            "import shtab, sys; shtab.SUPPORTED_SHELLS = ['bash']\n"
+            "from fastaudit_rs.cli import main; sys.exit(main(['completion', 'fish']))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "fish needs a newer shtab: pip install --upgrade shtab" in done.stderr
 
     def test_without_shtab(self, command):
         code = (

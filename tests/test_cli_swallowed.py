@@ -140,3 +140,28 @@ print('after')
     done, lines = told(code)
     assert done.stdout.split() == ["gone", "after"]
     assert len(lines) == 1
+
+
+def test_files_that_python_itself_does_without(told, places):
+    """Its bytecode, and the source that tracebacks show."""
+    Path("helper.py").write_text("x = 1\n")
+    done, lines = told("import sys\nsys.dont_write_bytecode = False\nimport helper\n1/0\n")
+    assert (done.returncode, lines) == (1, [])
+    done, lines = told("1/0\n", "--read", places.out)
+    assert (done.returncode, lines) == (1, [])
+
+
+def test_after_an_error(told):
+    code = """
+import atexit, os
+@atexit.register
+def late():
+    try:
+        os.mkdir('/srv/a')
+    except OSError:
+        pass
+1 / 0
+"""
+    done, lines = told(code)
+    assert done.returncode == 1
+    assert lines == [line_of("os.mkdir /srv/a", 6, "--write /srv/a")]

@@ -290,7 +290,7 @@ fn added_names(option: &str, own: &Choice, wide: &Choice) -> Option<String> {
     }
 }
 
-/// The hosts that are added, where nothing else is.
+/// The hosts that are added, and the addresses to listen at, where nothing else is.
 fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let NetworkUse::Rules(wide) = wide else {
         return None;
@@ -305,14 +305,23 @@ fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let (Where::Below(before), Where::Below(hosts)) = (&base.hosts, &wide.hosts) else {
         return None;
     };
-    let with_hosts = NetworkRules {
+    let with_more = NetworkRules {
         hosts: wide.hosts.clone(),
+        listen: wide.listen.clone(),
         ..base.clone()
     };
-    if with_hosts != **wide {
+    if with_more != **wide {
         return None;
     }
-    added("net", before, hosts)
+    let listen = added_names("listen", &base.listen, &wide.listen);
+    if listen.is_none() && base.listen != wide.listen {
+        return None;
+    }
+    let parts: Vec<_> = [added("net", before, hosts), listen]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 fn added(option: &str, own: &[String], wide: &[String]) -> Option<String> {

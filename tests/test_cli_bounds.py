@@ -1,0 +1,160 @@
+"""`fastaudit-rs run` with `--timeout`, `--memory`, `--tmp` and `--listen`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fastaudit_rs.cli import main
+
+COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="has no such processes")
+
+
+@pytest.fixture
+def command(places):
+    def run(*arguments, stdin=""):
+        return subprocess.run(
+            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+class TestTimeout:
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "while True: pass",
+            "import time; time.sleep(60)",
+            # It cannot be interrupted, and holds all other threads.
+            "sum(map(len, [()] * 10**8 * 100)) if 0 else 9**(9**9)",
+            "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)",
+        ],
+    )
+    def test_it_ends_the_program(self, command, code):
+        begun = time.monotonic()
+        done = command("--timeout", "1", "-c", f"print('began', flush=True)\n{code}")
+        assert time.monotonic() - begun < 20
+        assert (done.returncode, done.stdout) == (124, "began\n")
+        assert done.stderr == "fastaudit-rs: ended after 1 s (--timeout)\n"
+
+    def test_within_the_time_nothing_is_different(self, command):
+        code = "print(input())\nraise SystemExit(3)"
+        done = command("--timeout", "30", "-c", code, stdin="typed\n")
+        assert (done.returncode, done.stdout, done.stderr) == (3, "typed\n", "")
+        assert command("--timeout", "30", "-c", "open('/srv/a', 'w')").returncode == 77
+
+    def test_signals_are_passed_on(self, places):
+        code = (
+            "import signal, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: exit(7))\n"
+            "print('ready', flush=True)\ntime.sleep(60)"
+        )
+        with subprocess.Popen(
+            [*COMMAND, "--timeout", "50", "-c", code], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout.readline() == b"ready\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 7
+
+    def test_what_a_signal_ended(self, command):
+        code = "import resource, signal\nimport _thread; _thread.interrupt_main()\nwhile True: pass"
+        done = command("--timeout", "30", "-c", code)
+        assert done.returncode == -signal.SIGINT
+
+    @pytest.mark.parametrize("given", ["0", "-1", "soon", "inf", "nan"])
+    def test_what_is_no_time(self, command, given):
+        done = command(f"--timeout={given}", "-c", "print('ran')")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--timeout takes seconds, such as 30 or 0.5" in done.stderr
+
+
+class TestMemory:
+    def test_more_is_an_error_of_the_program(self, command):
+        code = "x = bytearray(400 << 20)"
+        done = command("--memory", "300M", "-c", code)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "MemoryError"
+        assert command("--memory", "2G", "-c", code).returncode == 0
+
+    def test_the_program_cannot_lift_it(self, command):
+        code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
+        assert command("--memory", "300M", "-c", code).returncode != 0
+
+    @pytest.mark.parametrize("given", ["0", "much", "-1"])
+    def test_what_is_no_size(self, command, given):
+        done = command(f"--memory={given}", "-c", "print('ran')")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--memory takes a size such as 512M" in done.stderr
+
+
+class TestTemporaryFiles:
+    def test_they_are_made_there(self, command, places):
+        code = (
+            "import os, tempfile\nname = tempfile.mkstemp()[1]\nprint(name)\n"
+            "open(os.path.join(os.environ['TMPDIR'], 'kept'), 'w').close()\n"
+            "open('other', 'w')"
+        )
+        done = command("--tmp", places.out, "-c", code)
+        assert done.stdout.startswith(places.out + "/")
+        assert done.returncode == 77
+        assert "kept" in os.listdir(places.out) and os.listdir() == []
+
+    def test_there_is_none(self, command):
+        done = command("--tmp", "none", "-c", "print('ran')")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "fastaudit-rs: --tmp: there is no directory none\n"
+
+
+class TestListen:
+    LISTEN = (
+        "import socket\ns = socket.socket()\ns.bind(({host!r}, {port}))\ns.listen()\n"
+        "print('listens')"
+    )
+
+    @pytest.fixture
+    def port(self):
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as made:
+            return made.getsockname()[1]
+
+    def test_a_port_is_that_of_all_addresses(self, command, port):
+        for host in ("127.0.0.1", "0.0.0.0", ""):
+            code = self.LISTEN.format(host=host, port=port)
+            assert command("--listen", str(port), "-c", code).stdout == "listens\n"
+            assert command("--listen", str(port + 1), "-c", code).returncode == 77
+            assert command("-c", code).returncode == 77
+
+    def test_an_address(self, command, port):
+        options = ["--listen", f"127.0.0.1:{port}"]
+        for host, status in (("127.0.0.1", 0), ("0.0.0.0", 77)):
+            code = self.LISTEN.format(host=host, port=port)
+            assert command(*options, "-c", code).returncode == status
+
+    def test_it_reaches_nothing(self, command, port):
+        code = "import socket; socket.socket().connect_ex(('127.0.0.1', 9))"
+        assert command("--listen", str(port), "-c", code).returncode == 77
+        assert command("--listen", str(port), "--net", "127.0.0.1", "-c", code).returncode == 0
+
+    def test_the_hint(self, command, port):
+        code = self.LISTEN.format(host="127.0.0.1", port=port)
+        for given in ([], ["--net", "example.com"]):
+            done = command(*given, "-c", code)
+            assert f"To allow it: --listen 127.0.0.1:{port}\n" in done.stderr
+
+    def test_trace_tells_it(self, capfd, port):
+        code = self.LISTEN.format(host="127.0.0.1", port=port)
+        done = subprocess.run(
+            [*COMMAND[:-1], "trace", "-c", code], capture_output=True, text=True, timeout=60
+        )
+        assert f"fastaudit-rs run --listen 127.0.0.1:{port} would allow it" in done.stderr
+
+    def test_what_is_no_address(self, capsys):
+        assert main(["run", "--listen", "300.1:x", "-c", "1"]) == 2
+        assert "300.1:x" in capsys.readouterr().err

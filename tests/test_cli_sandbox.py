@@ -1,0 +1,104 @@
+"""`fastaudit-rs run --sandbox`: the same program in a process that the kernel confines."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
+
+
+@pytest.fixture
+def command(places):
+    def run(*arguments, stdin="", sandbox=True):
+        options = ["--sandbox"] if sandbox else []
+        return subprocess.run(
+            [*COMMAND, *options, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+class TestThere:
+    @pytest.fixture(autouse=True)
+    def sandboxes(self, make_sandbox):
+        pytest.importorskip("sandlock")
+
+    def test_programs_are_the_same_there(self, command, places):
+        show = (
+            "import os, sys\nprint(sys.argv, __name__, os.getcwd(), input(), file=sys.stdout)\n"
+            "print('error', file=sys.stderr)\nraise SystemExit(5)\n"
+        )
+        Path("own.py").write_text("import beside\n" + show)
+        Path("beside.py").write_text("")
+        for target in (["own.py"], ["-m", "own"], ["-c", show]):
+            ran = [
+                command(*target, "-x", "--write", stdin="typed\n", sandbox=sandbox)
+                for sandbox in (True, False)
+            ]
+            assert [(done.returncode, done.stderr) for done in ran] == [(5, "error\n")] * 2
+            assert ran[0].stdout == ran[1].stdout
+        assert command("-", "a", stdin="import sys; print(sys.argv)").stdout == "['-', 'a']\n"
+
+    def test_options_hold_there(self, command, places):
+        code = f"open({places.out!r} + '/a', 'w').close(); print('passes')"
+        done = command("-c", code)
+        assert done.returncode == 77
+        assert f"To allow it: --write {places.out}/a\n" in done.stderr
+        assert os.listdir(places.out) == []
+        assert command("--write", places.out, "-c", code).stdout == "passes\n"
+        assert os.listdir(places.out) == ["a"]
+
+    def test_tracebacks_are_those_of_the_program(self, command):
+        done = command("-c", "def f():\n    1 / 0\nf()")
+        assert done.returncode == 1
+        assert "programs.py" not in done.stderr and "sandbox" not in done.stderr
+
+    def test_what_was_swallowed(self, command):
+        done = command("-c", "try:\n    open('/srv/a', 'w')\nexcept OSError:\n    pass")
+        assert done.returncode == 0
+        assert done.stderr.startswith("fastaudit-rs: denied: open /srv/a")
+        assert done.stderr.endswith("to allow it: --write /srv/a\n")
+
+    def test_limits(self, command):
+        done = command("--timeout", "2", "-c", "print('began', flush=True)\nwhile True: pass")
+        assert (done.returncode, done.stdout) == (124, "began\n")
+        assert done.stderr == "fastaudit-rs: ended after 2 s (--timeout)\n"
+        done = command("--memory", "300M", "-c", "x = 'x' * 10**9")
+        assert done.returncode == 137
+        assert done.stderr == "fastaudit-rs: ended by the limit on memory\n"
+
+    def test_a_script_that_is_not_there(self, command):
+        done = command("missing.py")
+        assert done.returncode == 2
+        assert "missing.py" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_does_not_reach_into_it(command, places):
+    done = command("-O", "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("-u, -O, -W and -X do not reach into a sandbox\n")
+    done = command("--tmp", places.out, "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--tmp: a sandbox has a directory of its own" in done.stderr
+
+
+def test_where_there_are_no_sandboxes(places):
+    code = (
+        "import sys; sys.modules['sandlock'] = None\n"
+        "from fastaudit_rs.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--sandbox", "-c", "print('ran')"],
+        capture_output=True,
+        text=True,
+        input="",
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "sandlock" in done.stderr and "Traceback" not in done.stderr
