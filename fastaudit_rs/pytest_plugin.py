@@ -122,7 +122,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run = Run(mode, base)
     baseline = config.getoption("--audit-baseline")
     if baseline:
-        run.baseline = here / baseline
+        run.baseline = Path(here, baseline)
         _read(run, run.baseline)
     config.stash[_run] = run
 
