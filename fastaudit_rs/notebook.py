@@ -120,6 +120,10 @@ class Cell:
             permissions = Permissions(MAGIC, own)
             if not body.strip():
                 raise UsageError(f"{MAGIC} guards the cell below it, which is empty")
+            if self.guards and isinstance(self.guards[0][1], Guard):
+                # No guard is entered under another one: it would take its place.
+                held = self.guards[0][0].line()
+                raise UsageError(f"{held} guards this cell already: %audit off ends that")
             self.guards.append((permissions, permissions.guard()))
         except UsageError as error:
             self.error = error

@@ -610,10 +610,18 @@ class TestSession:
         assert run("open('out.txt', 'w')").error.startswith("AuditDenied")
         assert list(tmp_path.iterdir()) == []
 
-    def test_both_hold(self, run, tmp_path):
+    def test_a_cell_has_one_guard(self, run, tmp_path):
+        """A guard is not entered under another one, whose place it would take."""
         run("%audit on --write a")
-        assert run("%%audit --write b\nopen('b', 'w')").error.startswith("AuditDenied")
-        assert run("%%audit --write b\nopen('a', 'w')").error.startswith("AuditDenied")
+        for options in ("--write b", "--record"):
+            ran = run(f"%%audit {options}\nopen('b', 'w')")
+            assert ran.err == (
+                "UsageError: %audit on --write a guards this cell already: %audit off ends that\n"
+            )
+        assert list(tmp_path.iterdir()) == []
+        run("%audit on --record")
+        assert run("%%audit --write a\nopen('b', 'w')").error.startswith("AuditDenied: open 'b'")
+        assert run("%%audit --write a\nopen('a', 'w').close()").status == "ok"
 
     def test_silent_cells(self, run, tmp_path):
         run("%audit on")
