@@ -59,6 +59,7 @@ def test_every_example_is_tested():
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
 ELSEWHERE = {
     ("README.md", "console"): "test_transcripts.py",
+    ("docs/install.md", "console"): "test_transcripts.py",
     ("docs/notebook.md", "python"): "test_notebook.py",
     ("docs/policy.md", "toml"): "test_policy_lint.py",
     ("docs/pytest.md", "console"): "test_pytest_plugin.py",
