@@ -90,9 +90,10 @@ def mk_audit(
     """Make a guard factory for code that may write only below the approved roots.
 
     Args:
-        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is
-            resolved now, links included; ``'.'`` stands for the current directory at the time of
-            each check; ``'/'`` approves every path. No roots: nothing may be written.
+        oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
+            (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at
+            the time of each check; ``'/'`` approves every path. No roots: nothing may be written.
+            One that is not there warns, unless it looks like a file that will be made.
         before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
             denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
             raises goes to the guarded code. What is denied while it runs is denied without asking
@@ -130,8 +131,8 @@ def mk_audit(
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A root holds a NUL or cannot be encoded, ``tool_id`` is out of range, or a name
-            in ``packages`` is neither installed nor declared.
+        ValueError: A root is empty, holds a NUL or cannot be encoded, ``tool_id`` is out of range,
+            or a name in ``packages`` is neither installed nor declared.
         RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
             ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit
             hook refused ours.
@@ -139,6 +140,13 @@ def mk_audit(
 
     The first call installs one audit hook (PEP 578) for the life of the process. Raises the audit
     event ``audit_perms.set_config`` with ``oks``.
+
+    For example::
+
+        audit_perms = mk_audit([".", "~/results"])
+        with audit_perms() as guard:
+            exec(code, {})
+        print(guard.violations)
     """
 
 def _mk_audit_02(
@@ -536,8 +544,12 @@ class Policy:
     ) -> AuditPerms:
         """Make a guard factory for code that may do what the policy says.
 
+        ``with policy.guard()(): ...``
+
         Takes and raises what `mk_audit` does but for ``oks``. The paths of the policy are resolved
-        now. Where ``native`` is ``True`` no calls are watched, unless there is an ``on_call``.
+        now. A program in ``commands`` that is not there warns, and a path in ``write`` whose
+        directory is not there. Where ``native`` is ``True`` no calls are watched, unless there is
+        an ``on_call``.
         """
 
     def observe(
@@ -630,7 +642,13 @@ class Policy:
     def explain(self, event: str, /, *args: Any) -> Explanation:
         """What a guard of this policy would make of an audit event, without doing it.
 
-        It says what would be denied also where ``on_violation`` lets it proceed.
+        It says what would be denied also where ``on_violation`` lets it proceed. An event that
+        passes because neither Python nor this package raises it warns, unless it is named as those
+        of other packages are.
+
+        For example::
+
+            Policy(network=False).explain("socket.getaddrinfo", "a.org", 80, 0, 0, 0).rule
         """
 
     def lint(self) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -156,7 +157,10 @@ def _run(options: argparse.Namespace) -> int:
     enter(limits, options.tmp)
     ending = Ending()
     # The process is the program's alone, so that the policy holds until its end.
-    policy.install(monitor_calls=MONITORING, on_denied=ending.note)
+    with warnings.catch_warnings(record=True) as warned:
+        policy.install(monitor_calls=MONITORING, on_denied=ending.note)
+    for warning in warned:
+        print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
     return _exit_status(program, ending)
 
 

@@ -275,6 +275,38 @@ def test_what_is_there_does_not_warn(alone, code):
         exec(code, {**NAMES})
 
 
+def test_the_command_warns_in_a_line(alone):
+    command = [
+        sys.executable,
+        "-m",
+        "fastaudit_rs",
+        "run",
+        "--write",
+        "nosuchdir/x",
+        "-c",
+        "print(1)",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    place = os.path.realpath(alone) + "/nosuchdir/x"
+    assert ran.stdout == "1\n"
+    assert ran.stderr == f"fastaudit-rs: write: there is no {place!r}\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
+def test_a_sandbox_warns_its_host_and_not_its_code(alone):
+    from fastaudit_rs import Sandbox
+
+    policy = Policy(write=["nosuchdir/x"], commands=["nosuchprog"])
+    with pytest.warns(UserWarning) as warned, Sandbox(policy, confine="audit") as sandbox:
+        assert sandbox.run("print(1)").stderr == ""
+    says = [str(warning.message) for warning in warned]
+    assert [text.partition("there is no ")[0] for text in says] == [
+        "fastaudit_rs: write: ",
+        "fastaudit_rs: commands: ",
+    ]
+    assert {warning.filename for warning in warned} == {__file__}
+
+
 def test_where_the_warning_is_an_error_there_is_no_guard(alone):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -47,9 +47,10 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 /// Make a guard factory for code that may write only below the approved roots.
 ///
 /// Args:
-///     oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is resolved
-///         now, links included; ``'.'`` stands for the current directory at the time of each
-///         check; ``'/'`` approves every path. No roots: nothing may be written.
+///     oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
+///         (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at the
+///         time of each check; ``'/'`` approves every path. No roots: nothing may be written. One that
+///         is not there warns, unless it looks like a file that will be made.
 ///     before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
 ///         denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
 ///         raises goes to the guarded code. What is denied while it runs is denied without asking
@@ -83,7 +84,7 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 ///
 /// Raises:
 ///     TypeError: An argument has the wrong type; the message names it.
-///     ValueError: A root holds a NUL or cannot be encoded, ``tool_id`` is out of range, or a name in
+///     ValueError: A root is empty, holds a NUL or cannot be encoded, ``tool_id`` is out of range, or a name in
 ///         ``packages`` is neither installed nor declared.
 ///     RuntimeError: ``monitor_calls`` on a Python without ``sys.monitoring``; a tool id in use;
 ///         ``on_call`` or ``retire_sites`` without ``monitor_calls``; another audit hook refused ours.
