@@ -1,5 +1,6 @@
 """The magics `%audit` and `%%audit`, in a real kernel and in IPython in a terminal."""
 
+import importlib.util
 import os
 import sqlite3
 import subprocess
@@ -569,7 +570,8 @@ class TestSession:
         (tmp_path / "ok").mkdir()
         run("%audit on --write ok")
         ran = run("%cd /")
-        assert (ran.out, ran.err, ran.status) == ("/\n", "", "ok")
+        # Older versions of IPython warn of a package that would keep the directories.
+        assert (ran.out, ran.status) == ("/\n", "ok") and "denied" not in ran.err
         assert run("open('out.txt', 'w')").error.startswith("AuditDenied")
         # An expression in it is the cell's, and guarded. IPython swallows its error.
         assert "denied: open x, at " in run("%cd -q {open(chr(120), chr(119)).name}").err
@@ -579,10 +581,15 @@ class TestSession:
         assert len(ran.out.splitlines()) <= 5
         assert run("import os; os.chdir('/srv')").error.startswith("AuditDenied: os.chdir")
 
-    def test_profiling_and_storing(self, run):
+    def test_profiling(self, run):
         run("%audit on")
         for magic in ("%prun sum([1])", "%%prun\nsum([1])"):
             assert run(magic).status == "ok", magic
+
+    def test_storing(self, run):
+        if importlib.util.find_spec("IPython.external.pickleshare") is None:
+            pytest.importorskip("pickleshare")
+        run("%audit on")
         ran = run("kept = 1\n%store kept")
         lines = ran.error.splitlines()
         assert lines[2] == "    %store kept"
