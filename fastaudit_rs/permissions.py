@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 from . import Network, Policy, Recording
-from .swallowed import denial_in as denial_in
 
 #: Whether this Python can watch calls, for policies that restrict native code.
 MONITORING = sys.version_info >= (3, 12)
