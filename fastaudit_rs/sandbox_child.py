@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypedDict
 
 from . import AuditDenied, Policy
 from ._native import _Child, _Children
-from .programs import DENIED, own_traceback
+from .programs import DENIED, RUNNERS, own_traceback
 
 #: Whether this Python can watch calls, for policies that restrict native code.
 MONITORING = sys.version_info >= (3, 12)
@@ -34,7 +34,8 @@ class Job(TypedDict):
     path: list[str]
     #: Whether the value of the last expression is wanted.
     value: bool
-    #: Where it begins, if not in the directory of the sandbox.
+    #: Where it begins, if not in the directory of the sandbox: then it starts a program, and is
+    #: itself no part of its tracebacks.
     cwd: str | None
     cpu_seconds: int | None
 
@@ -111,7 +112,8 @@ def program(policy: Policy, job: Job, report: int) -> int:
             print(end.code, file=sys.stderr)
             status = 1
     except BaseException as error:
-        error.__traceback__ = own_traceback(error, (__file__,))
+        starters = () if job["cwd"] is None else (job["file"], *RUNNERS)
+        error.__traceback__ = own_traceback(error, (__file__, *starters))
         traceback.print_exception(error)
         status = DENIED if isinstance(error, AuditDenied) else 1
     value = None

@@ -13,15 +13,10 @@ from .programs import directory_of, source_of
 from .sandbox import Sandbox
 from .sandbox_run import Result
 
-#: What runs there: the program, whose traceback is its own.
+#: What starts the program there.
 CODE = """\
-from fastaudit_rs.programs import RUNNERS, own_traceback, prepare
-program = prepare({kind!r}, {program!r}, {source!r})
-try:
-    program()
-except Exception as error:
-    error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
-    raise
+from fastaudit_rs.programs import prepare
+prepare({kind!r}, {program!r}, {source!r})()
 """
 
 #: The exit status for a program that a signal ended, and 128 more than its number.
