@@ -1,4 +1,4 @@
-"""Take the pictures of docs/ in headless Chromium: of the tutorial, and of a trace.
+"""Take the pictures of docs/ in headless Chromium: tutorial, denial, recording, trace, first page.
 
     python scripts/pictures.py
 
@@ -10,7 +10,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+#: The picture of the first page is to be looked at alone.
+FIRST_PAGE = ROOT / ".cache" / "first-page.png"
+
+#: Cells of a notebook, of which pictures show the last.
+DENIAL = [
+    "%load_ext fastaudit_rs",
+    "%%audit --write out\nimport pandas\n\npandas.read_csv('https://example.org/prices.csv')",
+]
+RECORDING = [
+    "%load_ext fastaudit_rs",
+    "%%audit --record\n"
+    "import pandas\n\n"
+    "frame = pandas.DataFrame({'shop': list('abab'), 'sold': [3, 5, 2, 8]})\n"
+    "frame.to_csv('sales.csv', index=False)\n"
+    "again = pandas.read_csv('sales.csv')\n"
+    "again.groupby('shop').sold.sum().plot.bar(figsize=(4, 2));",
+]
 
 #: A program of the kind that is traced.
 PROGRAM = """\
@@ -72,13 +90,27 @@ def trace(directory: Path) -> Path:
     return directory / "trace.html"
 
 
-def tutorial(directory: Path) -> Path:
-    """The tutorial as a page."""
+def notebook(directory: Path, name: str, cells: list[str]) -> Path:
+    """A notebook with these cells, run, as a page."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    resources = {"metadata": {"path": str(directory)}}
+    client = NotebookClient(made, kernel_name="python3", resources=resources, allow_errors=True)
+    client.execute()
+    file = directory / f"{name}.ipynb"
+    nbformat.write(made, file)
+    return page_of(file, directory)
+
+
+def page_of(file: Path, directory: Path) -> Path:
+    """A notebook as a page."""
     from nbconvert import HTMLExporter
 
     exporter = HTMLExporter(template_name="lab", exclude_input_prompt=False)
-    body, _ = exporter.from_filename(str(DOCS / "tutorial.ipynb"))
-    page = directory / "tutorial.html"
+    body, _ = exporter.from_filename(str(file))
+    page = directory / f"{file.stem}.html"
     page.write_text(body)
     return page
 
@@ -88,7 +120,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         take(trace(directory), DOCS / "trace.png", 1000, 800)
-        take(tutorial(directory), DOCS / "tutorial.png", 900, 2320)
+        take(page_of(DOCS / "tutorial.ipynb", directory), DOCS / "tutorial.png", 900, 2440)
+        take(notebook(directory, "denial", DENIAL), DOCS / "denial.png", 900, 270)
+        take(notebook(directory, "recording", RECORDING), DOCS / "recording.png", 900, 860)
+    take(ROOT / ".cache" / "site" / "index.html", FIRST_PAGE, 1400, 1000)
 
 
 if __name__ == "__main__":
