@@ -42,13 +42,15 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
     """
     limits = replace(limits, memory=limits.memory or Limits().memory)
     source = source_of(kind, program)
-    read_input = program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty()
+    given = b""
+    if program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty():
+        given = sys.stdin.buffer.read()
     code = CODE.format(kind=kind, program=program, source=source)
     with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
         # Its own hints speak of the sandbox as its host in Python would write it.
         sandbox._setup.policy = sandbox._setup.policy._told_in("options", policy)
         sandbox._cwd = os.getcwd()
-        result = sandbox.run(code, input=sys.stdin.buffer.read() if read_input else b"")
+        result = sandbox.run(code, input=given)
     return _show(result, limits)
 
 
