@@ -30,8 +30,8 @@ const SHOWN_FRAMES: usize = 8;
 /// What ends the text of a denial: agents have been seen to try again and again.
 const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
 
-/// A denial, as far as it is known when it is made. It holds plain values alone, so that it keeps
-/// nothing of the guarded code alive and is in no reference cycle.
+/// A denial, as far as it is known when it is made. It holds plain values and the code object of its
+/// place, so that it keeps no other object of the guarded code alive and is in no reference cycle.
 #[pyclass(frozen, module = "fastaudit_rs._native", name = "_Denial")]
 pub struct Denial {
     pub event: Py<PyString>,
