@@ -377,7 +377,7 @@ class TestInstallingAgain:
         assert run(code) == ["block", "None", "('other',)"]
         code = """
         Policy(write=[]).install(monitor_calls=False)
-        print(denied(os.mkdir, "sub"))
+        print(denied(os.mkdir, "another"))
         """
         assert run(code) == ["write"]
 

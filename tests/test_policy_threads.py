@@ -262,7 +262,7 @@ os.mkfifo(fifo)
 file = open("file", "wb")
 def denied():
     try:
-        os.mkdir({places.out!r})
+        os.mkdir({places.out + "/a"!r})
     except AuditDenied:
         pass
 def run():

@@ -64,7 +64,7 @@ def test_of_http(at):
 """)
 
 
-def test_unix_sockets_in_temporary_directories(unnoticed):
+def test_sockets(unnoticed):
     unnoticed("""
 import socket, tempfile
 

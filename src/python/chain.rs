@@ -20,6 +20,9 @@ const RUNNERS: [&str; 9] = [
     "xdist",
 ];
 
+/// The one that starts a process of its own for it, so that nothing before it is the user's.
+const STARTER: &str = "execnet";
+
 /// Modules whose functions stand between those of the user and tell nothing: the import system.
 const BETWEEN: [&str; 5] = [
     "_frozen_importlib",
@@ -63,6 +66,12 @@ fn of_the_user<'a>(py: Python<'_>, sites: &'a [Site]) -> PyResult<Vec<&'a Site>>
     for site in sites {
         if is_runner(py, site) {
             runners_left -= 1;
+            if site
+                .module(py)
+                .is_some_and(|own| is_of_package(own, STARTER))
+            {
+                since_user = 0;
+            }
             kept.truncate(since_user);
             continue;
         }
@@ -79,6 +88,12 @@ fn of_the_user<'a>(py: Python<'_>, sites: &'a [Site]) -> PyResult<Vec<&'a Site>>
 
 fn is_one_of(module: &Bound<'_, PyString>, names: &[&str]) -> bool {
     module.to_str().is_ok_and(|module| names.contains(&module))
+}
+
+fn is_of_package(module: &Bound<'_, PyString>, package: &str) -> bool {
+    module
+        .to_str()
+        .is_ok_and(|module| module.split('.').next() == Some(package))
 }
 
 /// Tells that a function is of what runs the user's code. A hook in a `conftest.py` is one that
