@@ -80,7 +80,7 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 	scripts/test-version $* conformance
 
 .PHONY: scenarios
-scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in the README
+scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in docs/assurance.md
 	$(PY) scripts/scenarios.py --publish
 
 # `ordinary-torch` adds PyTorch, of 3 GB.
@@ -98,7 +98,7 @@ fuzz: ## Fuzz paths, SQL, policies and events, for FUZZ_SECONDS each
 	scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in the README
+bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in docs/performance.md
 	$(PY) benches/run.py --publish
 	$(MAKE) bench-sandbox
 
@@ -111,7 +111,7 @@ bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard,
 	$(PY) benches/observe.py
 
 .PHONY: bench-sandbox
-bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it in the README, and fail where a goal is missed
+bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it in docs/performance.md, and fail where a goal is missed
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers
 	.venvs/bench-sandbox/bin/python benches/sandbox.py --publish
 
@@ -139,6 +139,10 @@ bench-instructions: $(VENV)/.built ## Count the instructions of the hot paths, a
 .PHONY: packages-page
 packages-page: ## Write the table of docs/packages.md anew from src/policy/packages.toml
 	"$$(scripts/find-python --best)" scripts/packages-page.py
+
+.PHONY: native-code-page
+native-code-page: ## Write docs/native-code.md anew from the tables of the tests
+	"$$(scripts/find-python --best)" scripts/native-code-page.py
 
 .PHONY: events-page
 events-page: ## Write docs/events.md anew from the rule tables

@@ -102,7 +102,7 @@ def row(rounds: Rounds, case: Case) -> dict[str, Any]:
 
 
 def markdown(rounds: Rounds) -> str:
-    """The table for the README."""
+    """The table for the page on performance."""
     lines = [
         "| case | 0.1.0 | 0.2.10 | ours | ours, 0.2 rules | floor | ours / 0.1.0 "
         "| 0.2 rules / 0.2.10 | goal | holds |",

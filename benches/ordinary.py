@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "ordinary"), str(ROOT / "benches")]
 
 import corpus  # noqa: E402
-import readme  # noqa: E402
+import pages  # noqa: E402
 from run import machine  # noqa: E402
 
 WORKER = ROOT / "benches" / "ordinary_worker.py"
@@ -165,7 +165,7 @@ def main() -> None:
     print(shown)
     if options.publish:
         line = f"Python {about['python']}, {about['processor']}, {about['cores']} cores.\n\n"
-        readme.publish("make bench-ordinary", line + shown, PAGE)
+        pages.publish("make bench-ordinary", line + shown, PAGE)
     if said := missed(measured):
         sys.exit(said)
 

@@ -7,8 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, criterion_main};
-use fastaudit_rs::policy::path::{Base, resolve};
-use fastaudit_rs::policy::{Name, Operation, Os, Policy, Roots, Target, rules};
+use fastaudit_rs::policy::events;
+use fastaudit_rs::policy::files::path::{Base, resolve};
+use fastaudit_rs::policy::{Name, Operation, Os, Policy, Roots, Target};
 use tempfile::TempDir;
 
 fn bytes(path: &Path) -> &[u8] {
@@ -30,7 +31,7 @@ fn lookup(criterion: &mut Criterion) {
         ("long miss", "cpython.run_interactivehook"),
     ] {
         criterion.bench_function(&format!("lookup, {case}"), |bencher| {
-            bencher.iter(|| rules::lookup(black_box(event.as_bytes())));
+            bencher.iter(|| events::lookup(black_box(event.as_bytes())));
         });
     }
 }

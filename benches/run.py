@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pages
 import picture
-import readme
 import venvs
 from cases import CASES, CONDITIONS, IMPLEMENTATIONS
 from figures import Rounds, holds, is_as_far_ahead, markdown, program_lines, row, with_programs
@@ -130,13 +130,13 @@ def print_table(rounds: Rounds, about: dict[str, str]) -> None:
         print(line)
 
 
-def write_readme(rounds: Rounds, about: dict[str, str]) -> None:
-    """Put the table into the README, between the marks."""
+def publish(rounds: Rounds, about: dict[str, str]) -> None:
+    """Put the table into the page on performance, between the marks."""
     about_line = (
         f"Python {about['python']}, {about['processor']}, {about['cores']} cores; net of the bare "
         "operation, least of all rounds:"
     )
-    readme.publish("make bench", f"{about_line}\n\n{markdown(rounds)}")
+    pages.publish("make bench", f"{about_line}\n\n{markdown(rounds)}", pages.PERFORMANCE)
 
 
 def main() -> int:
@@ -147,7 +147,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-programs", action="store_true", help="leave whole programs out")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal does not hold")
-    parser.add_argument("--publish", action="store_true", help="write the picture and the README")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the picture and docs/performance.md"
+    )
     options = parser.parse_args()
 
     version = venvs.version_of(options.python)
@@ -165,7 +167,7 @@ def main() -> int:
     print_table(rounds, about)
     if options.publish:
         (HERE.parent / "docs/overhead.svg").write_text(picture.overhead(rounds))
-        write_readme(rounds, about)
+        publish(rounds, about)
     behind = [case.title for case in CASES if is_as_far_ahead(rounds, case) is False]
     if behind:
         print("less far ahead of 0.2.10 than of 0.1.0:", "; ".join(behind))

@@ -21,14 +21,14 @@ from .denied import AuditDenied, AuditWarning
 
 # The names that few need, and their modules: imported when they are asked for (PEP 562).
 _LATER = {
-    "Limits": "limits",
-    "Sandbox": "sandbox",
-    "SandboxError": "sandbox_process",
-    "SandboxManager": "sandbox_manager",
+    "Limits": "sandbox.limits",
+    "Sandbox": "sandbox.host.sandbox",
+    "SandboxError": "sandbox.host.process",
+    "SandboxManager": "sandbox.host.manager",
     "guarded": "guarded_functions",
     "install_as_fastaudit": "as_fastaudit",
-    "load_ipython_extension": "notebook",
-    "unload_ipython_extension": "notebook",
+    "load_ipython_extension": "tools.notebook",
+    "unload_ipython_extension": "tools.notebook",
 }
 
 # pyright: reportUnsupportedDunderAll=false

@@ -38,12 +38,12 @@ from .core import mk_audit as mk_audit
 from .denied import AuditDenied as AuditDenied
 from .denied import AuditWarning as AuditWarning
 from .guarded_functions import guarded as guarded
-from .limits import Limits as Limits
-from .notebook import load_ipython_extension as load_ipython_extension
-from .notebook import unload_ipython_extension as unload_ipython_extension
-from .sandbox import Sandbox as Sandbox
-from .sandbox_manager import SandboxManager as SandboxManager
-from .sandbox_process import SandboxError as SandboxError
+from .sandbox.host.manager import SandboxManager as SandboxManager
+from .sandbox.host.process import SandboxError as SandboxError
+from .sandbox.host.sandbox import Sandbox as Sandbox
+from .sandbox.limits import Limits as Limits
+from .tools.notebook import load_ipython_extension as load_ipython_extension
+from .tools.notebook import unload_ipython_extension as unload_ipython_extension
 
 __all__ = [
     "AuditCfg",

@@ -1,6 +1,6 @@
 """``python -m fastaudit_rs`` is ``fastaudit-rs``."""
 
-from .cli import script
+from .tools.cli import script
 
 if __name__ == "__main__":
     script()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .sandbox_run import Result
+    from .sandbox.host.run import Result
 
 #: How much of each text is shown, in characters.
 SHOWN = 10_000

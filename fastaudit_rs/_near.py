@@ -78,7 +78,7 @@ def unknown(function: str, name: str) -> str:
 
 
 def elsewhere(name: str) -> str:
-    """What follows the message for a name that this package does not have."""
+    """Words that follow the message for a name that this package does not have."""
     package = sys.modules[_PACKAGE]
     for module in ("v02", "calls"):
         if name in importlib.import_module(f"{_PACKAGE}.{module}").__all__:

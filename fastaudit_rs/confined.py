@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import AuditPerms, Policy
+from ._monitoring import MONITORING
 from ._native import _Confinement
-from .permissions import MONITORING
 
 #: What the libraries under Python read, wherever Python code may: to find others, hosts, the time.
 SYSTEM = (

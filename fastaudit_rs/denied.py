@@ -21,6 +21,15 @@ class AuditDenied(PermissionError):
 
     _denial: _Denial
 
+    # Errors of the system have both, and what raises this one again as another passes them on. With
+    # `EACCES` some of the standard library would go on without writing. This is `EPERM` everywhere.
+    errno = 1
+
+    @property
+    def strerror(self) -> str:  # type: ignore[override]
+        """The message, as of any error of the system."""
+        return _of(self).message
+
     @property
     def event(self) -> str:
         """The audit event."""
@@ -146,7 +155,7 @@ class AuditDenied(PermissionError):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of all frames."""
-        from .cell_errors import render
+        from .tools.cell_errors import render
 
         return render(self)
 

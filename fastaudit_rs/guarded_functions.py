@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from . import Policy
-from .permissions import MONITORING
+from ._monitoring import MONITORING
 
 P = ParamSpec("P")
 R = TypeVar("R")

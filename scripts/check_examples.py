@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ("index", "policy", "recording", "sandbox", "pytest")
+DOCS = ("index", "hosts", "compatibility", "policy", "recording", "sandbox", "pytest")
 PAGES = [ROOT / name for name in ("README.md", *(f"docs/{page}.md" for page in DOCS))]
 
 

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "ordinary.md"
 sys.path[:0] = [str(ROOT / name) for name in ("tests/ordinary", "benches")]
 
 import corpus  # noqa: E402
-import readme  # noqa: E402
+import pages  # noqa: E402
 
 TITLES = {
     "0.1.0": "fastaudit 0.1.0",
@@ -103,10 +103,10 @@ def contract(snippets):
 
 def publish(snippets, guards, found):
     """Write the tables into the page."""
-    readme.publish("versions", f"{len(snippets)} snippets. {versions(snippets)}", PAGE)
-    readme.publish("counts", counts(guards, found), PAGE)
-    readme.publish("contract", contract(snippets), PAGE)
-    readme.publish("snippets", table(snippets, guards, found), PAGE)
+    pages.publish("versions", f"{len(snippets)} snippets. {versions(snippets)}", PAGE)
+    pages.publish("counts", counts(guards, found), PAGE)
+    pages.publish("contract", contract(snippets), PAGE)
+    pages.publish("snippets", table(snippets, guards, found), PAGE)
 
 
 def main():

@@ -1,6 +1,6 @@
 """Runs the scenarios of `tests/scenarios` under all guards, and shows how many each held.
 
-`--publish` writes the table into the README.
+`--publish` writes the table into docs/assurance.md.
 """
 
 import argparse
@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/scenarios", "benches")]
 
+import pages  # noqa: E402
 import peers  # noqa: E402
-import readme  # noqa: E402
 import runner  # noqa: E402
 
 
@@ -35,7 +35,9 @@ def table(scenarios, guards, found):
 def main():
     """Run them, and fail where a guard of ours does not do what is claimed of it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--publish", action="store_true", help="write the table into the README")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the table into docs/assurance.md"
+    )
     options = parser.parse_args()
     scenarios = runner.load()
     guards = [runner.NONE, *runner.ORIGINALS, *runner.OURS]
@@ -53,7 +55,7 @@ def main():
     for text in filter(None, wrong):
         print(f"WRONG: {text}")
     if options.publish:
-        readme.publish("scenarios", shown)
+        pages.publish("scenarios", shown, pages.ASSURANCE)
     sys.exit(1 if any(wrong) else 0)
 
 

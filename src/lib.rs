@@ -4,20 +4,14 @@
 //! Layers, and arrows point down only:
 //!
 //! - [`policy`]: what a guard allows. Safe Rust over plain values, no interpreter needed.
-//! - [`confine`]: the same policy, as far as the kernel can hold it for a thread. Linux alone.
-//! - [`children`]: the children of a sandbox's process. POSIX alone.
-//! - [`started`]: the processes that were started under a guard. POSIX alone.
+//! - [`kernel`]: the same policy, as far as the kernel can hold it for a thread, and the processes that
+//!   a guard or a sandbox started.
 //! - `python` (feature `python`, on by default): the CPython binding, a PEP 578 audit hook and
 //!   a PEP 669 CALL monitor that decode Python objects, ask the policy and raise the denial.
 
 #![deny(unsafe_code)]
 
-#[cfg(unix)]
-pub mod children;
-#[cfg(target_os = "linux")]
-pub mod confine;
+pub mod kernel;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;
-#[cfg(unix)]
-pub mod started;

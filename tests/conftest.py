@@ -5,12 +5,15 @@ import importlib
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_runs
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background, and then for all that they start.
@@ -68,6 +71,29 @@ def places(tmp_path, monkeypatch) -> Places:
     monkeypatch.setenv("TMPDIR", str(base / "ok"))
     monkeypatch.setattr("tempfile.tempdir", None)
     return Places(str(base / "ok"), str(base / "out"), str(base / "cwd"))
+
+
+@pytest.fixture
+def command(places):
+    """`command(*arguments)`: the result of `fastaudit-rs` run with them in `places.cwd`."""
+
+    def run(*arguments, stdin=""):
+        command = [sys.executable, "-m", "fastaudit_rs", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+@pytest.fixture
+def out(tmp_path_factory):
+    """A directory outside the roots of the tests in runs of pytest."""
+    return str(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture
+def run(pytester, out):
+    """`run(code, *options)`: a run of pytest on it, as `pytest_runs.runner` makes it."""
+    return pytest_runs.runner(pytester, out)
 
 
 @pytest.fixture

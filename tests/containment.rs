@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use fastaudit_rs::policy::path::{Base, resolve};
+use fastaudit_rs::policy::files::path::{Base, resolve};
 use fastaudit_rs::policy::{Operation, Os, Policy, Roots, Target, Verdict, Why};
 use oracle::{may_link, uses, where_it_is};
 use proptest::prelude::*;

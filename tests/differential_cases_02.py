@@ -110,7 +110,7 @@ class Case02(Case):
 
     @property
     def expected(self):
-        if self.event in HARMLESS:
+        if self.event in HARMLESS or self.event == "import":
             return None
         if self.event == "os._clearenv" or self.opens_own_program:
             return None
@@ -179,7 +179,7 @@ DIFFERENCES = {
         and not case.under_top
         and "liar" in {kind for kind, _ in case.args}
         and case.event in JUDGED
-        and case.event != "sqlite3.connect"
+        and case.event not in ("open", "sqlite3.connect")
         and case.ours is not None
         and as_expected(case)
         and not DIFFERENCES_01["unpack-archive"](case)

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use fastaudit_rs::policy::events::{EVENTS, Known};
-use fastaudit_rs::policy::rules::{Rule, lookup};
+use fastaudit_rs::policy::events::{EVENTS, Known, lookup};
+use fastaudit_rs::policy::rules::{Access, Rule};
 use fastaudit_rs::policy::rules_02;
 
 const HEAD: &str = "\
@@ -24,7 +24,7 @@ audit hook can stop; [limits.md](limits.md) names such operations.
 /// What the rule set of fastaudit 0.1 makes of an event.
 fn verdict(rule: Option<Rule>) -> &'static str {
     match rule {
-        None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Import | Rule::Exec) => "passes",
+        None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Socket | Rule::Exec) => "passes",
         Some(
             Rule::Deny
             | Rule::SetVariable
@@ -36,13 +36,18 @@ fn verdict(rule: Option<Rule>) -> &'static str {
             | Rule::WriteBytes,
         ) => "denied",
         Some(Rule::LowLevelStart) => "denied, unless it belongs to an approved start",
-        Some(Rule::Entries(_)) => "inside the roots, or on an open descriptor",
+        Some(Rule::Entries(_)) => {
+            "inside the roots, or on a descriptor that was opened for writing"
+        }
+        Some(Rule::Control) => "what changes files as `os.chmod`; typing into a terminal is denied",
         Some(Rule::Open) => "reading passes; writing inside the roots",
         Some(Rule::ChangeDirectory) => "into the roots, and back",
         Some(Rule::Symlink) => "inside the roots, and leading into them",
-        Some(Rule::Database) => "inside the roots, in memory, or read only",
+        Some(Rule::Database) => "inside the roots, in memory, or read without making files",
+        Some(Rule::Import) => "passes; native modules from where the host imports them",
         Some(Rule::Fork) => "denied where other threads run",
         Some(Rule::End) => "denied but in a copy of the process",
+        Some(Rule::Signalling) => "denied where the kernel is to send signals",
         Some(Rule::Limits) => "denied where limits are set",
         Some(Rule::Bind) => "passes; a Unix socket inside the roots",
         Some(Rule::SetAttribute) => "what building classes and functions sets",
@@ -63,18 +68,28 @@ fn verdict_02(event: &str) -> &'static str {
 /// The fields of a `Policy` that decide.
 fn fields(rule: Option<Rule>) -> &'static str {
     match rule {
-        None | Some(Rule::Deny | Rule::SetAttribute | Rule::Fork | Rule::End | Rule::Limits) => "",
+        None
+        | Some(
+            Rule::Deny
+            | Rule::SetAttribute
+            | Rule::Fork
+            | Rule::End
+            | Rule::Limits
+            | Rule::Signalling,
+        ) => "",
         Some(Rule::Bind) => "`network`, `write`, `block`, `protect`",
+        Some(Rule::Read([path])) if path.access == Access::Look => "`block`",
         Some(Rule::Read(_)) => "`read`, `block`",
-        Some(Rule::Network(_)) => "`network`",
-        Some(Rule::Import | Rule::Exec) => "`imports`",
+        Some(Rule::Network(_) | Rule::Socket) => "`network`",
+        Some(Rule::Import) => "`imports`, `native`",
+        Some(Rule::Exec) => "`imports`",
         Some(Rule::SetVariable | Rule::RemoveVariable | Rule::RemoveVariables) => "`env`",
         Some(Rule::Start | Rule::LowLevelStart) => "`commands`",
         Some(Rule::Thread) => "`threads`",
         Some(Rule::Native) => "`native`",
         Some(Rule::WriteBytes) => "`max_bytes`",
         Some(Rule::Open | Rule::Database) => "`write`, `read`, `block`, `protect`",
-        Some(Rule::Entries(_) | Rule::Symlink) => "`write`, `block`, `protect`",
+        Some(Rule::Entries(_) | Rule::Symlink | Rule::Control) => "`write`, `block`, `protect`",
         Some(Rule::ChangeDirectory) => "`write`, `block`",
     }
 }
@@ -82,6 +97,7 @@ fn fields(rule: Option<Rule>) -> &'static str {
 /// What passes of an event all the same, for doing no harm (`python::excuses`).
 fn excused(event: &str) -> &'static str {
     match event {
+        "os.wait" => ", but where all children were started under the guard",
         "os.kill" | "os.killpg" | "signal.pidfd_send_signal" => {
             ", but for signal 0 and processes that were started under the guard"
         }

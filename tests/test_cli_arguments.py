@@ -13,27 +13,15 @@ COMMAND = [sys.executable, "-m", "fastaudit_rs"]
 SHOW = "import sys; print(sys.argv[1:])"
 
 
-@pytest.fixture
-def command(places):
-    """`command(*arguments)`: what running it gave; the current directory is `places.cwd`."""
-
-    def run(*arguments, stdin=""):
-        return subprocess.run(
-            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
-        )
-
-    return run
-
-
 def python(*arguments, stdin=""):
-    """What plain Python gives for the same program."""
+    """Run the same program by plain Python."""
     return subprocess.run(
         [sys.executable, *arguments], input=stdin, capture_output=True, text=True, timeout=60
     )
 
 
 def learned(done, text):
-    """Whether that is the first line that was printed, for `learn` prints a policy after it."""
+    """Tell whether it is the first line that was printed: `learn` prints a policy after it."""
     return done.stdout.splitlines()[:1] == [text]
 
 

@@ -1,5 +1,6 @@
 """`fastaudit-rs run` with `--timeout`, `--memory`, `--tmp` and `--listen`."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from fastaudit_rs.cli import main
+from fastaudit_rs.tools.cli import main
 
 COMMAND = [sys.executable, "-m", "fastaudit_rs", "run"]
 
@@ -16,13 +17,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="has no such processe
 
 
 @pytest.fixture
-def command(places):
-    def run(*arguments, stdin=""):
-        return subprocess.run(
-            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
-        )
-
-    return run
+def command(command):
+    return functools.partial(command, "run")
 
 
 class TestTimeout:
@@ -63,8 +59,7 @@ class TestTimeout:
             assert process.wait(20) == 7
 
     def test_what_a_signal_ended(self, command):
-        code = "import resource, signal\nimport _thread; _thread.interrupt_main()\nwhile True: pass"
-        done = command("--timeout", "30", "-c", code)
+        done = command("--timeout", "30", "-c", "raise KeyboardInterrupt")
         assert done.returncode == -signal.SIGINT
 
     @pytest.mark.parametrize("given", ["0", "-1", "soon", "inf", "nan"])

@@ -92,7 +92,7 @@ def test_what_does_not_reach_into_it(command, places):
 def test_where_there_are_no_sandboxes(places):
     code = (
         "import sys; sys.modules['sandlock'] = None\n"
-        "from fastaudit_rs.cli import main; sys.exit(main())"
+        "from fastaudit_rs.tools.cli import main; sys.exit(main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "--sandbox", "-c", "print('ran')"],

@@ -314,7 +314,18 @@ class TestRefusal:
 #: What a call on another thread cannot do, or cannot hold.
 NOT_FOR_CALLS = {
     "a socket that was connected before": "the descriptor is open already",
-    "a copy that does nothing wrong": "os.fork() is denied where other threads run",
+    **dict.fromkeys(
+        (
+            "a copy that does nothing wrong",
+            "a copy that ends by sys.exit",
+            "waiting for any child of one's own",
+        ),
+        "os.fork() is denied where other threads run",
+    ),
+    "a copy made in a handler of a signal": "only the main thread sets handlers",
+    "a line at the end of standard output": "the kernel opens no file outside the roots",
+    "a terminal of one's own": "the kernel opens no device to make it by",
+    "users, groups and certificates of the system": "the kernel opens none of these files",
     "a handler for a signal, and an alarm": "only the main thread sets handlers",
     "a timeout by a signal": "only the main thread sets handlers",
     "a signal handler that outlives the block": "only the main thread sets handlers: it waits",

@@ -286,3 +286,141 @@ for _ in range(2):
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert run.stdout == "denied\n" * 2, run.stderr
         assert os.listdir(places.out) == []
+
+
+class TestWriteAheadLog:
+    """Reading a database that keeps a log makes files beside it."""
+
+    @pytest.fixture
+    def logged(self, places):
+        """`logged(closed=False)`: the path of such a database, outside the roots."""
+        opened = []
+
+        def make(closed=True):
+            path = places.out + "/a.db"
+            database = sqlite3.connect(path)
+            database.execute("pragma journal_mode = wal")
+            database.execute("create table t (a)")
+            database.commit()
+            if closed:
+                database.close()
+            else:
+                opened.append(database)
+            return path
+
+        yield make
+        for database in opened:
+            database.close()
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "mode=ro",
+            "mode=ro&cache=private",
+            "immutable=0&mode=ro",
+            "immutable=0&immutable=1&mode=ro",
+            "immutable&mode=ro",
+            "mode=ro&nolock=1",
+            "mode=rw&immutable=1",
+            "mode=ro&vfs=unix-excl",
+        ],
+    )
+    def test_outside(self, guard, places, logged, query):
+        logged()
+        with guard(), pytest.raises(PermissionError, match="immutable=1") as denied:
+            sqlite3.connect(f"file:{places.out}/a.db?{query}", uri=True)
+        assert os.listdir(places.out) == ["a.db"]
+        assert ("mode=rw" in query) or "immutable=1" in denied.value.hint
+
+    @pytest.mark.original_fails()
+    def test_one_that_nobody_changes(self, guard, places, logged):
+        logged()
+        with guard():
+            uri = f"file:{places.out}/a.db?mode=ro&immutable=1"
+            database = sqlite3.connect(uri, uri=True)
+            assert database.execute("select * from t").fetchall() == []
+            database.execute(f"attach '{uri}' as other")
+            database.close()
+        assert os.listdir(places.out) == ["a.db"]
+
+    @pytest.mark.original_fails()
+    def test_attached(self, guard, places, logged):
+        uri = f"file:{logged()}?mode=ro"
+        with guard():
+            database = sqlite3.connect("file::memory:", uri=True)
+            for run in (
+                lambda: database.execute(f"attach '{uri}' as a"),
+                lambda: database.execute("attach ? as a", (uri,)),
+                lambda: database.executescript(f"select 1; attach '{uri}' as a"),
+            ):
+                with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
+                    run()
+            database.close()
+        assert os.listdir(places.out) == ["a.db"]
+
+    def test_by_a_link(self, guard, places, logged):
+        os.symlink(logged(), places.ok + "/link.db")
+        with guard(), pytest.raises(PermissionError):
+            sqlite3.connect(f"file:{places.ok}/link.db?mode=ro", uri=True)
+
+    def test_one_that_is_in_use(self, guard, places, logged):
+        """The index of another's log is not changed."""
+        uri = f"file:{logged(closed=False)}?mode=ro"
+        before = {
+            name: os.stat(f"{places.out}/{name}").st_mtime_ns for name in os.listdir(places.out)
+        }
+        with guard(), pytest.raises(PermissionError):
+            sqlite3.connect(uri, uri=True)
+        assert before == {name: os.stat(f"{places.out}/{name}").st_mtime_ns for name in before}
+
+    @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+    def test_one_whose_log_is_left(self, guard, places, suffix):
+        create(places.out + "/a.db")
+        open(f"{places.out}/a.db{suffix}", "w").close()
+        with guard(), pytest.raises(PermissionError):
+            sqlite3.connect(f"file:{places.out}/a.db?mode=ro", uri=True)
+
+    def test_a_lock_beside_it(self, guard, places):
+        """`unix-dotfile` makes a directory for a lock."""
+        create(places.out + "/a.db")
+        with guard(), pytest.raises(PermissionError):
+            sqlite3.connect(f"file:{places.out}/a.db?mode=ro&vfs=unix-dotfile", uri=True)
+
+    @pytest.mark.original_fails()
+    def test_in_a_root(self, guard, places):
+        with guard():
+            database = sqlite3.connect(places.ok + "/a.db")
+            database.execute("pragma journal_mode = wal")
+            database.execute("create table t (a)")
+            database.close()
+            database = sqlite3.connect(f"file:{places.ok}/a.db?mode=ro", uri=True)
+            assert database.execute("select * from t").fetchall() == []
+            database.close()
+
+    @pytest.mark.original_fails()
+    def test_locks_of_the_host_are_kept(self, guard, places):
+        """Closing a descriptor of a file gives up the process's locks on it."""
+        path = places.out + "/a.db"
+        create(path)
+        host = sqlite3.connect(path, isolation_level=None)
+        host.execute("begin exclusive")
+        with guard():
+            sqlite3.connect(f"file:{path}?mode=ro", uri=True).close()
+        other = (
+            "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('drop table t')"
+        )
+        run = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True)
+        assert "database is locked" in run.stderr
+        host.execute("rollback")
+        host.close()
+
+    @pytest.mark.skipif(
+        not (3, 13) <= sys.version_info < (3, 15), reason="shelves are read with a log there"
+    )
+    def test_shelves(self, guard, places):
+        with shelve.open(places.out + "/shelf") as shelf:
+            shelf["a"] = 1
+        before = os.listdir(places.out)
+        with guard(), pytest.raises(PermissionError):
+            shelve.open(places.out + "/shelf", "r")
+        assert os.listdir(places.out) == before

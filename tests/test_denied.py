@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import copy
+import errno
 import gc
 import http.client
 import json
@@ -53,7 +54,9 @@ def test_what_it_tells(perms, places):
     assert denied.path == places.out + "/a"
     assert denied.roots == (places.ok,)
     assert denied.host is denied.command is denied.callee is None
-    assert denied.errno is denied.filename is None
+    assert denied.errno == errno.EPERM
+    assert denied.strerror == message
+    assert denied.filename is None
     assert repr(denied) == f"AuditDenied({message!r})"
 
 

@@ -1,11 +1,15 @@
 """What guarded code hands to threads that run already."""
 
 import asyncio
+import concurrent.futures.thread
+import gc
 import os
 import queue
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 
 import pytest
 
@@ -71,15 +75,13 @@ def test_event_loops(executor, perms, places):
     assert os.listdir(places.out) == ["host"]
 
 
-def test_a_thread_that_is_guarded_itself_keeps_its_guard(places):
+def test_a_thread_that_enters_a_guard_itself_keeps_it(places):
     both = places.ok + "/both"
     os.mkdir(both)
     outer = Policy(write=[places.ok, places.out], threads="inherit").guard(monitor_calls=False)
     inner = Policy(write=[both, places.cwd]).guard(monitor_calls=False)
-    with outer():
-        executor = ThreadPoolExecutor(1, initializer=int)
+    with ThreadPoolExecutor(1, initializer=outer().__enter__) as executor:
         executor.submit(int).result()
-    with executor:
         with inner():
             executor.submit(os.mkdir, both + "/a").result()
             for path in (places.out + "/a", places.cwd + "/a"):
@@ -175,6 +177,95 @@ class TestThreadsThatGuardedCodeBrings:
                 executor.submit(int).result()
         assert len(attempt.denied) == 1 and os.listdir(places.out) == []
 
+    @pytest.mark.parametrize("initializer", [None, int])
+    @pytest.mark.parametrize("fields", [{}, {"imports": {"block": ["x"]}}, {"import_allow": ["*"]}])
+    def test_whatever_the_guard_and_the_pool(self, places, fields, initializer):
+        guard = Policy(write=[places.ok], threads="inherit", **fields).guard(monitor_calls=False)
+        other = Policy(write=[places.cwd], threads="inherit").guard(monitor_calls=False)
+        with ThreadPoolExecutor(1, initializer=initializer) as executor:
+            with guard(), pytest.raises(AuditDenied):
+                executor.submit(os.mkdir, places.out + "/a").result()
+            executor.submit(os.mkdir, places.out + "/host").result()
+            with other():
+                executor.submit(os.mkdir, places.cwd + "/a").result()
+                with pytest.raises(AuditDenied):
+                    executor.submit(os.mkdir, places.ok + "/a").result()
+        assert os.listdir(places.out) == ["host"]
+
+    def test_callbacks_of_jobs(self, guard, places):
+        """They run in the same thread: those of a job of the host's without a guard."""
+        may_go = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            with guard():
+                executor.submit(may_go.wait)
+                guarded = executor.submit(int)
+                guarded.add_done_callback(lambda _: os.mkdir(places.out + "/guarded"))
+            free = executor.submit(int)
+            free.add_done_callback(lambda _: os.mkdir(places.out + "/host"))
+            may_go.set()
+        assert os.listdir(places.out) == ["host"]
+
+    def test_in_threads_of_the_host_too(self, guard, places, executor):
+        may_go = threading.Event()
+        with guard():
+            executor.submit(may_go.wait)
+            guarded = executor.submit(int)
+            guarded.add_done_callback(lambda _: os.mkdir(places.out + "/guarded"))
+        may_go.set()
+        executor.submit(int).result()
+        assert os.listdir(places.out) == []
+
+    def test_jobs_that_are_cancelled(self, guard):
+        may_go = threading.Event()
+        executor = ThreadPoolExecutor(1)
+        with guard():
+            executor.submit(may_go.wait)
+            waiting = executor.submit(int)
+        free = executor.submit(int)
+        executor.shutdown(wait=False, cancel_futures=True)
+        may_go.set()
+        executor.shutdown()
+        assert waiting.cancelled() and free.cancelled()
+
+    def test_trio(self, guard, places):
+        trio = pytest.importorskip("trio")
+
+        async def main():
+            async with guard():
+                with pytest.raises(AuditDenied):
+                    await trio.to_thread.run_sync(os.mkdir, places.out + "/a")
+                await trio.to_thread.run_sync(os.mkdir, places.ok + "/a")
+            await trio.to_thread.run_sync(os.mkdir, places.out + "/host")
+
+        trio.run(main)
+        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["host"])
+
+    @pytest.mark.parametrize("kind", ["made before", "made under the guard"])
+    def test_joblib_and_thread_pools(self, guard, places, kind):
+        """Pools that are made for a call, and one whose threads the host started."""
+        joblib = pytest.importorskip("joblib")
+
+        def use(name, parallel):
+            parallel([joblib.delayed(os.mkdir)(f"{places.out}/{name}{i}") for i in range(2)])
+
+        def parallel():
+            return joblib.Parallel(n_jobs=2, backend="threading")
+
+        if kind == "made before":
+            with parallel() as made, ThreadPool(1) as pool:
+                made([joblib.delayed(int)()])
+                with guard():
+                    pool.apply(int)
+                    made([joblib.delayed(int)()])
+                use("host", made)
+                pool.apply(os.mkdir, (places.out + "/pool",))
+            assert sorted(os.listdir(places.out)) == ["host0", "host1", "pool"]
+            return
+        with guard(), pytest.raises(AuditDenied):
+            use("a", parallel())
+        use("host", parallel())
+        assert sorted(os.listdir(places.out)) == ["host0", "host1"]
+
     def test_to_thread(self, guard, places):
         async def main():
             async with guard():
@@ -216,3 +307,66 @@ class TestThreadsThatGuardedCodeBrings:
                 thread.start()
                 thread.join()
         assert len(attempt.denied) == 2 and os.listdir(places.out) == []
+
+    @pytest.mark.parametrize("put", ["put", "put_nowait"])
+    def test_what_is_put_into_the_queue_of_one(self, guard, places, attempt, put):
+        """The queue of an executor, and of a thread that runs what threads of executors run."""
+
+        class Item:
+            def run(self, *context):
+                attempt()
+
+        with guard():
+            executor = ThreadPoolExecutor(1)
+            executor.submit(int).result()
+            getattr(executor._work_queue, put)(Item())
+            executor.submit(int).result()
+            executor.shutdown()
+            passed = queue.SimpleQueue()
+            for item in (Item(), None):
+                getattr(passed, put)(item)
+            given = (weakref.ref(executor), passed, None, ())
+            if sys.version_info >= (3, 14):
+                given = (weakref.ref(executor), executor._create_worker_context(), passed)
+            thread = threading.Thread(target=concurrent.futures.thread._worker, args=given)
+            thread.start()
+            thread.join(10)
+        assert len(attempt.denied) == 2 and os.listdir(places.out) == []
+
+    def test_a_class_of_jobs_that_has_another_name(self, guard, places, executor):
+        """Neither the name nor the class's place in its module says what a job is."""
+        module = concurrent.futures.thread
+        item = module._WorkItem
+        with guard():
+            item.__name__ = "Job"
+            module._Job = item
+            try:
+                with pytest.raises(AuditDenied):
+                    executor.submit(os.mkdir, places.out + "/a").result()
+            finally:
+                item.__name__ = "_WorkItem"
+                del module._Job
+        assert os.listdir(places.out) == []
+
+    def test_a_job_of_the_host_in_other_hands(self, guard, places):
+        """It is run without a guard by the thread of its pool alone."""
+        may_go = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            with guard():
+                executor.submit(may_go.wait)
+            late = executor.submit(int)
+            with guard():
+                job = executor._work_queue.get()
+                taken = next(found for found in gc.get_referents(job) if hasattr(found, "future"))
+                if sys.version_info < (3, 14):
+                    taken.fn, taken.args = os.mkdir, (places.out + "/a",)
+                else:
+                    taken.task = (os.mkdir, (places.out + "/a",), {})
+                thread = threading.Thread(
+                    target=job.run, args=[None] * (sys.version_info >= (3, 14))
+                )
+                thread.start()
+                thread.join()
+            may_go.set()
+        assert os.listdir(places.out) == []
+        assert sys.version_info >= (3, 14) or type(late.exception()) is AuditDenied

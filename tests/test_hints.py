@@ -18,7 +18,7 @@ import pytest
 
 import fastaudit_rs
 from fastaudit_rs import AuditDenied, Network, Policy, mk_audit
-from fastaudit_rs.swallowed import denial_in
+from fastaudit_rs.tools.swallowed import denial_in
 
 CALLS = pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
 
@@ -401,7 +401,7 @@ import os
 import shutil
 import sys
 import pytest
-from fastaudit_rs.swallowed import denial_in
+from fastaudit_rs.tools.swallowed import denial_in
 
 @pytest.fixture(autouse=True)
 def ready():

@@ -210,7 +210,7 @@ class TestOutside:
         assert rules[:4] == ["network.unix"] * 4
 
     def test_readonly_and_commands_have_none(self):
-        from fastaudit_rs.permissions import DEFAULT
+        from fastaudit_rs.tools.permissions import DEFAULT
 
         for policy in (Policy.preset("readonly"), DEFAULT):
             assert policy.network is False

@@ -1,4 +1,4 @@
-"""What `on_call` is told of native code that was called before: its name is not asked for again."""
+"""Names that `on_call` is told of native code that was called before, and is not asked again."""
 
 import functools
 import sys

@@ -29,7 +29,7 @@ REFUSED_BY_THE_ORIGINAL = {
     """,
     "stdout by its number": "open(1, 'w', closefd=False).close()",
     "/dev/null": "open('/dev/null', 'w').write('x')",
-    "/dev/stderr": "open('/dev/stderr', 'w').write('')",
+    "/dev/stderr": "open('/dev/stderr', 'a').write('')",
     "fchmod": "import os; f = open(ok + '/x', 'w'); os.fchmod(f.fileno(), 0o600)",
     "chmod of a descriptor": "import os; f = open(ok + '/x', 'w'); os.chmod(f.fileno(), 0o600)",
     "fchown": "import os; f = open(ok + '/x', 'w'); os.fchown(f.fileno(), -1, -1)",

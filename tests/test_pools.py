@@ -347,6 +347,30 @@ class TestWhatTheHostHas:
         """
         run(code, preset("workspace"), "forkserver")
 
+    def test_that_of_a_guard_removes_its_temporary_files(self, run):
+        """It is ended by what ends it without a guard, so that it sees to them."""
+        code = """
+        import glob, tempfile, time
+        from multiprocessing import forkserver
+        with guard():
+            with context.Pool(1) as pool:
+                pool.apply(tempfile.gettempdir)
+        server = forkserver._forkserver._forkserver_pid
+        begun = time.monotonic()
+        with context.Pool(1) as pool:
+            pool.apply(double, (1,))
+        assert forkserver._forkserver._forkserver_pid != server
+        assert not os.path.exists(f"/proc/{server}")
+        left = glob.glob(tempfile.gettempdir() + "/fastaudit-*")
+        assert len(left) <= 1, left
+        """
+        # Other tests make such directories too, and names of sockets are short.
+        before = (
+            "import tempfile; own = tempfile.mkdtemp(dir='/tmp')\n"
+            "tempfile.tempdir = os.environ['TMPDIR'] = own"
+        )
+        run(code, preset("workspace"), "forkserver", before)
+
     def test_that_of_a_guard_makes_none_for_another(self, run):
         code = """
         with guard():
@@ -403,6 +427,63 @@ class TestDenied:
             assert multiprocessing.active_children() == []
         """
         run(code, CLOSED[kind], method, before, timeout=20)
+
+    @pytest.mark.parametrize("kind", CLOSED)
+    @pytest.mark.parametrize("method", METHODS)
+    def test_that_was_made_before(self, run, kind, method):
+        """It has no processes and no threads before it gets its first job."""
+        if sys.version_info < (3, 12) and kind in ("mk_audit", "v02"):
+            pytest.skip("no event tells that a thread starts")
+        before = "global pool; pool = ProcessPoolExecutor(1, mp_context=context)"
+        code = """
+        with guard():
+            error = raised(pool.submit, double, 1)
+        assert type(error) is AuditDenied, error
+        assert multiprocessing.active_children() == []
+        pool.shutdown()
+        """
+        run(code, CLOSED[kind], method, before, timeout=20)
+
+    def test_that_was_made_before_where_python_may_be_started(self, run):
+        before = "global pool; pool = ProcessPoolExecutor(1, mp_context=context)"
+        code = """
+        with guard():
+            error = raised(pool.submit, double, 1)
+        assert type(error) is AuditDenied and "threads of its own" in error.message, error
+        assert error.rule == "threads" and "inherit" in error.hint, error.hint
+        assert multiprocessing.active_children() == []
+        """
+        guard = "Policy(write=['.'], commands=[sys.executable]).guard(monitor_calls=False)"
+        for method in ("spawn", "forkserver"):
+            run(code, guard, method, before, timeout=20)
+
+    @pytest.mark.parametrize("kind", CLOSED)
+    @pytest.mark.parametrize("method", METHODS)
+    def test_managers_and_processes(self, run, kind, method):
+        """A copy may be made, as by `os.fork`; a manager's server needs threads."""
+        if sys.version_info < (3, 12) and kind in ("mk_audit", "v02"):
+            pytest.skip("no event tells that a thread starts")
+        code = """
+        from multiprocessing.managers import BaseManager
+        copies = context.get_start_method() == "fork"
+        with guard() as entered:
+            for make in (context.Manager, BaseManager(ctx=context).start):
+                error = raised(make)
+                assert type(error) is AuditDenied, error
+                assert not copies or "Manager starts threads of its own" in error.message, error
+                assert error.hint
+            count = entered.violation_count
+            process = context.Process(target=double, args=(1,))
+            error = raised(process.start)
+            if copies:
+                assert error is None
+                process.join()
+            else:
+                assert type(error) is AuditDenied and error.hint, error
+        assert multiprocessing.active_children() == []
+        """
+        _, errors = run(code, CLOSED[kind], method, timeout=20)
+        assert errors == ""
 
     @pytest.mark.parametrize("kind", CLOSED)
     def test_a_queue_of_a_copy_is_fed(self, run, kind):

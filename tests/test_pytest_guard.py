@@ -1,19 +1,8 @@
-"""What tests may do under the guards of the pytest plugin, in runs of pytest of their own."""
+"""Tests under the guards of the pytest plugin, in runs of pytest of their own."""
 
 import os
 
 import pytest
-from pytest_runs import runner
-
-
-@pytest.fixture
-def out(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture
-def run(pytester, out):
-    return runner(pytester, out)
 
 
 @pytest.fixture(params=["record", "raise"])

@@ -8,19 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pytest_runs import runner
 
 PAGE = Path(__file__).parent.parent / "docs" / "pytest.md"
-
-
-@pytest.fixture
-def out(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture
-def run(pytester, out):
-    return runner(pytester, out)
 
 
 REACHES = """

@@ -1,20 +1,8 @@
-"""What the pytest plugin tells of tests that reach outside, and its baseline."""
+"""The report of the pytest plugin on tests that reach outside, and its baseline."""
 
 import os
 
 import pytest
-from pytest_runs import runner
-
-
-@pytest.fixture
-def out(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("out"))
-
-
-@pytest.fixture
-def run(pytester, out):
-    return runner(pytester, out)
-
 
 OBJECTS = """
 import signal, socket, subprocess

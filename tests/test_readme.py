@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 NAMES = (
     "README.md",
+    "docs/compatibility.md",
     "docs/faq.md",
+    "docs/hosts.md",
     "docs/index.md",
     "docs/install.md",
     "docs/packages.md",
@@ -58,7 +60,6 @@ def test_every_example_is_tested():
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
 ELSEWHERE = {
-    ("README.md", "console"): "test_transcripts.py",
     ("docs/install.md", "console"): "test_transcripts.py",
     ("docs/notebook.md", "python"): "test_notebook.py",
     ("docs/policy.md", "toml"): "test_policy_lint.py",

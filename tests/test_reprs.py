@@ -1,7 +1,6 @@
 """Each thing says in one line which it is; a notebook shows results without believing them."""
 
 import os
-import sys
 
 import peers
 import pytest
@@ -121,7 +120,6 @@ evil
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="as the other tests of kernels")
 def test_in_a_kernel(tmp_path):
     kernels = pytest.importorskip("kernels")
     environment = peers.environment(tmp_path, HOME=str(tmp_path), IPYTHONDIR=str(tmp_path / "i"))

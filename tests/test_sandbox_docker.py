@@ -106,12 +106,12 @@ class TestLimits:
 
     def test_an_interrupt(self, make, daemon, monkeypatch):
         """The container goes with what waits for it."""
-        import fastaudit_rs.sandbox_docker
+        import fastaudit_rs.sandbox.host.docker
 
         def interrupt(self, seconds):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fastaudit_rs.sandbox_docker._Watch, "_check", interrupt)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker._Watch, "_check", interrupt)
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             make().run("import time; time.sleep(60)")

@@ -149,10 +149,11 @@ class TestFaults:
 
     def test_what_waits_for_work_ends_by_itself(self, make_sandbox, monkeypatch):
         """That is no limit: it is told as what it is."""
-        import fastaudit_rs.sandbox_process
+        import fastaudit_rs.sandbox.host.process
 
-        broken = "import fastaudit_rs.sandbox_worker as w; w.run = None; w._fork = None; w.main()"
-        command = (*fastaudit_rs.sandbox_process.COMMAND[:-1], broken)
-        monkeypatch.setattr(fastaudit_rs.sandbox_process, "COMMAND", command)
+        broken = "import fastaudit_rs.sandbox.inside.worker as w; "
+        broken += "w.run = None; w._fork = None; w.main()"
+        command = (*fastaudit_rs.sandbox.host.process.COMMAND[:-1], broken)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.process, "COMMAND", command)
         with pytest.raises(SandboxError, match=r"ended: Ended\(exit_code=1"):
             make_sandbox().run("1")

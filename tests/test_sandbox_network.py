@@ -10,7 +10,7 @@ import pytest
 from sandboxes import LOOSE
 
 from fastaudit_rs import Network, Sandbox
-from fastaudit_rs.sandbox_network import NOWHERE, reachable
+from fastaudit_rs.sandbox.host.network import NOWHERE, reachable
 
 #: Tries each of these without a guard: what may be reached, by its address, its port and how.
 PROBE = """

@@ -427,3 +427,107 @@ def test_replaced_builtins_change_nothing(audit_perms, guarded, monkeypatch, nam
             except TypeError:  # `except PermissionError` of what is no class
                 stopped = True
         assert stopped or guarded()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks have the current context")
+class TestTasksInOtherContexts:
+    """A task that guarded code makes in a context from before has the guard all the same."""
+
+    @pytest.fixture
+    def found(self, audit_perms, guarded):
+        """`found(make)`: what a task finds at once and later, whom guarded code has made."""
+
+        async def job():
+            at_once = guarded()
+            await asyncio.sleep(0)
+            return [at_once, guarded()]
+
+        def found(make):
+            async def main():
+                old = contextvars.copy_context()
+                async with audit_perms():
+                    task = make(job(), old)
+                    inside = await task
+                assert not guarded()
+                assert not old.run(guarded)
+                return inside
+
+            return asyncio.run(main())
+
+        return found
+
+    def test_by_the_loop(self, found):
+        assert found(lambda job, old: asyncio.get_running_loop().create_task(job, context=old)) == [
+            True,
+            True,
+        ]
+
+    def test_of_the_module(self, found):
+        assert found(lambda job, old: asyncio.create_task(job, context=old)) == [True, True]
+
+    def test_of_a_class_below(self, found):
+        class Task(asyncio.Task):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+
+        assert found(lambda job, old: Task(job, context=old)) == [True, True]
+
+    def test_of_a_class_that_makes_nothing_new(self, found):
+        assert found(lambda job, old: type("Task", (asyncio.Task,), {})(job, context=old)) == [
+            True,
+            True,
+        ]
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="no eager tasks")
+    def test_eager_ones(self, found):
+        def make(job, old):
+            loop = asyncio.get_running_loop()
+            return asyncio.Task(job, loop=loop, context=old, eager_start=True)
+
+        assert found(make) == [True, True]
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="no eager tasks")
+    def test_of_an_eager_factory(self, found):
+        def make(job, old):
+            loop = asyncio.get_running_loop()
+            loop.set_task_factory(asyncio.eager_task_factory)
+            return loop.create_task(job, context=old)
+
+        assert found(make) == [True, True]
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="no eager tasks")
+    def test_eager_ones_of_python_code(self, found):
+        def make(job, old):
+            loop = asyncio.get_running_loop()
+            return asyncio.tasks._PyTask(job, loop=loop, context=old, eager_start=True)
+
+        assert found(make)[0]
+
+    def test_a_context_that_has_the_guard_stays(self, audit_perms, guarded):
+        async def job():
+            return guarded()
+
+        async def main():
+            async with audit_perms():
+                context = contextvars.copy_context()
+                task = asyncio.create_task(job(), context=context)
+                assert not hasattr(task, "get_context") or task.get_context() is context
+                return await task
+
+        assert asyncio.run(main())
+
+    def test_a_loop_that_runs_under_the_guard(self, audit_perms, guarded):
+        """Variables that are set in the context of a runner stay."""
+        variable = contextvars.ContextVar("variable")
+
+        async def job(value):
+            before = variable.get(0)
+            variable.set(value)
+            return before, guarded()
+
+        with asyncio.Runner() as runner:
+            runner.run(job(1))
+            with audit_perms():
+                assert runner.run(job(2)) == (1, True)
+                assert runner.run(job(3)) == (2, True)
+            assert runner.run(job(4)) == (3, False)

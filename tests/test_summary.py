@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fastaudit_rs import Policy
-from fastaudit_rs.summary import shortened, summary_of
-from fastaudit_rs.touched import touched_of
+from fastaudit_rs.tools.summary import shortened, summary_of
+from fastaudit_rs.tools.touched import touched_of
 
 
 def summary(recording):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastaudit_rs import trace
+from fastaudit_rs.tools import trace
 
 PROGRAM = """
 import os, socket, time
@@ -35,7 +35,7 @@ def run(places):
     """`run(*arguments)`: what the command gave; the current directory is `places.cwd`."""
 
     def run_command(*arguments, before=""):
-        command = f"{before}\nfrom fastaudit_rs.cli import main\nraise SystemExit(main())"
+        command = f"{before}\nfrom fastaudit_rs.tools.cli import main\nraise SystemExit(main())"
         return subprocess.run(
             [sys.executable, "-c", command, *arguments],
             capture_output=True,

@@ -134,8 +134,8 @@ mk_audit([])
 # What guards by itself does without where it has to: what it says of that is in its docs.
 OWN = {
     "guarded": "from fastaudit_rs import guarded\n@guarded(Policy())\ndef f(): pass\nf()",
-    "run": "from fastaudit_rs.cli import main\nmain(['run', '-c', 'pass'])",
-    "trace": "from fastaudit_rs.cli import main\nmain(['trace', '-c', 'pass'])",
+    "run": "from fastaudit_rs.tools.cli import main\nmain(['run', '-c', 'pass'])",
+    "trace": "from fastaudit_rs.tools.cli import main\nmain(['trace', '-c', 'pass'])",
     "pytest": "import pytest\npytest.main(['--audit=raise', '-qs', __file__])\ndef test(): pass",
     "notebook": """
 from IPython.core.interactiveshell import InteractiveShell

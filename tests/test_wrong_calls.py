@@ -27,7 +27,7 @@ NAMES = {
     "v02": v02,
 }
 
-# What is written, and what the message has.
+# The call as it is written, and words that the message has.
 ENTERED = [
     ("with mk_audit(['.']): pass", "call it, `with mk_audit([...])():`"),
     ("with v02.mk_audit(['.']): pass", "call it, `with v02.mk_audit([...])():`"),

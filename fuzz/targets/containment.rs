@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use arbitrary::Arbitrary;
-use fastaudit_rs::policy::path::{Base, resolve};
+use fastaudit_rs::policy::files::path::{Base, resolve};
 use fastaudit_rs::policy::{Os, Policy, Roots};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! Any text as a policy: it is refused, or means the same when it is written out and read again.
 #![no_main]
 
-use fastaudit_rs::policy::spec::Spec;
+use fastaudit_rs::policy::written::spec::Spec;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -5,20 +5,24 @@ use std::sync::{Arc, OnceLock};
 use ahash::AHashSet;
 
 use super::commands::Commands;
-use super::database::{self, Database, UriTarget};
 use super::distributions::Installed;
 use super::environment::Environment;
-use super::fs::FileSystem;
 use super::network::Network;
-use super::opening::is_standing_device;
 pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
-use super::path::{self, Base, Name, Resolved, Target};
-use super::places::{Blocked, Protected, Temporary};
-use super::roots::Roots;
 use super::rules;
 use super::rules_02::RuleSet;
-use super::spec::{Choice, Imports, is_within_module};
+use crate::policy::files::descriptors;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::opened::Place;
+use crate::policy::files::opening::is_standing_device;
+use crate::policy::files::path::{self, Base, Name, Resolved, Target};
+use crate::policy::files::places::{Blocked, Protected, Temporary};
+use crate::policy::files::roots::Roots;
+use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::write_ahead_log;
+use crate::policy::written::spec::Imports;
+use crate::policy::written::values::{Choice, is_within_module};
 
 /// What a guard allows. Immutable once built.
 #[derive(Clone, Debug, Default)]
@@ -292,8 +296,10 @@ impl Policy {
             Operation::MoveEntry(target) => self.change(fs, target, Aim::Moved),
             Operation::ChangeFile(target) => self.change(fs, target, Aim::File),
             Operation::ChangePlace(target) => self.change(fs, target, Aim::Place),
-            Operation::OpenForWriting(target) => self.open(fs, target),
+            Operation::OpenForWriting(target) => self.open(fs, target, false),
+            Operation::OpenForAppending(target) => self.open(fs, target, true),
             Operation::Read(target) => self.read(fs, target),
+            Operation::Look(target) => self.look(fs, target),
             Operation::ChangeDirectory { to, left } => self.enter(fs, to, left),
             Operation::LinkTo { text, at } => self.link(fs, text, at),
             Operation::OpenDatabase(Name::Path(name)) => self.open_database(fs, name),
@@ -334,6 +340,26 @@ impl Policy {
         }
     }
 
+    /// Judges loading an extension module. Below a root its file may be the guarded code's own, so that
+    /// it may be loaded there only where packages are installed.
+    pub fn load(
+        &self,
+        fs: &impl FileSystem,
+        module: &str,
+        file: &Resolved,
+        origin: Origin,
+    ) -> Verdict {
+        match origin {
+            Origin::Installed => Verdict::Allow,
+            _ if self.contains(fs, file) => Verdict::Deny(Why::Unapproved),
+            Origin::Known => Verdict::Allow,
+            Origin::Unknown => match &self.native {
+                Some(native) if native.has_module(module) => Verdict::Allow,
+                _ => Verdict::Deny(Why::Native),
+            },
+        }
+    }
+
     fn packages_may_set(&self, name: &[u8]) -> bool {
         std::str::from_utf8(name).is_ok_and(|name| self.rest.packages.may_set(name))
     }
@@ -341,7 +367,7 @@ impl Policy {
     fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
         match target.name {
             Name::Path(path) => self.change_path(fs, path, target.base, aim),
-            Name::Descriptor(_) => Verdict::Allow,
+            Name::Descriptor(fd) => self.change_open(fs, fd),
             Name::Unreadable => Verdict::Deny(Why::Unapproved),
         }
     }
@@ -365,6 +391,24 @@ impl Policy {
         };
         let contained = contained.unwrap_or(false);
         Verdict::when(contained).and(|| self.restrict(fs, path, base, aim == Aim::Moved))
+    }
+
+    /// Judges a change of the file that a descriptor leads to.
+    fn change_open(&self, fs: &impl FileSystem, fd: i32) -> Verdict {
+        let path = match descriptors::to_approve(fs, fd) {
+            Place::Nowhere => return Verdict::Allow,
+            Place::At(path) => path,
+            Place::Unknown => return Verdict::Deny(Why::Unapproved),
+        };
+        match self.change_path(fs, &path, Base::CurrentDir, Aim::File) {
+            // A root's own attributes, as by the name ".".
+            Verdict::Deny(Why::Unapproved)
+                if self.roots.has(fs, &path) || self.temporary.hold(&path) =>
+            {
+                self.restrict(fs, &path, Base::CurrentDir, false)
+            }
+            verdict => verdict,
+        }
     }
 
     /// Whether the path is below a root or in a temporary directory, or is one.
@@ -427,7 +471,7 @@ impl Policy {
         Verdict::Allow
     }
 
-    fn open(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+    fn open(&self, fs: &impl FileSystem, target: Target<'_>, appends: bool) -> Verdict {
         let path = match target.name {
             Name::Path(path) => path,
             Name::Descriptor(_) => return Verdict::Allow,
@@ -440,7 +484,7 @@ impl Policy {
             return self.restrict(fs, path, target.base, false);
         }
         let entry = parent(fs, path, target.base).map(|dir| dir.join(path::split(path).1));
-        if entry.is_some_and(|entry| is_standing_device(&entry)) {
+        if entry.is_some_and(|entry| is_standing_device(fs, &entry, appends)) {
             return Verdict::Allow;
         }
         // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
@@ -479,6 +523,27 @@ impl Policy {
                 Verdict::Deny(Why::Unreadable)
             }
             _ => Verdict::Allow,
+        }
+    }
+
+    fn look(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        if self.blocked.is_empty() {
+            return Verdict::Allow;
+        }
+        let path = match target.name {
+            Name::Path(path) => path,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+        };
+        let (dir, name) = path::split(path);
+        let entry = match is_unnamed(name) {
+            true => path::resolve(fs, path, target.base).map(|place| place.as_bytes().into()),
+            false => path::resolve(fs, dir, target.base).map(|dir| dir.join(name)),
+        };
+        match entry {
+            Some(entry) if !self.blocked.holds(&entry) => Verdict::Allow,
+            Some(_) => Verdict::Deny(Why::Blocked),
+            None => Verdict::Deny(Why::Unreadable),
         }
     }
 
@@ -530,11 +595,20 @@ impl Policy {
 
     fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
         let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
-        let by_uri = match database::parse(name) {
+        let by_uri = match names::parse(name) {
             Database::Private => return Verdict::Allow,
             Database::File => return write(name),
             Database::Uri(UriTarget::Memory) => Verdict::Allow,
             Database::Uri(UriTarget::Read(path)) => self.read(fs, Target::path(&path)),
+            Database::Uri(UriTarget::ReadShared(path)) => {
+                self.read(fs, Target::path(&path)).and(|| {
+                    let landing = path::resolve(fs, &path, Base::CurrentDir);
+                    match landing {
+                        Some(at) if !write_ahead_log::is_kept(fs, at.as_bytes()) => Verdict::Allow,
+                        _ => write(&path),
+                    }
+                })
+            }
             Database::Uri(UriTarget::Write(path)) => write(&path),
         };
         // Without uri=True the same text is a relative path, "file:" its first directory. Where
@@ -548,6 +622,17 @@ impl Policy {
             write(name)
         })
     }
+}
+
+/// Where the file of an extension module is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A directory that packages are installed in, or one that an editable install leads to.
+    Installed,
+    /// A directory that the host imports modules from.
+    Known,
+    /// Anywhere else.
+    Unknown,
 }
 
 /// Whether a module may be imported. What an installed module imports in turn is not the guarded

@@ -2,8 +2,8 @@
 
 use ahash::AHashSet;
 
-use super::fs::{FileSystem, PathBuf};
-use super::path::{self, Base};
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::path::{self, Base};
 
 /// What is between the directories of a `PATH`.
 const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
@@ -81,7 +81,7 @@ pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf>
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::policy::fs::Os;
+    use crate::policy::files::fs::Os;
 
     fn named(names: &[&str], search: &str) -> Commands {
         Commands::named(

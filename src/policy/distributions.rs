@@ -8,10 +8,55 @@ use std::path::{Path, PathBuf};
 
 use ahash::{AHashMap, AHashSet};
 
+use crate::policy::sql::names::percent_decode;
+
 /// What ends the name of a directory with the metadata of a distribution.
 const DIST_INFO: &str = ".dist-info";
 /// The same as setuptools, and so Debian, names it.
 const EGG_INFO: &str = ".egg-info";
+
+/// The directories that distributions in these ones lead to: those that are installed so that their
+/// source can be edited, by a path of the import system or by a finder of their own.
+#[must_use]
+pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in directories {
+        let Ok(entries) = fs::read_dir(directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.ends_with(".pth") {
+                let lines = fs::read_to_string(&path).unwrap_or_default();
+                let paths = lines.lines().filter(|line| line.starts_with('/'));
+                found.extend(paths.map(|line| PathBuf::from(line.trim_end())));
+            } else if name.ends_with(DIST_INFO)
+                && let Ok(text) = fs::read_to_string(path.join("direct_url.json"))
+            {
+                found.extend(edited(&text));
+            }
+        }
+    }
+    // Of all files the top directory would tell nothing.
+    found.retain(|path| path.parent().is_some());
+    found
+}
+
+/// The directory that a `direct_url.json` names, if that is of an editable install:
+/// <https://packaging.python.org/en/latest/specifications/direct-url/>. The text has no space but
+/// between its tokens.
+fn edited(text: &str) -> Option<PathBuf> {
+    let text: String = text.split_whitespace().collect();
+    if !text.contains(r#""editable":true"#) {
+        return None;
+    }
+    let (_, url) = text.split_once(r#""url":"file://"#)?;
+    let (path, _) = url.split_once('"')?;
+    let path = String::from_utf8(percent_decode(path.as_bytes())).ok()?;
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
 
 /// A distribution that is installed.
 #[derive(Debug, Default)]

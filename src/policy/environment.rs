@@ -96,6 +96,65 @@ fn is_one_of(patterns: &[&str], name: &[u8]) -> bool {
     patterns.iter().any(|pattern| matches(pattern, &name))
 }
 
+/// Variables by which native code of the standard library and of the C library finds files that it
+/// reads, and how their values name these.
+#[rustfmt::skip]
+const READ: &[(&str, Value)] = &[
+    ("HOSTALIASES", Value::Path), ("INPUTRC", Value::Path), ("LOCPATH", Value::Paths),
+    ("NLSPATH", Value::Paths), ("OPENSSL_CONF", Value::Path), ("SSL_CERT_DIR", Value::Paths),
+    ("SSL_CERT_FILE", Value::Path), ("TERMCAP", Value::Absolute), ("TERMINFO", Value::Path),
+    ("TERMINFO_DIRS", Value::Paths), ("TZ", Value::Zone), ("TZDIR", Value::Path),
+];
+
+/// How the value of a variable names files.
+#[derive(Clone, Copy)]
+enum Value {
+    /// It is a path.
+    Path,
+    /// It is paths with `:` between them, which may have `%` from some component on.
+    Paths,
+    /// It is a path where it begins with `/`.
+    Absolute,
+    /// It is a path where it begins with `/`, or the name of a file among the time zones: tzset(3).
+    Zone,
+}
+
+/// The directory of the time zones.
+const ZONES: &[u8] = b"/usr/share/zoneinfo/";
+
+/// The files and directories that native code reads once a variable is set so.
+#[must_use]
+pub fn files_named(name: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
+    let Some((_, kind)) = READ.iter().find(|(own, _)| own.as_bytes() == name) else {
+        return Vec::new();
+    };
+    let named = |value: &[u8]| match value {
+        b"" => None,
+        _ => Some(value.to_vec()),
+    };
+    match kind {
+        Value::Path => named(value).into_iter().collect(),
+        Value::Paths => {
+            let whole = |path: &[u8]| match memchr::memchr(b'%', path) {
+                Some(end) => named(&path[..memchr::memrchr(b'/', &path[..end]).unwrap_or(0)]),
+                None => named(path),
+            };
+            value
+                .split(|&byte| byte == b':')
+                .filter_map(whole)
+                .collect()
+        }
+        Value::Absolute if value.starts_with(b"/") => vec![value.to_vec()],
+        Value::Absolute => Vec::new(),
+        Value::Zone => match value.strip_prefix(b":").unwrap_or(value) {
+            path if path.starts_with(b"/") => vec![path.to_vec()],
+            // Any other is among the time zones, or no file at all.
+            path if memchr::memmem::find(path, b"..").is_some() => vec![[ZONES, path].concat()],
+            _ => Vec::new(),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

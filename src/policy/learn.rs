@@ -4,12 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::check::Operation;
-use super::database::{self, Database, UriTarget};
-use super::fs::{FileSystem, PathBuf};
 use super::network::{Destination, NetworkRules, Reach, Rules};
-use super::path::{self, Base, Name, Target};
-use super::places::Protected;
-use super::spec::{Choice, NetworkUse, OnViolation, Spec, Where};
+use crate::policy::files::descriptors;
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::opened::Place;
+use crate::policy::files::opening::is_standing_device;
+use crate::policy::files::path::{self, Base, Name, Target};
+use crate::policy::files::places::Protected;
+use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::write_ahead_log;
+use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
+use crate::policy::written::values::{Choice, Where};
 
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
@@ -79,20 +84,32 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         };
         Some(path::resolve(fs, path, target.base)?.as_bytes().into())
     };
+    let changed = |target: Target<'_>| match target.name {
+        Name::Descriptor(fd) => match descriptors::to_approve(fs, fd) {
+            Place::At(path) => Some(PathBuf::from_vec(path)),
+            Place::Nowhere | Place::Unknown => None,
+        },
+        _ => file(target),
+    };
+    let stands = |target: Target<'_>, appends| {
+        let entry = entry(target);
+        entry.is_some_and(|entry| is_standing_device(fs, &entry, appends))
+    };
     let write = |path: PathBuf| Need::Write(path.to_vec());
     match operation {
         Operation::ChangeEntry(target) | Operation::MoveEntry(target) => {
             entry(target).map(write).into_iter().collect()
         }
         Operation::ChangePlace(target) => entry(target).map(write).into_iter().collect(),
-        Operation::ChangeFile(target) => file(target).map(write).into_iter().collect(),
-        Operation::OpenForWriting(target)
-            if entry(target).is_some_and(|path| super::opening::is_standing_device(&path)) =>
-        {
-            Vec::new()
+        Operation::ChangeFile(target) => changed(target).map(write).into_iter().collect(),
+        Operation::OpenForWriting(target) if stands(target, false) => Vec::new(),
+        Operation::OpenForAppending(target) if stands(target, true) => Vec::new(),
+        Operation::OpenForWriting(target) | Operation::OpenForAppending(target) => {
+            file(target).map(write).into_iter().collect()
         }
-        Operation::OpenForWriting(target) => file(target).map(write).into_iter().collect(),
         Operation::Read(target) => read(fs, target).into_iter().collect(),
+        // Anything may be looked at that is not blocked.
+        Operation::Look(_) => Vec::new(),
         Operation::ChangeDirectory { to, left } => {
             let (path, base) = match to.name {
                 Name::Path(path) => (path, to.base),
@@ -117,11 +134,17 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
             };
             landing.map(write).into_iter().collect()
         }
-        Operation::OpenDatabase(Name::Path(name)) => match database::parse(name) {
+        Operation::OpenDatabase(Name::Path(name)) => match names::parse(name) {
             Database::Private | Database::Uri(UriTarget::Memory) => Vec::new(),
             Database::File => file(Target::path(name)).map(write).into_iter().collect(),
             Database::Uri(UriTarget::Read(path)) => {
                 read(fs, Target::path(&path)).into_iter().collect()
+            }
+            Database::Uri(UriTarget::ReadShared(path)) => {
+                let landing = file(Target::path(&path));
+                let logged = landing.filter(|path| write_ahead_log::is_kept(fs, path));
+                let read = read(fs, Target::path(&path)).into_iter();
+                read.chain(logged.map(write)).collect()
             }
             Database::Uri(UriTarget::Write(path)) => {
                 file(Target::path(&path)).map(write).into_iter().collect()
@@ -263,7 +286,7 @@ pub fn suggest(
         let of = |needed: &BTreeSet<Vec<u8>>| {
             needed
                 .iter()
-                .any(|needed| super::roots::is_within(needed, path.as_bytes()))
+                .any(|needed| crate::policy::files::roots::is_within(needed, path.as_bytes()))
         };
         of(&written) || of(&read)
     };
@@ -308,7 +331,7 @@ fn some(names: Vec<String>) -> Choice {
 }
 
 /// The names that stay protected: those that nothing was written by.
-pub(super) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
+pub(crate) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
     let is_written = |name: &str| {
         let mut protected = Protected::default();
         protected.add(name);
@@ -520,7 +543,7 @@ mod tests {
             threshold in 1_usize..4,
         ) {
             let is_in = |path: &str, dir: &str| {
-                super::super::roots::is_within(path.as_bytes(), dir.as_bytes())
+                crate::policy::files::roots::is_within(path.as_bytes(), dir.as_bytes())
             };
             // What holds something that is needed may be needed itself.
             let others: Vec<_> = others

@@ -5,12 +5,12 @@
 
 use std::net::IpAddr;
 
-use super::fs::FileSystem;
 use super::hosts::Host;
 pub use super::hosts::{Destination, Ports, plain_name};
-use super::path::{self, Base};
-use super::roots::Roots;
-use super::spec::{Choice, SpecError, Where, check_paths};
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::path::{self, Base};
+use crate::policy::files::roots::Roots;
+use crate::policy::written::values::{Choice, SpecError, Where, check_paths};
 
 /// The rules for the network, as they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

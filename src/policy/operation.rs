@@ -1,7 +1,7 @@
 //! An operation, and what may become of it.
 
 use super::network::{Part, Reach};
-use super::path::{Name, Target};
+use crate::policy::files::path::{Name, Target};
 
 /// What code is about to do, decoded from one argument of an audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,13 @@ pub enum Operation<'a> {
     ChangePlace(Target<'a>),
     /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
+    /// Opens a file so that it may be written at its end alone.
+    OpenForAppending(Target<'a>),
     /// Reads a file or a directory.
     Read(Target<'a>),
+    /// Reads an entry itself, a link's text for example, or reads for the system: only what is
+    /// blocked is kept from it.
+    Look(Target<'a>),
     /// Makes this the current directory. `left` is the directory the guarded code was in before
     /// it first changed it: going back there is no overreach.
     ChangeDirectory {
@@ -95,9 +100,30 @@ pub enum Why {
     TooMuch,
 }
 
+impl Why {
+    /// The field of a policy that denies for this reason.
+    #[must_use]
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Unapproved => "write",
+            Self::Unreadable => "read",
+            Self::Blocked => "block",
+            Self::Protected => "protect",
+            Self::Environment => "env",
+            Self::Network(part) => part.name(),
+            Self::Command => "commands",
+            Self::Import => "imports",
+            Self::Native => "native",
+            Self::Thread => "threads",
+            Self::Unknown => "unknown_events",
+            Self::TooMuch => "max_bytes",
+        }
+    }
+}
+
 impl Verdict {
     /// Allows it when that is so.
-    pub(super) fn when(allowed: bool) -> Self {
+    pub(crate) fn when(allowed: bool) -> Self {
         if allowed {
             Self::Allow
         } else {
@@ -112,7 +138,7 @@ impl Verdict {
     }
 
     /// This verdict where it denies, else the other.
-    pub(super) fn and(self, other: impl FnOnce() -> Self) -> Self {
+    pub fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self.allows() { other() } else { self }
     }
 }

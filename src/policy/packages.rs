@@ -9,7 +9,7 @@ use ahash::{AHashMap, AHashSet};
 use toml::{Table, Value};
 
 use super::distributions::{Installed, distance};
-use super::spec::is_within_module;
+use crate::policy::written::values::is_within_module;
 
 /// The name of all packages of the table.
 pub const ALL: &str = "data";

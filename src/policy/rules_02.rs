@@ -1,10 +1,11 @@
 //! Which audit events pass under the rule set of the `fastaudit` 0.2 contract, as data.
 //!
-//! Where `rules` has an event checked by its arguments, it is checked. All others are denied but for
-//! those that are named here.
+//! An event that has a rule of 0.1 which looks at its arguments is checked by it. Others are denied,
+//! but for those that the table says pass.
 
+use super::events::{self, EVENTS};
 use super::index::Index;
-use super::rules::{self, RULES, Rule};
+use super::rules::Rule;
 
 /// A contract whose rules a guard keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,47 +23,17 @@ impl RuleSet {
     #[inline]
     pub fn rule(self, event: &[u8]) -> Option<Rule> {
         match self {
-            Self::Classic => rules::lookup(event),
+            Self::Classic => events::lookup(event),
             Self::Strict => lookup(event),
         }
     }
 }
 
-/// The events that pass.
-#[rustfmt::skip]
-pub const PASSING: &[&str] = &[
-    // Files, reading.
-    "glob.glob", "glob.glob/2", "os.fwalk", "os.getxattr", "os.listdir", "os.listdrives",
-    "os.listmounts", "os.listvolumes", "os.listxattr", "os.lockf", "os.scandir", "os.utime",
-    "os.walk", "pathlib.Path.glob", "pathlib.Path.rglob", "pathlib.Path.walk",
-    "sqlite3.connect/handle", "sqlite3.enable_load_extension",
-    // Processes.
-    "os.fork", "os.forkpty", "resource.prlimit", "resource.setrlimit", "time.sleep",
-    "webbrowser.open",
-    // Network: names, and sockets that go nowhere yet.
-    "socket.__new__", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
-    "socket.gethostname", "socket.getnameinfo", "socket.getservbyname", "socket.getservbyport",
-    "syslog.closelog", "syslog.openlog", "syslog.setlogmask", "syslog.syslog", "urllib.Request",
-    // Code.
-    "builtins.breakpoint", "code.__new__", "compile", "cpython.run_interactivehook", "exec",
-    "function.__new__", "import", "pdb.Pdb", "pickle.find_class", "setopencodehook",
-    // Memory.
-    "array.__new__", "mmap.__new__",
-    // The interpreter.
-    "builtins.id", "builtins.input", "builtins.input/result", "object.__delattr__",
-    "object.__getattr__", "sys._current_exceptions", "sys._current_frames", "sys._getframe",
-    "sys._getframemodulename", "sys.setprofile", "sys.settrace",
-    // fastaudit 0.2.10 names these as no Python does, and denies what CPython raises.
-    "sys.set_asyncgen_hook_finalizer", "sys.set_asyncgen_hook_firstiter",
-    "sys.set_asyncgen_hooks_finalizer", "sys.set_asyncgen_hooks_firstiter",
-    // It denies these, which do nothing that would matter.
-    "ctypes.create_string_buffer", "ctypes.create_unicode_buffer", "ctypes.get_errno",
-    "ctypes.set_errno",
-    // Windows.
-    "winreg.ConnectRegistry", "winreg.EnumKey", "winreg.EnumValue",
-    "winreg.ExpandEnvironmentStrings", "winreg.OpenKey", "winreg.OpenKey/result",
-    "winreg.PyHKEY.Detach", "winreg.QueryInfoKey", "winreg.QueryReflectionKey",
-    "winreg.QueryValue",
+/// Events that pass under names that no Python raises: fastaudit 0.2.10 names them so, and denies
+/// what CPython raises.
+const MISNAMED: &[&str] = &[
+    "sys.set_asyncgen_hooks_finalizer",
+    "sys.set_asyncgen_hooks_firstiter",
 ];
 
 /// How the names of further events begin that pass.
@@ -70,20 +41,24 @@ pub const PASSING_PREFIXES: &[&str] = &[
     "fcntl.", "ftplib.", "gc.", "imaplib.", "marshal.", "poplib.", "smtplib.",
 ];
 
-/// The names of `PASSING`, and after them those of the rules of fastaudit 0.1.
+/// The events that pass or have a rule, and after them those that are misnamed.
 static INDEX: Index = {
     let mut index = Index::new();
     let mut position = 0;
-    while position < PASSING.len() {
-        index = index.with(PASSING[position], position);
+    while position < EVENTS.len() {
+        let known = EVENTS[position];
+        let is_ruled = match known.rule {
+            Some(rule) => !rule.is_of_policies(),
+            None => false,
+        };
+        if known.passes_02 || is_ruled {
+            index = index.with(known.name, position);
+        }
         position += 1;
     }
     let mut position = 0;
-    while position < RULES.len() {
-        let (name, rule) = RULES[position];
-        if !rule.is_of_policies() {
-            index = index.with(name, PASSING.len() + position);
-        }
+    while position < MISNAMED.len() {
+        index = index.with(MISNAMED[position], EVENTS.len() + position);
         position += 1;
     }
     index
@@ -93,17 +68,19 @@ static INDEX: Index = {
 #[must_use]
 #[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
-    let ruled = |position: usize| RULES.get(position.checked_sub(PASSING.len())?);
-    let found = INDEX.find(event, |position| match PASSING.get(position) {
-        Some(name) => Some(name),
-        None => ruled(position).map(|(name, _)| *name),
+    let found = INDEX.find(event, |position| match EVENTS.get(position) {
+        Some(known) => Some(known.name),
+        None => MISNAMED.get(position - EVENTS.len()).copied(),
     });
-    match found {
-        Some(position) => match ruled(position)?.1 {
-            Rule::WriteBytes | Rule::Bind => Some(Rule::Deny),
-            rule => Some(rule),
+    let Some(position) = found else {
+        return lookup_unnamed(event);
+    };
+    match EVENTS.get(position) {
+        Some(known) if !known.passes_02 => match known.rule {
+            Some(Rule::WriteBytes | Rule::Bind) => Some(Rule::Deny),
+            rule => rule,
         },
-        None => lookup_unnamed(event),
+        _ => None,
     }
 }
 
@@ -133,14 +110,5 @@ mod tests {
         ] {
             assert_eq!(lookup(event.as_bytes()), rule, "{event}");
         }
-    }
-
-    #[test]
-    fn each_event_is_named_once() {
-        let mut names = PASSING.to_vec();
-        names.sort_unstable();
-        let before = names.len();
-        names.dedup();
-        assert_eq!(names.len(), before);
     }
 }

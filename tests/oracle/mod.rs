@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use fastaudit_rs::policy::path::Name;
+use fastaudit_rs::policy::files::path::Name;
 use fastaudit_rs::policy::{Operation, Target};
 
 /// The links that the system follows for one path (path_resolution(7)).

@@ -1,0 +1,6 @@
+"""The versions of Python that report calls to a monitor (PEP 669)."""
+
+import sys
+
+#: Tells that calls of native code can be watched here.
+MONITORING = sys.version_info >= (3, 12)

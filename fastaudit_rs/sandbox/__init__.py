@@ -1,0 +1,32 @@
+"""Sandboxes: code in a process of its own, with a guard inside and the kernel around it.
+
+``host`` runs in the host's process, ``inside`` in the sandbox's. Names are imported when they are
+asked for (PEP 562): a sandbox's process needs few.
+"""
+
+_LATER = {
+    "HistoryEntry": "host.manager",
+    "Limits": "limits",
+    "Pool": "host.pool",
+    "Result": "host.run",
+    "Sandbox": "host.sandbox",
+    "SandboxError": "host.process",
+    "SandboxManager": "host.manager",
+}
+
+# pyright: reportUnsupportedDunderAll=false
+__all__ = [*_LATER]
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a name that is asked for."""
+    from importlib import import_module
+
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -1,0 +1,19 @@
+"""The names of the package for tools that read it without running it."""
+
+from .host.manager import HistoryEntry as HistoryEntry
+from .host.manager import SandboxManager as SandboxManager
+from .host.pool import Pool as Pool
+from .host.process import SandboxError as SandboxError
+from .host.run import Result as Result
+from .host.sandbox import Sandbox as Sandbox
+from .limits import Limits as Limits
+
+__all__ = [
+    "HistoryEntry",
+    "Limits",
+    "Pool",
+    "Result",
+    "Sandbox",
+    "SandboxError",
+    "SandboxManager",
+]

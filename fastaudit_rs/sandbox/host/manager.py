@@ -1,0 +1,247 @@
+"""Named sandboxes, for agents that keep one each."""
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ... import Policy
+from ..._keywords import checked
+from ..limits import Limits
+from .run import Result
+from .runner import Closing
+from .sandbox import Sandbox
+from .setup import absolute
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One run in an environment.
+
+    Attributes:
+        code: The code, or the path of its file.
+        args: Its arguments.
+        began: When it began, in seconds since the epoch.
+        result: What became of it.
+    """
+
+    code: str
+    args: tuple[str, ...]
+    began: float
+    result: Result
+
+
+class _Environment:
+    """A sandbox, and what ran in it."""
+
+    def __init__(self, sandbox: Sandbox, most: int) -> None:
+        self.sandbox = sandbox
+        self.history: deque[HistoryEntry] = deque(maxlen=most)
+
+
+@checked("SandboxManager")
+class SandboxManager(Closing):
+    """Named sandboxes, each with a directory, a policy, limits and a history of its own.
+
+    Nothing of one reaches another: each reads what programs need to run at all, what its policy
+    names, and its own directory. A policy that says nothing of reading (``read=None``) is taken for
+    one that names no place.
+
+    Args:
+        policy: That of an environment that is made without one.
+        limits: Those of an environment that is made without some.
+        env: Variables that each has; see `Sandbox`.
+        path: Directories of modules that each finds; see `Sandbox`.
+        confine: What is to be where the kernel cannot hold a policy; see `Sandbox`.
+        history: How many runs of each are kept, the last ones.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: An argument is none that is accepted.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        *,
+        env: Mapping[str, str] | Iterable[str] = (),
+        path: Iterable[str | os.PathLike[str]] = (),
+        confine: Literal["require", "prefer", "audit"] = "require",
+        history: int = 100,
+    ) -> None:
+        """Make one, without environments."""
+        if policy is not None and not isinstance(policy, Policy):
+            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        if isinstance(history, bool) or not isinstance(history, int):
+            raise TypeError(f"history must be a whole number, not {type(history).__name__}")
+        if history < 0:
+            raise ValueError(f"history must not be negative, not {history!r}")
+        self._policy = policy or Policy()
+        self._limits = limits
+        self._env = env if isinstance(env, (str, Mapping)) else list(env)
+        self._path = path if isinstance(path, (str, os.PathLike)) else list(path)
+        self._confine: Literal["require", "prefer", "audit"] = confine
+        self._most = history
+        self._lock = threading.Lock()
+        self._environments: dict[str, _Environment] = {}
+        self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
+        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
+
+    @checked("SandboxManager.create")
+    def create(
+        self, name: str, policy: Policy | None = None, limits: Limits | None = None
+    ) -> Sandbox:
+        """Make an environment.
+
+        Args:
+            name: Its name.
+            policy: What its code may do.
+            limits: What it may use.
+
+        Returns:
+            Its sandbox: for its files, or a pool.
+
+        Raises:
+            RuntimeError: The manager is closed.
+            SandboxError: The kernel cannot hold the policy.
+            TypeError: An argument has another type.
+            ValueError: There is one of this name, or the policy opens those of others.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, not {type(name).__name__}")
+        if not name:
+            raise ValueError("name must not be empty")
+        if policy is not None and not isinstance(policy, Policy):
+            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        own = self._alone(policy or self._policy)
+        with self._lock:
+            if not self._remove.alive:
+                raise RuntimeError("the manager is closed")
+            if name in self._environments:
+                raise ValueError(f"there is an environment {name!r} already")
+            sandbox = Sandbox(
+                own,
+                limits or self._limits,
+                env=self._env,
+                path=self._path,
+                confine=self._confine,
+                parent=self._base,
+            )
+            self._environments[name] = _Environment(sandbox, self._most)
+        return sandbox
+
+    def _alone(self, policy: Policy) -> Policy:
+        """The policy, which opens nothing of other environments."""
+        if policy.read is None:
+            policy = policy.replace(read=[])
+        policy = absolute(policy)
+        if policy.write is None:
+            raise ValueError("policy opens all environments: write=None")
+        for field in ("write", "read"):
+            for place in getattr(policy, field):
+                if os.path.commonpath((place, self._base)) == place:
+                    raise ValueError(f"policy opens all environments: {field} has {place!r}")
+        return policy
+
+    def __repr__(self) -> str:
+        """Name its environments."""
+        names = ", ".join(map(repr, self.list())) or "no environments"
+        return f"<SandboxManager: {names}{'' if self._remove.alive else ', closed'}>"
+
+    def list(self) -> list[str]:
+        """The names of the environments, in the order in which they were made."""
+        with self._lock:
+            return [*self._environments]
+
+    def __getitem__(self, name: str) -> Sandbox:
+        """The sandbox of an environment.
+
+        Raises:
+            KeyError: There is none of this name.
+        """
+        return self._environment(name).sandbox
+
+    def _environment(self, name: str) -> _Environment:
+        with self._lock:
+            try:
+                return self._environments[name]
+            except KeyError:
+                known = ", ".join(map(repr, self._environments)) or "none"
+                raise KeyError(f"there is no environment {name!r}; there are: {known}") from None
+
+    def run(
+        self,
+        name: str,
+        code: str | os.PathLike[str],
+        args: Sequence[str] = (),
+        input: str | bytes = b"",
+        *,
+        value: bool = False,
+    ) -> Result:
+        """Run code in an environment as `Sandbox.run` does, and note it in its history.
+
+        Raises:
+            KeyError: There is none of this name.
+            OSError: The file cannot be read.
+            RuntimeError: The environment is closed meanwhile.
+        """
+        environment = self._environment(name)
+        began = time.time()
+        result = environment.sandbox.run(code, args, input, value=value)
+        entry = HistoryEntry(os.fspath(code), tuple(map(str, args)), began, result)
+        environment.history.append(entry)
+        return result
+
+    async def arun(
+        self,
+        name: str,
+        code: str | os.PathLike[str],
+        args: Sequence[str] = (),
+        input: str | bytes = b"",
+        *,
+        value: bool = False,
+    ) -> Result:
+        """Run code as `run` does, in a thread of the event loop's executor."""
+        import asyncio
+
+        return await asyncio.to_thread(self.run, name, code, args, input, value=value)
+
+    def history(self, name: str) -> Sequence[HistoryEntry]:
+        """The last runs in an environment, in the order in which they ended.
+
+        Raises:
+            KeyError: There is none of this name.
+        """
+        return [*self._environment(name).history]
+
+    def close(self, name: str | None = None) -> None:
+        """Close an environment, or all of them for good, with all that they have.
+
+        Raises:
+            KeyError: There is none of this name.
+        """
+        if name is not None:
+            sandbox = self._environment(name).sandbox
+            with self._lock:
+                self._environments.pop(name, None)
+            sandbox.close()
+            return
+        with self._lock:
+            environments = [*self._environments.values()]
+            self._environments.clear()
+            self._remove()
+        for environment in environments:
+            environment.sandbox.close()
+
+
+def _remove(process: int, base: str) -> None:
+    # A copy of the host is not the host.
+    if os.getpid() == process:
+        shutil.rmtree(base, ignore_errors=True)

@@ -1,0 +1,140 @@
+"""What the kernel holds of a policy's network: addresses and ports, of which `sandlock` knows."""
+
+import contextlib
+import ipaddress
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ... import Network
+
+#: The port of name servers: RFC 1035.
+DOMAIN = "53"
+
+#: Nothing is there: RFC 6666. Without a rule for UDP there are no such sockets, not to listen with
+#: either.
+NOWHERE = "udp://[100::/128]:9"
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """What may be reached, as `sandlock` takes it.
+
+    Attributes:
+        allow: Where to connect and send to: ``net_allow``.
+        deny: Where not to all the same: ``net_deny``.
+        listen: The ports to listen at: ``net_allow_bind``.
+        has_names: Whether there are hosts with names, of which the kernel knows the ports alone.
+    """
+
+    allow: list[str]
+    deny: list[str]
+    listen: list[str]
+    has_names: bool = False
+
+
+def reachable(network: bool | Network) -> Reachable:
+    """What a policy lets be reached, and somewhat more where it names hosts.
+
+    Args:
+        network: The field of the policy.
+    """
+    if isinstance(network, bool):
+        return Reachable(["*:*", "udp://*:*"], [], ["*"]) if network else Reachable([], [], [])
+    hosts = [_parts(host) for host in (("*",) if network.hosts is None else network.hosts)]
+    blocked = [_parts(host) for host in network.block]
+    usual = "*" if network.ports is None else _numbers(network.ports)
+    allow = _rules(((addresses or "*", ports) for addresses, ports in hosts), usual)
+    if network.lookup and any(addresses in (None, "*") for addresses, _ in hosts):
+        allow.append(f"*:{DOMAIN}")
+    listen = _listened(network.listen)
+    if listen and not allow:
+        allow.append(NOWHERE)
+    has_names = any(addresses is None for addresses, _ in (*hosts, *blocked))
+    return Reachable(allow, _rules(blocked, "*"), listen, has_names)
+
+
+def is_local(network: bool | Network) -> bool:
+    """Whether nothing but the machine itself may be reached.
+
+    Args:
+        network: The field of the policy.
+    """
+    if isinstance(network, bool):
+        return not network
+    if network.hosts is None or network.lookup:
+        return False
+    hosts = [(addresses or "").strip("[]") for addresses, _ in map(_parts, network.hosts)]
+    return all(host != "*" and host and ipaddress.ip_network(host).is_loopback for host in hosts)
+
+
+def sockets(network: bool | Network) -> list[str]:
+    """The Unix sockets that may be connected to, of those that are there.
+
+    They are named, or in a directory that is. To the kernel connecting is writing to them.
+    """
+    found = []
+    for path in () if isinstance(network, bool) else network.unix or ():
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            found += [entry.path for entry in entries if _is_socket(entry.path)]
+        if _is_socket(path):
+            found.append(path)
+    return found
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _rules(hosts: Iterable[tuple[str | None, str]], usual: str) -> list[str]:
+    """Those of the hosts that have no names; `usual`: the ports of those that have none."""
+    found = ((addresses, _numbers([ports]) if ports else usual) for addresses, ports in hosts)
+    return [f"{addresses}:{ports}" for addresses, ports in found if addresses and ports]
+
+
+def _listened(listen: bool | tuple[str, ...]) -> list[str]:
+    """The ports that may be listened at: the kernel does not know at which addresses."""
+    if isinstance(listen, bool):
+        return ["*"] if listen else []
+    ports = [ports for _, ports in map(_parts, listen)]
+    return ["*"] if "" in ports else list(dict.fromkeys(ports))
+
+
+def _parts(host: str) -> tuple[str | None, str]:
+    """A host of a `Network`: its addresses, `None` where it has a name, and its ports, if any."""
+    whole = _addresses(host)
+    if whole is not None:
+        return whole, ""
+    rest, colon, ports = host.rpartition(":")
+    if not colon:
+        return None, ""
+    return _addresses(rest), ports
+
+
+def _addresses(text: str) -> str | None:
+    """Addresses as `sandlock` takes them, if these are some."""
+    if text == "*":
+        return text
+    text = text.removeprefix("[").removesuffix("]")
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+    if isinstance(network, ipaddress.IPv4Network):
+        return str(network)
+    # The guard, and the kernel, take an IPv4 address in an IPv6 one for itself.
+    mapped = network.network_address.ipv4_mapped if network.num_addresses == 1 else None
+    return f"[{network}]" if mapped is None else f"{mapped}/32"
+
+
+def _numbers(ports: Iterable[int | str]) -> str:
+    """Each of some ports and ranges of them. There is no port 0 to connect to."""
+    numbers: dict[int, None] = {}
+    for port in ports:
+        first, _, last = str(port).partition("-")
+        numbers |= dict.fromkeys(range(max(int(first), 1), int(last or first) + 1))
+    return ",".join(map(str, numbers))

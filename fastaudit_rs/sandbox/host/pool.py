@@ -1,0 +1,130 @@
+"""Processes of a sandbox that are started in advance, for many short runs."""
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..wire import COMMON
+from .process import Worker
+from .run import Result
+from .runner import Runner
+from .setup import Setup
+from .workers import Key, Start, WorkerSource
+
+#: Runs code as `Sandbox.run` does, in one of these workers.
+_Runs = Callable[[WorkerSource, str | os.PathLike[str], Sequence[str], str | bytes, bool], Result]
+
+
+class ReadyWorkers:
+    """A number of workers that are started in advance, and again where one has ended.
+
+    Args:
+        start: Starts one.
+        key: What it depends on.
+        count: How many there are.
+    """
+
+    def __init__(self, start: Start, key: Key, count: int) -> None:
+        """Start them, and wait until the first is ready."""
+        self._start_one = start
+        self._key = key
+        self._starter = ThreadPoolExecutor(count, thread_name_prefix="fastaudit-rs-pool")
+        self._workers: queue.SimpleQueue[Future[tuple[Worker, Hashable]]] = queue.SimpleQueue()
+        self._count = count
+        for _ in range(count):
+            self._workers.put(self._starter.submit(self._start))
+
+    def _start(self) -> tuple[Worker, Hashable]:
+        key = self._key()
+        return self._start_one(), key
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """One that does nothing else meanwhile, as soon as there is one."""
+        coming = self._workers.get()
+        usable = False
+        try:
+            worker, key = coming.result()
+            if key != self._key() or not worker.is_alive:
+                worker.end()
+                coming = self._starter.submit(self._start)
+                worker, _ = coming.result()
+            yield worker
+            usable = worker.is_alive
+        finally:
+            self._workers.put(coming if usable else self._starter.submit(self._start))
+
+    def wait(self) -> None:
+        """Wait until all are ready.
+
+        Raises:
+            SandboxError: One does not start.
+        """
+        all_of_them = [self._workers.get() for _ in range(self._count)]
+        try:
+            for coming in all_of_them:
+                coming.result()
+        finally:
+            for coming in all_of_them:
+                self._workers.put(coming)
+
+    def close(self) -> None:
+        """End them."""
+        for _ in range(self._count):
+            coming = self._workers.get()
+            if not coming.cancel():
+                with contextlib.suppress(Exception):
+                    coming.result()[0].end()
+        self._starter.shutdown()
+
+
+class Pool(Runner):
+    """Processes of a sandbox that are started in advance: ``Sandbox.pool()`` makes it.
+
+    Each run is a copy (fork(2)) of a process that has imported what is to be there and has run
+    nothing else. The runs share the directory of the sandbox, and nothing else.
+    """
+
+    def __init__(self, runs: _Runs, setup: Setup, size: int, preload: Iterable[str]) -> None:
+        """Start the processes, and wait until they are ready."""
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"size must be a whole number, not {type(size).__name__}")
+        if size <= 0:
+            raise ValueError(f"size must be positive, not {size!r}")
+        if isinstance(preload, str):
+            raise TypeError("preload must be names of modules, not str")
+        names = [*COMMON, *map(str, preload)]
+        self._runs = runs
+        self._size = size
+        self._directory = setup.directory
+        self._workers = ReadyWorkers(lambda: setup.start(names), setup.state, size)
+        self._closed = False
+        try:
+            self._workers.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Tell how many processes it has, and of which sandbox."""
+        closed = ", closed" if self._closed else ""
+        return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
+
+    def close(self) -> None:
+        """Wait for what runs, and end its processes. It runs nothing any more."""
+        if not self._closed:
+            self._closed = True
+            self._workers.close()
+
+    def _run(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
+    ) -> Result:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+        return self._runs(self._workers, code, args, input, value)

@@ -1,0 +1,246 @@
+"""The process of a sandbox that waits for work, as the host sees it."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..wire import receive, send
+from .metadata import Metadata, answering
+
+#: What runs in the process.
+START = "from fastaudit_rs.sandbox.inside.worker import main; main()"
+COMMAND = (sys.executable, "-I", "-c", START)
+
+#: How long the path of a Unix socket may be, in bytes: unix(7).
+LONGEST = 100
+
+#: How much of what it says as it fails to start is told, in bytes.
+SAID = 4096
+
+
+class SandboxError(RuntimeError):
+    """A sandbox cannot run code as it was asked to."""
+
+
+@dataclass
+class Ended:
+    """How a process ended."""
+
+    exit_code: int
+    signal: int
+    was_killed: bool
+
+
+class _Plain:
+    """A process without the kernel part, in the shape of that of `sandlock`."""
+
+    def __init__(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        self._process = process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def wait(self) -> Ended:
+        status = self._process.wait()
+        # What it started in its session goes with it.
+        self.kill()
+        return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
+
+
+class _Asking:
+    """A process of `sandlock` that has the host asked about metadata, in the shape of its others.
+
+    It starts as it is waited for.
+    """
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, sandbox: Any, command: Sequence[str], metadata: Metadata) -> None:
+        self._sandbox: Any = sandbox
+        self._command = command
+        self._metadata = metadata
+        #: Known once it has connected.
+        self.pid: int | None = None
+        self.said = ""
+
+    def kill(self) -> None:
+        # It leads a group of its own; what has not connected is in none that is known.
+        with contextlib.suppress(ProcessLookupError):
+            if self.pid is not None and os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def wait(self) -> Any:
+        handler = answering(self._metadata)
+        asked = [(number, handler) for number in self._metadata.numbers]
+        sandbox, self._sandbox = self._sandbox, None
+        ended = sandbox.run_with_handlers(self._command, asked)
+        self.pid = None
+        self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
+        return ended
+
+
+class Worker:
+    """A process that waits for work.
+
+    Args:
+        kernel: The package `sandlock`, or `None`.
+        options: What `sandlock` is asked to hold.
+        metadata: What answers what the kernel asks of metadata; `None` where that may be changed
+            anywhere.
+        base: Where its socket may be.
+        task: What the process prepares for: a policy, directories and names of modules, pickled.
+
+    Raises:
+        SandboxError: It does not start.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        options: Mapping[str, Any],
+        metadata: Metadata | None,
+        base: str,
+        task: bytes,
+    ) -> None:
+        """Start one, and wait until it is ready."""
+        self._kernel = kernel
+        self.ended: Ended | None = None
+        self._streams: list[Any] = []
+        over, self._over = os.pipe()
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, over)
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=_short(base)))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(f"{place}/control")
+            listener.listen(1)
+            self._process: Any = self._start(options, metadata, f"{place}/control")
+            streams = (self._process.stdin, self._process.stdout, self._process.stderr)
+            self._streams += [stream for stream in streams if stream is not None]
+            self._waiter = threading.Thread(target=self._wait, daemon=True)
+            self._waiter.start()
+            try:
+                self.control = self._accepted(listener, over)
+                self._prepare(task)
+            except BaseException:
+                # What has not connected yet ends as it cannot.
+                listener.close()
+                self.end()
+                raise
+
+    def _start(self, options: Mapping[str, Any], metadata: Metadata | None, address: str) -> Any:
+        command = [*COMMAND, address]
+        if self._kernel is None:
+            return _Plain(command, options["cwd"], options["env"])
+        try:
+            piped = self._kernel.StdioMode.PIPED
+            writable = [*options["fs_writable"], address]
+            sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
+            if metadata is not None and metadata.numbers:
+                return _Asking(sandbox, command, metadata)
+            return sandbox.popen(command, piped, piped, piped)
+        except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
+            os.close(self._over)
+            raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
+
+    def _wait(self) -> None:
+        try:
+            ended = self._process.wait()
+        except Exception as error:
+            self._process.said = str(error)
+            ended = Ended(1, -1, was_killed=False)
+        if not isinstance(ended, Ended):
+            was_killed = ended.reason == self._kernel.ExitReason.KILLED
+            ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
+        self.ended = ended
+        os.close(self._over)
+
+    def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
+        """Its connection: what comes first is what was started just now."""
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        poll.register(over, select.POLLIN)
+        if listener.fileno() not in [descriptor for descriptor, _ in poll.poll()]:
+            self._waiter.join()
+            raise SandboxError(f"the process of the sandbox did not start: {self._said()}")
+        control = listener.accept()[0]
+        self._streams.append(control)
+        return control
+
+    def _said(self) -> str:
+        """What it said as it failed to start."""
+        if self._process.stderr is None:
+            return str(self._process.said)
+        os.set_blocking(self._process.stderr.fileno(), False)
+        said: bytes = (self._process.stderr.read() or b"")[-SAID:]
+        return said.decode(errors="replace")
+
+    def _prepare(self, task: bytes) -> None:
+        for stream in self._streams[:-1]:
+            stream.close()
+        try:
+            pid = int(receive(self.control)[0])
+            if isinstance(self._process, _Asking):
+                # The socket says who connected for it: `sandlock`, in this process.
+                self._process.pid = pid
+            send(self.control, task)
+            said = receive(self.control)[0].decode(errors="replace")
+        except (EOFError, OSError) as error:
+            self.end()
+            raise SandboxError(f"the process of the sandbox ended: {self.ended}") from error
+        if said:
+            raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether the kernel holds the policy."""
+        return self._kernel is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, as far as can be told."""
+        return self._waiter.is_alive()
+
+    def kill(self) -> None:
+        """Kill it and all that it started."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def end(self, patience: float = 0) -> Ended:
+        """Give it some seconds to end by itself, kill it, and wait for its end."""
+        self._waiter.join(patience)
+        self.kill()
+        self._waiter.join()
+        # What `sandlock` has is freed now, and not where an error that has it is forgotten: that
+        # may be under a guard, which would deny the native call.
+        self._process = None
+        for stream in self._streams:
+            stream.close()
+        ended = self.ended
+        assert ended is not None
+        return ended
+
+
+def _short(base: str) -> str:
+    """A directory for a socket: the one given, unless its name is too long for that."""
+    longest = LONGEST - len("/tmpxxxxxxxx/control")
+    return base if len(os.fsencode(base)) <= longest else "/tmp"

@@ -1,0 +1,266 @@
+"""One run in a sandbox: a process that is watched until it ends."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import selectors
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import AuditDenied
+from ..._display import one_line, page
+from ..limits import Limits
+from ..wire import receive, send
+from .process import SandboxError, Worker
+
+#: How often a run is looked at, in seconds.
+INTERVAL = 0.05
+
+#: How long a worker that is going has to end by itself, in seconds.
+PATIENCE = 1.0
+
+#: How much is read of what a run tells of itself, in bytes.
+REPORT = 16 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """What became of a run.
+
+    Its ``repr()`` is one line, and a notebook shows its output too.
+
+    Attributes:
+        returncode: The exit status; minus the number of the signal that ended it.
+        stdout: What it wrote to standard output, up to the limit.
+        stderr: The same of standard error.
+        duration: How long it took, in seconds.
+        killed_by: The limit that ended it, a name of `Limits`; ``None`` where none did. Where
+            memory has a limit, what kills itself by SIGKILL cannot be told from what hit that.
+        violations: What its policy denied, as it told itself.
+        value: That of the last expression, if it was asked for: what JSON can hold, else its
+            ``repr()``.
+        confined: Whether the kernel held the policy.
+        changed: The names of files in the directory of the sandbox that were made, changed or
+            removed meanwhile, in order. Runs side by side share the directory.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+    duration: float
+    killed_by: str | None
+    violations: list[AuditDenied] = field(default_factory=list)
+    value: Any = None
+    confined: bool = True
+    changed: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Tell it in one line, without what the code wrote."""
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return page(self)
+
+    @property
+    def success(self) -> bool:
+        """Whether it ended by itself, with the status 0."""
+        return self.returncode == 0 and self.killed_by is None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it took longer than it may."""
+        return self.killed_by == "wall_seconds"
+
+
+class Run:
+    """One run, watched until it ends."""
+
+    def __init__(self, limits: Limits, base: str) -> None:
+        """Prepare one.
+
+        Args:
+            limits: What it may use.
+            base: The directory that counts as its disk.
+        """
+        self._limits = limits
+        self._base = base
+        self._killed_by: str | None = None
+        self._status: int | None = None
+        self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
+        #: Whether the worker can be used again.
+        self.is_clean = False
+
+    def result(self, worker: Worker, job: bytes, given: bytes) -> Result:
+        """Run a job in a child of a worker, to its end. What goes wrong ends the worker.
+
+        Args:
+            worker: The process that it is a child of.
+            job: The job.
+            given: What is on its standard input.
+
+        Raises:
+            SandboxError: The worker ended by itself.
+        """
+        begun = time.monotonic()
+        try:
+            with contextlib.ExitStack() as pipes, selectors.PollSelector() as selector:
+                self._begin(worker, job, given, pipes, selector)
+                self._watch(worker, selector, begun)
+        except BaseException:
+            worker.end()
+            raise
+        returncode = self._status
+        if returncode is None or self._killed_by is not None:
+            ended = worker.end(PATIENCE if self._killed_by is None else 0)
+            if self._killed_by is None and not ended.was_killed:
+                raise SandboxError(f"the process of the sandbox ended: {ended}")
+            returncode = -signal.SIGKILL
+        if self._killed_by is None:
+            self._killed_by = self._limit_of(returncode, worker)
+        violations, value = told(self._found["report"])
+        return Result(
+            returncode=returncode,
+            stdout=self._found["stdout"].decode(errors="replace"),
+            stderr=self._found["stderr"].decode(errors="replace"),
+            duration=time.monotonic() - begun,
+            killed_by=self._killed_by,
+            violations=violations,
+            value=value,
+            confined=worker.is_confined,
+        )
+
+    def _limit_of(self, returncode: int, worker: Worker) -> str | None:
+        """The limit, of those that the run's own process or the kernel holds, that ended it."""
+        if returncode == -signal.SIGXCPU and self._limits.cpu_seconds is not None:
+            return "cpu_seconds"
+        limits_memory = worker.is_confined and self._limits.memory is not None
+        return "memory" if returncode == -signal.SIGKILL and limits_memory else None
+
+    def _begin(
+        self,
+        worker: Worker,
+        job: bytes,
+        given: bytes,
+        pipes: contextlib.ExitStack,
+        selector: selectors.BaseSelector,
+    ) -> None:
+        """Hand the job to the worker, with the other ends of what is watched."""
+        with contextlib.ExitStack() as theirs:
+
+            def pipe(mine: int) -> tuple[io.FileIO, int]:
+                ends = os.pipe()
+                stream = io.FileIO(ends[mine], "wb" if mine else "rb")
+                pipes.callback(stream.close)
+                theirs.callback(os.close, ends[1 - mine])
+                os.set_blocking(ends[mine], False)
+                return stream, ends[1 - mine]
+
+            stdin, reading = pipe(1)
+            passed = [reading]
+            for name in self._found:
+                stream, writing = pipe(0)
+                selector.register(stream, selectors.EVENT_READ, name)
+                passed.append(writing)
+            selector.register(stdin, selectors.EVENT_WRITE, memoryview(given))
+            self._write(selector, selector.get_key(stdin))
+            selector.register(worker.control, selectors.EVENT_READ, None)
+            with contextlib.suppress(OSError):
+                # What is gone is seen in what is watched.
+                send(worker.control, job, passed)
+
+    def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
+        """Read what it writes, until it has ended; end it where it goes beyond a limit."""
+        limits = self._limits
+        looked = begun
+        wait = INTERVAL
+        while True:
+            ready = selector.select(wait)
+            for key, _ in ready:
+                if key.fileobj is worker.control:
+                    self._hear(worker)
+                    selector.unregister(worker.control)
+                    # What it wrote is there: nothing of it runs any more.
+                    wait = 0
+                elif key.events == selectors.EVENT_WRITE:
+                    self._write(selector, key)
+                else:
+                    self._read(worker, selector, key)
+            readable = any(key.events == selectors.EVENT_READ for key, _ in ready)
+            if wait == 0 and not readable:
+                return
+            now = time.monotonic()
+            if now - begun > (limits.wall_seconds or math.inf):
+                self._end(worker, "wall_seconds")
+            if limits.disk is not None and now - looked > INTERVAL:
+                looked = now
+                if used(self._base) > int(limits.disk):
+                    self._end(worker, "disk")
+
+    def _hear(self, worker: Worker) -> None:
+        with contextlib.suppress(EOFError, OSError, ValueError):
+            status, is_clean = map(int, receive(worker.control)[0].split())
+            self._status, self.is_clean = status, bool(is_clean)
+
+    def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        """Write more of what is on its standard input, and close that at the end."""
+        rest: memoryview = key.data
+        try:
+            while rest:
+                rest = rest[os.write(key.fd, rest) :]
+        except BlockingIOError:
+            selector.modify(key.fileobj, selectors.EVENT_WRITE, rest)
+            return
+        except OSError:
+            # Nobody reads it.
+            pass
+        stream = selector.unregister(key.fileobj).fileobj
+        assert isinstance(stream, io.FileIO)
+        stream.close()
+
+    def _read(
+        self, worker: Worker, selector: selectors.BaseSelector, key: selectors.SelectorKey
+    ) -> None:
+        data = os.read(key.fd, 1 << 16)
+        if not data:
+            selector.unregister(key.fileobj)
+            return
+        found = self._found[key.data]
+        most = REPORT if key.data == "report" else self._limits.output
+        room = sys.maxsize if most is None else int(most) - len(found)
+        found += data[: max(room, 0)]
+        if len(data) > room and key.data != "report":
+            self._end(worker, "output")
+
+    def _end(self, worker: Worker, limit: str) -> None:
+        if self._killed_by is None:
+            self._killed_by = limit
+            worker.kill()
+
+
+def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any]:
+    """What a run told of itself: denials, and a value. What is not well formed is left out."""
+    violations: list[AuditDenied] = []
+    value = None
+    for line in report.splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            told = json.loads(line)
+            if "denied" in told:
+                violations.append(AuditDenied.from_dict(told["denied"]))
+            else:
+                value = told["value"]
+    return violations, value
+
+
+def used(directory: str) -> int:
+    """How many bytes are in a directory."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+    return total

@@ -1,0 +1,108 @@
+"""What sandboxes, their pools and their managers have in common: how they are used and closed."""
+
+import os
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from ..._keywords import checked
+from .run import Result
+
+_Self = TypeVar("_Self", bound="Closing")
+
+
+def check_run(code: object, args: object, input: object) -> None:
+    """Check what is to be run before anything is.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: The code is the name of a file.
+    """
+    if isinstance(code, str):
+        # As code it would be an attribute of what has the file's name.
+        if re.fullmatch(r"[\w./\\~:-]+\.py", code):
+            raise ValueError(
+                f"code must be Python code, not the name of a file: write Path({code!r})"
+            )
+    elif not isinstance(code, os.PathLike):
+        raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
+    if isinstance(args, (str, bytes)):
+        raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
+    if not isinstance(input, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"input must be str or bytes, not {type(input).__name__}")
+
+
+class Closing:
+    """What is closed at the end of a ``with`` statement."""
+
+    def __enter__(self: _Self) -> _Self:
+        """Use it."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """End what it has. It runs nothing any more."""
+        raise NotImplementedError
+
+
+class Runner(Closing):
+    """What runs code, and waits for it."""
+
+    @checked("Sandbox.run")
+    def run(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str] = (),
+        input: str | bytes = b"",
+        *,
+        value: bool = False,
+    ) -> Result:
+        """Run code, and wait for it.
+
+        Args:
+            code: Python code, or the path of a file of it.
+            args: Its arguments, in ``sys.argv``.
+            input: What it reads from standard input.
+            value: Whether the value of the last expression is wanted.
+
+        Returns:
+            What became of it; also where a limit ended it.
+
+        Raises:
+            OSError: The file cannot be read.
+            RuntimeError: It is closed.
+            SandboxError: A process that is to run it does not start, or ends by itself.
+        """
+        return self._run(code, args, input, value)
+
+    def _run(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
+    ) -> Result:
+        raise NotImplementedError
+
+    @checked("Sandbox.arun")
+    async def arun(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str] = (),
+        input: str | bytes = b"",
+        *,
+        value: bool = False,
+    ) -> Result:
+        """Run code as `run` does, in a thread of the event loop's executor."""
+        import asyncio
+
+        return await asyncio.to_thread(self.run, code, args, input, value=value)

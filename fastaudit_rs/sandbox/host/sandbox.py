@@ -1,0 +1,271 @@
+"""A sandbox: code in a process of its own, under a policy, with the kernel behind it.
+
+The policy is installed in the process for good before any of the code runs, so that what it denies
+is a Python error with a hint. Behind it the package ``sandlock`` has the kernel (Landlock, seccomp)
+hold what it can of the same policy, and the limits.
+"""
+
+import contextlib
+import marshal
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ... import Policy
+from ..._keywords import checked
+from ..limits import Limits
+from .network import reachable
+from .process import SandboxError
+from .run import Result, Run
+from .runner import Runner, check_run
+from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel
+from .workers import Workers, WorkerSource
+
+if TYPE_CHECKING:
+    from ..inside.child import Job
+    from .docker import Docker
+    from .pool import Pool
+
+
+@checked("Sandbox")
+class Sandbox(Runner):
+    """Runs code in processes of their own, in one directory.
+
+    Args:
+        policy: What the code may do. It may also write to the directory of the sandbox.
+        limits: What it may use.
+        env: Variables that it has besides those that programs need to run at all: names, whose
+            values are the host's, or a mapping.
+        path: Directories of modules that the code finds besides those that are installed.
+        parent: Where its directory is made: where temporary files are by default.
+        confine: ``"require"`` refuses to run where the kernel cannot hold the policy; ``"prefer"``
+            runs all the same, and ``"audit"`` everywhere without the kernel; the result says so.
+        backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
+        image: That of the containers: it has Python, with this package installed.
+
+    Raises:
+        SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
+            under ``confine="require"``.
+        TypeError: An argument has another type.
+        ValueError: `confine` or `backend` is none of them, or they and `image` do not go together.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        limits: Limits | None = None,
+        *,
+        env: Mapping[str, str] | Iterable[str] = (),
+        path: Iterable[str | os.PathLike[str]] = (),
+        parent: str | os.PathLike[str] | None = None,
+        confine: Literal["require", "prefer", "audit"] = "require",
+        backend: Literal["process", "docker"] = "process",
+        image: str | None = None,
+    ) -> None:
+        """Make one, with a directory of its own."""
+        if not isinstance(policy, Policy):
+            raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
+        if confine not in CONFINE:
+            raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
+        if os.name != "posix":
+            raise SandboxError("sandboxes need a POSIX system")
+        policy._warn_of_missing()
+        self.policy = absolute(policy)
+        self.limits = limits or Limits()
+        self.env = environment(env)
+        self.path = directories(path)
+        self._docker = _docker(backend, image, confine)
+        self._kernel = None if self._docker is not None else kernel(confine)
+        self._base = tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent)
+        self.directory = Path(os.path.realpath(self._base), "work")
+        self.directory.mkdir()
+        self._setup = setup = Setup(
+            self.policy, self.limits, self.env, self.path, self._kernel, self.directory
+        )
+        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
+        self._workers = Workers(setup.start, setup.state)
+        #: Where code begins, if not in its directory.
+        self._cwd: str | None = None
+
+    def __repr__(self) -> str:
+        """Tell where it is, and what it may do."""
+        closed = "" if self._remove.alive else ", closed"
+        return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
+
+    def close(self) -> None:
+        """End its processes, and remove its directory. It runs nothing any more."""
+        self._remove()
+
+    def write_file(self, name: str, data: str | bytes) -> None:
+        """Write a file in its directory, and make the directories that it is in.
+
+        Raises:
+            ValueError: The name leads out of the directory.
+        """
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
+        path = self._inside(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+
+    def read_file(self, name: str) -> bytes:
+        """Read a file in its directory.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: The name leads out of the directory.
+        """
+        return self._inside(name).read_bytes()
+
+    def list_files(self) -> list[str]:
+        """The names of all files in its directory, in order. Links are not followed."""
+        return sorted(states(self.directory))
+
+    def _inside(self, name: str) -> Path:
+        """A path in the directory: what ran there may have made links."""
+        path = Path(os.path.realpath(self.directory / name))
+        if not path.is_relative_to(self.directory) or path == self.directory:
+            raise ValueError(f"{name!r} is not in the directory of the sandbox")
+        return path
+
+    def _run(
+        self,
+        code: str | os.PathLike[str],
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
+    ) -> Result:
+        return self._run_in(self._workers, code, args, input, value)
+
+    def _run_in(
+        self,
+        workers: WorkerSource,
+        code: str | os.PathLike[str],
+        args: Sequence[str],
+        input: str | bytes,
+        value: bool,
+    ) -> Result:
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox is closed")
+        check_run(code, args, input)
+        in_file = not isinstance(code, str)
+        before = states(self.directory)
+        job: Job = {
+            "code": Path(code).read_text(encoding="utf-8") if in_file else str(code),
+            "file": os.path.abspath(code) if in_file else "<sandbox>",
+            "args": [str(arg) for arg in args],
+            "path": self.path,
+            "value": bool(value),
+            "cpu_seconds": self.limits.cpu_seconds,
+            "cwd": self._cwd,
+        }
+        given = input.encode() if isinstance(input, str) else bytes(input)
+        if self._docker is not None:
+            result = self._docker.run(self._setup, self.limits, self._base, job, given)
+        else:
+            run = Run(self.limits, self._base)
+            with workers.worker() as worker:
+                result = run.result(worker, marshal.dumps(cast(Any, job)), given)
+                if not run.is_clean:
+                    worker.end()
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox was closed meanwhile")
+        after = states(self.directory)
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        return replace(result, changed=sorted(changed))
+
+    def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
+        """Processes that are started in advance, for many short runs.
+
+        Args:
+            size: How many runs there can be at a time.
+            preload: Names of modules that each run finds imported. They are imported before the
+                policy is installed, in a process that the kernel confines.
+
+        Raises:
+            RuntimeError: The sandbox is closed.
+            SandboxError: A process does not start, or a module cannot be imported.
+            TypeError: An argument has another type.
+            ValueError: `size` is not positive, or the backend is another one.
+        """
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox is closed")
+        if self._docker is not None:
+            raise ValueError("a pool needs backend='process': containers are not copied")
+        from .pool import Pool
+
+        return Pool(self._run_in, self._setup, size, preload)
+
+    def explain(self) -> dict[str, str]:
+        """Which ring holds which field of the policy, and which limit."""
+        outer = "kernel" if self._docker is None else "container"
+        is_held = self._kernel is not None or self._docker is not None
+        both = f"guard and {outer}"
+        network = self.policy.network
+        if isinstance(network, bool):
+            of_network = both
+        elif self._docker is not None:
+            of_network = "guard"
+        else:
+            # Of hosts with names the kernel knows the ports alone.
+            has_names = reachable(network).has_names
+            of_network = "guard, and kernel for ports" if has_names else both
+        held = {
+            "write": both,
+            "read": both,
+            "block": both if existing(self.policy.block) else "guard",
+            "network": of_network,
+        }
+        fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
+        told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}
+        if not is_held:
+            told = dict.fromkeys(told, "guard")
+        own = ("wall_seconds", "disk", "output")
+        limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
+        by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
+        limits |= dict.fromkeys(by_the_outer, outer if is_held else "nothing")
+        return told | limits
+
+
+def _docker(backend: str, image: str | None, confine: str) -> "Docker | None":
+    """The daemon that runs containers of an image, for that backend."""
+    if backend not in ("process", "docker"):
+        raise ValueError(f"backend must be 'process' or 'docker', not {backend!r}")
+    if backend == "process":
+        if image is not None:
+            raise ValueError("image is for backend='docker'")
+        return None
+    if not isinstance(image, str):
+        raise TypeError(f"image must be a str for backend='docker', not {type(image).__name__}")
+    if confine != "require":
+        raise ValueError(f"backend='docker' needs confine='require', not {confine!r}")
+    from .docker import Docker
+
+    return Docker(image)
+
+
+def states(directory: Path) -> dict[str, tuple[int, ...]]:
+    """All files in a directory, by their names there, with what changes when they do."""
+    found: dict[str, tuple[int, ...]] = {}
+    for place, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(place, name)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(path)
+                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                found[Path(path).relative_to(directory).as_posix()] = state
+    return found
+
+
+def _remove(process: int, base: str, setup: Setup) -> None:
+    # A copy of the host is not the host.
+    if os.getpid() == process:
+        setup.end_all()
+        shutil.rmtree(base, ignore_errors=True)

@@ -1,0 +1,232 @@
+"""What the processes of a sandbox are started with: a policy, and what the kernel holds of it."""
+
+import fnmatch
+import importlib
+import os
+import pickle
+import shutil
+import sys
+import threading
+import weakref
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import Network, Policy
+from ..limits import Limits
+from . import network as sandbox_network
+from .metadata import Metadata
+from .process import SandboxError, Worker
+
+#: Variables that pass from the host: what programs need to run at all.
+PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
+
+#: What is to be where the kernel cannot hold the policy.
+CONFINE = ("require", "prefer", "audit")
+
+
+class Setup:
+    """What the processes of a sandbox are started with.
+
+    Args:
+        policy: What the code may do, its places with their full paths.
+        limits: What it may use.
+        env: Its variables.
+        path: Directories of modules that it finds.
+        kernel: The package `sandlock`, or `None`.
+        directory: Its directory, which it may write too.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        limits: Limits,
+        env: Mapping[str, str],
+        path: list[str],
+        kernel: Any,
+        directory: Path,
+    ) -> None:
+        """Start none yet."""
+        self.policy = _with(policy, path, str(directory))._told_in("sandbox", policy)
+        self._limits = limits
+        self.env = env
+        self.path = path
+        self._kernel = kernel
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._closed = False
+
+    def start(self, preload: Sequence[str] = ()) -> Worker:
+        """Start a process that waits for work.
+
+        Args:
+            preload: Names of modules that each run finds imported.
+
+        Raises:
+            RuntimeError: All were ended meanwhile.
+            SandboxError: It does not start.
+        """
+        task = pickle.dumps((self.policy, list(self.path), list(preload)))
+        write = self.policy.write
+        metadata = None if write is None else Metadata(existing(write))
+        base = str(self.directory.parent)
+        worker = Worker(self._kernel, self.options(), metadata, base, task)
+        with self._lock:
+            closed = self._closed
+            self._started.add(worker)
+        if closed:
+            worker.end()
+            raise RuntimeError("the sandbox is closed")
+        return worker
+
+    def end_all(self) -> None:
+        """End all processes that were started, and start no more."""
+        with self._lock:
+            self._closed = True
+            started = list(self._started)
+        for worker in started:
+            worker.end()
+
+    def state(self) -> Hashable:
+        """What a process depends on that can change: which files and directories the places are."""
+        policy = self.policy
+        sockets = sandbox_network.sockets(policy.network)
+        places = (*(policy.write or ()), *(policy.read or ()), *policy.block, *sockets)
+        return tuple(map(_identity, places))
+
+    def options(self) -> dict[str, Any]:
+        """What the kernel is to hold, as `sandlock` takes it."""
+        policy = self.policy
+        write = read = ["/"]
+        if policy.write is not None:
+            write = [*policy.write, *sandbox_network.sockets(policy.network), "/dev/null"]
+        if policy.read is not None:
+            from ...confined import needed
+
+            program = Path(sys.executable)
+            programs = [str(program.parent), str(program.resolve().parent)]
+            # What is beside the host's own program is not the sandbox's.
+            own = needed((str(Path(__file__).parents[3]), f"{sys.prefix}/pyvenv.cfg"))
+            # What /proc says of the process itself, as its children.
+            read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
+            # What may be written may be read, as a guard has it.
+            read += [place for place in policy.write or () if place != "/"]
+        network = sandbox_network.reachable(policy.network)
+        limits = self._limits
+        home = str(self.directory)
+        return {
+            "fs_readable": existing(read),
+            "fs_writable": existing(write),
+            "fs_denied": existing(policy.block),
+            "net_allow": network.allow,
+            "net_deny": network.deny,
+            "net_allow_bind": network.listen,
+            "max_memory": limits.memory,
+            # One more, which waits for work.
+            "max_processes": None if limits.processes is None else limits.processes + 1,
+            "max_open_files": limits.open_files,
+            "max_cpu": limits.cpu_percent,
+            "cwd": home,
+            "clean_env": True,
+            "env": {**self.env, "HOME": home, "TMPDIR": home},
+            "no_coredump": True,
+        }
+
+
+def absolute(policy: Policy) -> Policy:
+    """The policy with the places that it names here: the sandbox has another home and directory."""
+    changes: dict[str, Any] = {}
+    for name in ("write", "read", "block"):
+        paths: Sequence[str] | None = getattr(policy, name)
+        if paths is not None:
+            changes[name] = list(map(_full, paths))
+    network = policy.network
+    if isinstance(network, Network) and network.unix:
+        _, fields = network.__getnewargs_ex__()
+        unix = [path if path.startswith("@") else _full(path) for path in network.unix]
+        changes["network"] = Network(**{**fields, "unix": unix})
+    return policy.replace(**changes)
+
+
+def _full(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
+
+
+def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
+    """The policy, which lets the directory be written and read too, and modules be read."""
+    if policy.write is not None:
+        policy = policy.replace(write=[*policy.write, directory])
+    if policy.read is not None:
+        policy = policy.replace(read=[*policy.read, *path, directory])
+    return policy
+
+
+def _programs(policy: Policy) -> list[str]:
+    """Where the programs are that the policy lets start."""
+    if policy.commands is True:
+        return [place for place in os.get_exec_path() if os.path.isabs(place)]
+    found = [
+        shutil.which(command.split()[0]) for command in policy.commands or () if command.strip()
+    ]
+    return [os.path.realpath(program) for program in found if program is not None]
+
+
+def existing(paths: Iterable[str]) -> list[str]:
+    """Those of the paths that there are, each once."""
+    return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The full paths of directories."""
+    if isinstance(named, (str, os.PathLike)):
+        raise TypeError(f"path must be directories, not {type(named).__name__}")
+    return [_full(os.fspath(path)) for path in named]
+
+
+def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+    """The variables that programs need to run at all, and those that are named."""
+    if isinstance(named, str):
+        raise TypeError("env must be a mapping or names, not str")
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED)
+    }
+    if isinstance(named, Mapping):
+        return passed | {str(name): str(value) for name, value in named.items()}
+    return passed | {name: os.environ[name] for name in named if name in os.environ}
+
+
+def kernel(confine: str) -> Any:
+    """The package `sandlock`, where it and the kernel can do what is needed.
+
+    Raises:
+        SandboxError: They cannot, and are required.
+    """
+    if confine == "audit":
+        return None
+    try:
+        sandlock: Any = importlib.import_module("sandlock")
+    except ImportError:
+        why = (
+            "it needs sandlock, which is for Linux and Python up to 3.14: "
+            "pip install 'fastaudit-rs[sandbox]'"
+        )
+    else:
+        if sandlock.landlock_abi_version() >= sandlock.min_landlock_abi():
+            return sandlock
+        why = "this kernel has too old a Landlock, or none"
+    if confine == "require":
+        raise SandboxError(
+            f"the kernel cannot hold the policy: {why}; confine='prefer' runs without it"
+        )
+    return None

@@ -1,0 +1,55 @@
+"""The processes of a sandbox that wait for work, started as they are needed."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from .process import Worker
+
+#: Starts a worker; the second says what it depends on: one that depends on something else is stale.
+Start = Callable[[], Worker]
+Key = Callable[[], Hashable]
+
+
+class Workers:
+    """Workers that are started as they are needed. One of them waits for the next run.
+
+    Args:
+        start: Starts one.
+        key: What it depends on.
+    """
+
+    def __init__(self, start: Start, key: Key) -> None:
+        """Begin without any."""
+        self._start = start
+        self._key = key
+        self._lock = threading.Lock()
+        self._idle: tuple[Worker, Hashable] | None = None
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """One that does nothing else meanwhile."""
+        key = self._key()
+        with self._lock:
+            idle, self._idle = self._idle, None
+        if idle is not None and not (idle[1] == key and idle[0].is_alive):
+            idle[0].end()
+            idle = None
+        worker = idle[0] if idle is not None else self._start()
+        yield worker
+        if not worker.is_alive:
+            return
+        with self._lock:
+            idle, self._idle = self._idle, (worker, key)
+        if idle is not None:
+            idle[0].end()
+
+
+class WorkerSource(Protocol):
+    """Where runs get their workers."""
+
+    def worker(self) -> AbstractContextManager[Worker]:
+        """One that does nothing else meanwhile."""
+        ...

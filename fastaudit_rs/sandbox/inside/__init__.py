@@ -1,0 +1,1 @@
+"""The part of a sandbox that runs in its own process."""

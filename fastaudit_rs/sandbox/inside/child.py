@@ -1,0 +1,177 @@
+"""What runs in a process of a sandbox: the code, under its policy."""
+
+import _ast
+import _io
+import atexit
+import contextlib
+import gc
+import json
+import os
+import resource
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn, TypedDict
+
+from ... import AuditDenied, Policy
+from ..._monitoring import MONITORING
+from ..._native import _Child, _Children
+from ...programs import DENIED, RUNNERS, own_traceback
+
+#: How many denials are told.
+TOLD = 1000
+
+
+class Job(TypedDict):
+    """What is to be run."""
+
+    code: str
+    file: str
+    args: list[str]
+    #: Directories of modules that it finds, besides the current one.
+    path: list[str]
+    #: Whether the value of the last expression is wanted.
+    value: bool
+    #: Where it begins, if not in the directory of the sandbox: then it starts a program, and is
+    #: itself no part of its tracebacks.
+    cwd: str | None
+    cpu_seconds: int | None
+
+
+def run(
+    children: _Children, worker: int, policy: Policy, job: Job, descriptors: list[int]
+) -> NoReturn:
+    """Run a job, and end with its status.
+
+    Args:
+        children: Those of the worker.
+        worker: The process that this is a child of.
+        policy: What is to be installed.
+        job: The job.
+        descriptors: Standard input, output and error, and where it tells of itself.
+    """
+    child = _Child(children)
+    status = 1
+    try:
+        if os.getppid() == worker:
+            *streams, report = descriptors
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            status = program(policy, job, report)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        child.end(status)
+
+
+def program(policy: Policy, job: Job, report: int) -> int:
+    """Run a job from its beginning to its end.
+
+    Args:
+        policy: What is to be installed.
+        job: The job.
+        report: The descriptor of what it tells of itself.
+
+    Returns:
+        Its exit status.
+    """
+    os.set_inheritable(report, False)
+    if job["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
+    told = 0
+
+    def tell(denied: AuditDenied) -> None:
+        nonlocal told
+        told += 1
+        if told <= TOLD:
+            _write(report, {"denied": denied.to_dict()})
+
+    module = type(sys)("__main__")
+    names = vars(module)
+    names.update(__builtins__=__builtins__, __file__=job["file"])
+    sys.modules["__main__"] = module
+    sys.argv = [job["file"], *job["args"]]
+    sys.path[:0] = [os.getcwd(), *job["path"]]
+    if job["cwd"] is not None:
+        os.chdir(job["cwd"])
+    _reseed()
+    policy.install(monitor_calls=MONITORING, on_denied=tell)
+    status = 0
+    try:
+        value = _run(job, names)
+        if job["value"]:
+            _write(report, {"value": _plain(value)})
+    except SystemExit as end:
+        if isinstance(end.code, int) or end.code is None:
+            status = end.code or 0
+        else:
+            print(end.code, file=sys.stderr)
+            status = 1
+    except BaseException as error:
+        starters = () if job["cwd"] is None else (job["file"], *RUNNERS)
+        error.__traceback__ = own_traceback(error, (__file__, *starters))
+        traceback.print_exception(error)
+        status = DENIED if isinstance(error, AuditDenied) else 1
+    value = None
+    _end_program(names)
+    return status
+
+
+def _run(job: Job, names: dict[str, Any]) -> object:
+    """Run the code; the value of its last expression, if that is wanted."""
+    if not job["value"]:
+        exec(compile(job["code"], job["file"], "exec"), names)
+        return None
+    tree: Any = compile(job["code"], job["file"], "exec", _ast.PyCF_ONLY_AST)
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, _ast.Expr):
+        tree.body.pop()
+    exec(compile(tree, job["file"], "exec"), names)
+    if isinstance(last, _ast.Expr):
+        return eval(compile(_ast.Expression(last.value), job["file"], "eval"), names)
+    return None
+
+
+def _plain(value: object) -> object:
+    """The value if JSON can hold it, else its `repr()`."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+    return value
+
+
+def _write(report: int, line: dict[str, object]) -> None:
+    os.write(report, json.dumps(line).encode() + b"\n")
+
+
+def _reseed() -> None:
+    """Have each run draw its own random numbers: `random` sees to itself."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def _end_program(names: dict[str, Any]) -> None:
+    """Do what the end of the interpreter would, as far as a program can tell.
+
+    That is to wait for threads, call what is registered with `atexit`, let go of what the program
+    has, and write what its files and streams hold back.
+    """
+    wait_for_threads = vars(threading)["_shutdown"]
+    for step in (wait_for_threads, atexit._run_exitfuncs, _flush, names.clear, gc.collect, _flush):
+        try:
+            step()
+        except BaseException as error:
+            traceback.print_exception(error)
+
+
+def _flush() -> None:
+    """Write what is held back by files of the program, which the worker did not have."""
+    files = [found for found in gc.get_objects() if issubclass(type(found), _io._IOBase)]
+    for file in (*files, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            if not file.closed:
+                file.flush()

@@ -1,0 +1,112 @@
+"""The process of a sandbox that waits for work: each run is a child of it, used once.
+
+Started by `sandbox_process.py`, confined by the kernel already. It runs none of the code itself:
+the children have what it imported, and install their policy themselves.
+"""
+
+import _pickle as pickle
+import _socket
+import gc
+import importlib
+import marshal
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from typing import NoReturn
+
+from ... import Policy
+from ..._monitoring import MONITORING
+from ..._native import _Children
+from ..wire import COMMON, receive, send
+from .child import run
+
+#: How long what a run leaves behind has to end by itself, in seconds.
+PATIENCE = 0.05
+
+#: The descriptors of a run: standard input, output and error, and its report.
+DESCRIPTORS = 4
+
+
+def main() -> NoReturn:
+    """Connect to the host, prepare, and run what it sends until it is gone."""
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    control.connect(sys.argv[1])
+    send(control, b"%d" % os.getpid())
+    children = _Children()
+    null = os.open(os.devnull, os.O_RDWR)
+    # The standard streams were pipes when their objects were made, as they are in each child.
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+    task = receive(control)[0]
+    try:
+        policy, path, preload = pickle.loads(task)
+        sys.path[:0] = path
+        _prepare(policy, preload)
+        # What a run writes there is not for this process to import.
+        del sys.path[: len(path)]
+    except BaseException:
+        send(control, traceback.format_exc().encode(errors="replace"))
+        sys.exit(1)
+    send(control, b"")
+    runs = 0
+    while True:
+        try:
+            job, descriptors = receive(control, DESCRIPTORS)
+        except (EOFError, OSError):
+            # The host is gone: memory for the end of the interpreter could not be had any more.
+            os._exit(0)
+        child = _fork(children, control, policy, job, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        status = children.status(child, control.fileno())
+        is_clean = children.end(PATIENCE)
+        send(control, b"%d %d" % (status, is_clean))
+        runs += 1
+        if runs == 1:
+            _import(COMMON)
+
+
+def _prepare(policy: Policy, preload: list[str]) -> None:
+    """Do once what each run needs."""
+    _warm_up()
+    _import(preload)
+    # What is made for the first guard need not be made in each child.
+    with policy.guard(monitor_calls=MONITORING)():
+        pass
+
+
+def _import(names: Iterable[str]) -> None:
+    """Import what the next runs are to have."""
+    for name in names:
+        importlib.import_module(name)
+    # Collecting would copy the pages of what is shared with the children.
+    gc.collect()
+    gc.freeze()
+
+
+def _warm_up() -> None:
+    """Have what tells of errors import what it needs."""
+    try:
+        raise ValueError
+    except ValueError:
+        traceback.print_exc()
+
+
+def _fork(
+    children: _Children,
+    control: _socket.socket,
+    policy: Policy,
+    job: bytes,
+    descriptors: list[int],
+) -> int:
+    worker = os.getpid()
+    child = children.fork()
+    if child:
+        return child
+    try:
+        control.close()
+        run(children, worker, policy, marshal.loads(job), descriptors)
+    finally:
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""Where people work: the command, notebooks and pytest."""

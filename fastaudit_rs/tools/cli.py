@@ -1,0 +1,335 @@
+"""The command ``fastaudit-rs``: Python programs under a policy, from the shell."""
+
+import argparse
+import contextlib
+import difflib
+import os
+import shlex
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from .. import AuditDenied, Policy, Recording, __version__
+from .._monitoring import MONITORING
+from ..programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
+from ..sandbox.limits import Limits
+from .bounds import TIMED_OUT, add_bounds, enter, limits_of, run_until
+from .endings import Ending
+from .learning import merged
+from .permissions import (
+    ANY,
+    add_options,
+    options_of,
+    policy_of,
+)
+
+DESCRIPTION = "Run Python programs under a policy, from the shell."
+
+OUTPUT = "write the policy to this file, and add to the one that it has"
+
+#: The commands that run a program, and what follows their options.
+PROGRAM = "(-m MODULE | -c CODE | SCRIPT | -) [ARGS...]"
+
+EPILOG = f"""\
+All that follows the module, the code or the script belongs to the program. DIR, HOST, CMD and NAME
+may be given more than once; '{ANY}' stands for all of them. Without --read everything can be read;
+without the others nothing is written, reached or started. They add to what the policy in FILE
+allows, where --set sets a field as a whole. The exit status is the program's own, {DENIED} for a
+denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    own = _commands(parser).get(words[0]) if words else None
+    if own is None or not own.get_default("runs"):
+        options = _parse(parser, words)
+    else:
+        line = split(words[1:], _with_value(own))
+        options = _parse(parser, [words[0], *line.interpreter, *line.own])
+        if not line.program:
+            own.error("name a script, or -m, -c or -")
+        if line.interpreter and getattr(options, "sandbox", False):
+            own.error("-u, -O, -W and -X do not reach into a sandbox")
+        if line.interpreter:
+            start_again(line.interpreter, [words[0], *line.without_interpreter()])
+        options.kind, options.program = line.kind, line.program
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        own = _commands(parser).get(words[0], parser)
+        near = difflib.get_close_matches(unknown[0], own._option_string_actions, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
+
+
+def _with_value(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser that take a value."""
+    options = parser._option_string_actions.items()
+    return {name for name, action in options if action.nargs != 0}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastaudit-rs", description=DESCRIPTION, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"fastaudit-rs {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
+    )
+    run.set_defaults(command=_run)
+    add_options(run)
+    add_bounds(run)
+    run.add_argument(
+        "--sandbox", action="store_true", help="run it in a process that the kernel confines"
+    )
+    _add_program(run)
+    learn = commands.add_parser(
+        "learn", help="run a program and print the policy that it needs", allow_abbrev=False
+    )
+    learn.set_defaults(command=_learn)
+    learn.add_argument("-o", "--output", metavar="FILE", help=OUTPUT)
+    _add_program(learn)
+    trace = commands.add_parser(
+        "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
+    )
+    trace.set_defaults(command=_trace)
+    trace.add_argument("--all", action="store_true", help="show all, in the order of time")
+    trace.add_argument("--html", metavar="FILE", help="write a page with a timeline to this file")
+    add_options(trace)
+    _add_program(trace)
+    doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
+    doctor.set_defaults(command=_doctor)
+    completion = commands.add_parser(
+        "completion", help="print what completes this command in a shell", allow_abbrev=False
+    )
+    completion.set_defaults(command=_completion)
+    completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
+    return parser
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """Have a parser tell of the program; `split` takes it off before."""
+    parser.usage = f"{parser.prog} [options] {PROGRAM}"
+    parser.set_defaults(runs=True)
+    python = parser.add_argument_group("options of the interpreter that runs the program")
+    python.add_argument("-u", action="store_true", help="do not buffer its output")
+    python.add_argument("-O", action="count", help="run it without assertions; -OO: nor docstrings")
+    python.add_argument("-W", action="append", metavar="ARG", help="control its warnings")
+    python.add_argument("-X", action="append", metavar="OPT", help="such as dev or importtime")
+    program = parser.add_argument_group("the program")
+    program.add_argument("-m", metavar="MODULE", help="run a module")
+    program.add_argument("-c", metavar="CODE", help="run this code")
+    program.add_argument(
+        "program",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT",
+        help="run a file of Python code; '-' for standard input",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.tmp is not None:
+        options.write.append(options.tmp)
+    try:
+        if options.tmp is not None and not os.path.isdir(options.tmp):
+            raise ValueError(f"--tmp: there is no directory {options.tmp}")
+        limits, policy = limits_of(options), policy_of(options)
+        if options.sandbox:
+            return _run_in_sandbox(options, limits, policy)
+        program = prepare(options.kind, options.program)
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    if limits.wall_seconds is not None:
+        run_until(limits.wall_seconds)
+    enter(limits, options.tmp)
+    ending = Ending()
+    # The process is the program's alone, so that the policy holds until its end.
+    with warnings.catch_warnings(record=True) as warned:
+        policy.install(monitor_calls=MONITORING, on_denied=ending.note)
+    for warning in warned:
+        print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
+    return _exit_status(program, ending)
+
+
+def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
+    from .. import SandboxError
+    from .sandboxed import run
+
+    if options.tmp is not None:
+        raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
+    try:
+        return run(policy, limits, options.kind, options.program)
+    except SandboxError as error:
+        return _wrong(error)
+
+
+def _learn(options: argparse.Namespace) -> int:
+    try:
+        before = _learned_before(options.output)
+        program = prepare(options.kind, options.program)
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    recording = (before or Policy()).observe(monitor_calls=MONITORING)()
+    status = _recorded(recording, program)
+    learned = recording.suggest() if before is None else merged(before, recording)
+    text = learned.to_toml()
+    if options.output is None:
+        sys.stdout.write(text)
+        return status
+    with open(options.output, "w", encoding="utf-8") as file:
+        file.write(text)
+    if before is not None:
+        added = "nothing" if learned == before else "what this run needs"
+        print(f"fastaudit-rs: added {added} to {options.output}", file=sys.stderr)
+    return status
+
+
+def _learned_before(file: str | None) -> Policy | None:
+    """The policy in a file that another one is going to be written to.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It has something else.
+    """
+    if file is None or not os.path.exists(file) or not os.path.getsize(file):
+        return None
+    if os.path.basename(file) == "pyproject.toml":
+        raise ValueError(f"{file} has more than a policy: write it to a file of its own")
+    return Policy.from_toml(file)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from . import trace
+
+    try:
+        policy = policy_of(options)
+        program = prepare(options.kind, options.program)
+        page = None if options.html is None else open(options.html, "w", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        return _wrong(error)
+    command, here = shlex.join(sys.argv), os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as directory:
+        log = os.path.join(directory, "log")
+        recording = policy.observe(monitor_calls=MONITORING, log=log)()
+        begun = time.time()
+        status = _recorded(recording, program)
+        seconds = time.time() - begun
+        with open(log, encoding="utf-8") as lines:
+            touched = trace.read(lines, recording, begun, here)
+    needed = options_of(recording, options)
+    told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
+    # What the program printed comes first, where both go to the same place.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stdout.flush()
+    (trace.write_all if options.all else trace.write_table)(told, sys.stderr)
+    if page is not None:
+        with page:
+            page.write(trace.page(told))
+    return status
+
+
+def _recorded(recording: Recording, program: Callable[[], object]) -> int:
+    """Run a program to its end, and record it."""
+    process = os.getpid()
+    with recording:
+        try:
+            status = _exit_status(program)
+        except SystemExit as end:
+            status = _status_of(end)
+        if os.getpid() != process:
+            # A copy that the program made: what is recorded is told by the first process.
+            raise SystemExit(status)
+    return status
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.report(sys.stdout)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError:
+        return _wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
+    parser = _parser()
+    kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
+    kinds |= {"output": shtab.FILE, "program": shtab.FILE, "tmp": shtab.DIR}
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        upgrade = f"{options.shell} needs a newer shtab: pip install --upgrade shtab"
+        return _wrong(ImportError(upgrade))
+    for command in _commands(parser).values():
+        for action in command._actions:
+            if action.dest in kinds:
+                action.complete = kinds[action.dest]  # type: ignore[attr-defined]
+    print(shtab.complete(parser, options.shell))
+    return 0
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    [commands] = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return dict(commands.choices)
+
+
+def _wrong(error: Exception) -> int:
+    print(f"fastaudit-rs: {error}", file=sys.stderr)
+    return 2
+
+
+def _status_of(end: SystemExit) -> int:
+    """What the interpreter would exit with."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _exit_status(program: Callable[[], object], ending: Ending | None = None) -> int:
+    """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
+    try:
+        program()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
+        if ending is None:
+            _show(error)
+        else:
+            # A traceback shows lines of files that the program itself may not read.
+            ending.error, ending.listens = error, False
+            _show(error)
+            ending.listens = True
+        return DENIED if isinstance(error, AuditDenied) else 1
+    return 0
+
+
+def _show(error: BaseException) -> None:
+    """Print the error as the interpreter would; the program may have a way of its own."""
+    try:
+        if sys.excepthook is sys.__excepthook__:
+            traceback.print_exception(error)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        traceback.print_exception(error)
+
+
+def script() -> NoReturn:
+    """Run the command, and exit with its status."""
+    sys.exit(main())

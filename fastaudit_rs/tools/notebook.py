@@ -1,0 +1,483 @@
+"""The extension for IPython and Jupyter: ``%load_ext fastaudit_rs``.
+
+``%%audit`` guards one cell, ``%audit on`` each one from then on. What is guarded is the code of the
+cell alone, so that IPython itself goes on as ever: it compiles cells, keeps the history, completes
+names, shows figures and tracebacks outside of the guard. For that the extension stands in for the
+shell's ``run_code``, which runs a piece of a cell, and an input transformer takes the line
+``%%audit`` off, so that the rest is a cell like any other: with ``await``, other magics and the
+same line numbers.
+"""
+
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from types import CodeType, TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, leading_indent
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
+from IPython.utils.text import LSString, SList
+
+from .. import AuditDenied, Guard, Recording
+from .._monitoring import MONITORING
+from .._native import _TemporaryFiles
+from . import cell_errors, cell_options
+from .cell_options import MAGIC
+from .permissions import allowances, options_of, policy_of, written
+from .summary import summary_of
+from .touched import touched_of
+
+#: Denials that `%audit` tells of.
+KEPT = 20
+
+#: What stands for the line `%%audit` in the code of a cell: it fails wherever the guard is not.
+MARK = "get_ipython().run_line_magic('audit', {!r})\n"
+
+#: What runs in place of a piece of a cell. It can be awaited wherever the piece could.
+RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
+
+
+#: What all cells share for temporary files: the next cell finds those of the one before.
+_temporary_files = _TemporaryFiles()
+
+
+class Permissions:
+    """What the options of a line allow."""
+
+    def __init__(self, magic: str, line: str) -> None:
+        """Read them.
+
+        Raises:
+            UsageError: They are no options, or there is no such policy.
+        """
+        try:
+            options = cell_options.parser(magic).parse_args(shlex.split(line))
+            policy = policy_of(options)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{magic}: {error}") from error
+        self.magic = magic
+        self.options = options
+        self.policy = policy
+        policy = policy._told_in("options", line=self.line())
+        make = policy.observe if options.record else policy.guard
+        guards = make(monitor_calls=MONITORING)
+        guards._share(_temporary_files)
+        self._make: Callable[[], Guard | Recording] = guards
+
+    def line(self, *more: str) -> str:
+        """The magic with these options, and more."""
+        return " ".join(part for part in (self.magic, written(self.options), *more) if part)
+
+    def held(self) -> str:
+        """Say in a sentence what holds for cells."""
+        if self.options.record:
+            return "Cells are recorded from now on: nothing is stopped."
+        return f"Cells are guarded from now on: they may {allowances(self.policy)}."
+
+    def guard(self) -> Guard | Recording:
+        """A guard for a cell."""
+        return self._make()._keep()
+
+
+class Session:
+    """What ``%audit on`` began."""
+
+    def __init__(self, line: str) -> None:
+        """Read its options."""
+        self.permissions = Permissions("%audit on", line)
+        self.cells = 0
+        self.denied = 0
+        self.last: deque[AuditDenied] = deque(maxlen=KEPT)
+
+
+class Cell:
+    """A cell that is guarded."""
+
+    def __init__(self, own: str | None, body: str, session: Session | None) -> None:
+        """Make its guards: of the session that it is in, and its own.
+
+        They are new ones for each cell: cells can run side by side.
+        """
+        self.own = own
+        self.session = session
+        self.guards: list[tuple[Permissions, Guard | Recording]] = []
+        self.error: UsageError | None = None
+        #: The options are explained in place of what the cell would do.
+        self.help = own if own is not None and cell_options.asks_for_help(own) else None
+        if session is not None:
+            session.cells += 1
+            self.guards.append((session.permissions, session.permissions.guard()))
+        if own is None or self.help is not None:
+            return
+        try:
+            permissions = Permissions(MAGIC, own)
+            if not body.strip():
+                raise UsageError(f"{MAGIC} guards the cell below it, which is empty")
+            if self.guards and isinstance(self.guards[0][1], Guard):
+                # No guard is entered under another one: it would take its place.
+                held = self.guards[0][0].line()
+                raise UsageError(f"{held} guards this cell already: %audit off ends that")
+            self.guards.append((permissions, permissions.guard()))
+        except UsageError as error:
+            self.error = error
+
+    @contextlib.contextmanager
+    def noting(self) -> Generator[None]:
+        """Note for the session what is denied in a piece of the cell."""
+        guard = self.guards[0][1]
+        if self.session is None or not isinstance(guard, Guard):
+            yield
+            return
+        before = guard.violation_count
+        try:
+            yield
+        finally:
+            self.session.denied += guard.violation_count - before
+            self.session.last.extend(guard.violations[before:])
+
+    def violations(self) -> list[AuditDenied]:
+        """All that its guards denied."""
+        guards = [guard for _, guard in self.guards if isinstance(guard, Guard)]
+        return [denied for guard in guards for denied in guard.violations]
+
+    def show_recorded(self) -> None:
+        """Show what was recorded, below the cell."""
+        for permissions, recording in self.guards:
+            if not isinstance(recording, Recording):
+                continue
+            if permissions.options.all:
+                text, page, rest = recording.summary(), recording._repr_html_(), ""
+            else:
+                effects = json.loads(recording.to_json())["effects"]
+                summary = summary_of(touched_of(entry, entry["call_chain"]) for entry in effects)
+                text, page = "\n".join(summary.lines()), summary.page()
+                rest = summary.rest(f"{permissions.magic} --record --all")
+            display({"text/plain": text, "text/html": page}, raw=True)
+            if rest:
+                print(rest)
+            options = options_of(recording, permissions.options)
+            if recording.never_allowed:
+                print(f"Nothing would allow {', '.join(recording.never_allowed)}")
+            elif options is not None:
+                print(f"{permissions.magic} {options} would allow it")
+
+
+class Piece:
+    """A piece of a cell: IPython runs each statement of its own."""
+
+    def __init__(self, cell: Cell, code: CodeType, is_async: bool, shell: InteractiveShell) -> None:
+        """Note what is to be run."""
+        self.cell = cell
+        self.code = code
+        self.is_async = is_async
+        self.shell = shell
+
+    async def run(self) -> None:
+        """Run it under the guards of the cell."""
+        cell = self.cell
+        if cell.error is not None:
+            raise cell.error
+        if cell.help is not None:
+            if cell.help:
+                print(cell_options.parser().format_help())
+            cell.help = ""
+            return
+        names = self.shell.user_global_ns, self.shell.user_ns
+        guards = [guard for _, guard in cell.guards]
+        inner = guards[1] if len(guards) > 1 else contextlib.nullcontext()
+        with cell.noting(), guards[0], inner:
+            if self.is_async:
+                await eval(self.code, *names)
+            else:
+                exec(self.code, *names)
+
+
+_loaded: WeakKeyDictionary[InteractiveShell, "AuditMagics"] = WeakKeyDictionary()
+_piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None)
+
+
+def run_piece() -> Coroutine[Any, Any, None]:
+    """What is to be run in this context."""
+    piece = _piece.get()
+    if piece is None:
+        raise RuntimeError("there is no cell to run here")
+    return piece.run()
+
+
+def own_line(lines: list[str]) -> str | None:
+    """What follows ``%%audit`` in the first line of a cell, if that is there."""
+    words = lines[0].split(None, 1) if lines else []
+    if not words or words[0] != MAGIC or not lines[0].startswith(MAGIC):
+        return None
+    return words[1].strip() if len(words) > 1 else ""
+
+
+def take_off(lines: list[str]) -> list[str]:
+    """Put the mark in place of the line ``%%audit``."""
+    own = own_line(lines)
+    if own is None:
+        return lines
+    return [MARK.format(f"cell {own}"), *cell_magic(lines[1:])]
+
+
+# Where IPython looks whether a cell is complete, it is one of a magic.
+take_off.has_side_effects = True  # type: ignore[attr-defined]
+
+
+def is_control(raw: str) -> bool:
+    """Whether a cell is nothing but a line that tells the guard what to do."""
+    words = raw.split()
+    return (
+        len(raw.strip().splitlines()) == 1
+        and (
+            words[0] == "%audit"
+            # Directories of a guard stay. What is in braces would be evaluated.
+            or (words[0] == "%cd" and not set(raw) & set("{$"))
+            or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
+        )
+    )
+
+
+@magics_class
+class AuditMagics(Magics):
+    """The magic ``audit``, and what it needs of the shell."""
+
+    session: Session | None = None
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        """Take the place of what runs cells."""
+        super().__init__(shell)
+        self._cells: WeakKeyDictionary[ExecutionResult, Cell] = WeakKeyDictionary()
+        self._ip = shell
+        self._run_code: Callable[..., Coroutine[Any, Any, bool]] = shell.run_code
+        self._showtraceback: Callable[..., None] = shell.showtraceback
+        self._system: Callable[[str], None] = shell.system
+        self._getoutput: Callable[..., Any] = shell.getoutput
+        #: Denials of the last cell with guards.
+        self._denied: list[AuditDenied] = []
+
+    def begin(self) -> None:
+        """Stand in."""
+        shell = self._ip
+        shell.register_magics(self)
+        shell.input_transformers_cleanup.append(take_off)
+        vars(shell).update(run_code=self.run_code, showtraceback=self.showtraceback)
+        if hasattr(shell, "kernel"):
+            vars(shell).update(system=self.system, getoutput=self.getoutput)
+        shell.events.register("post_run_cell", self.after_cell)
+        for magic in ("%audit", MAGIC):
+            shell.set_hook("complete_command", cell_options.complete, str_key=magic)
+
+    def end(self) -> None:
+        """Go out of the way."""
+        shell = self._ip
+        shell.input_transformers_cleanup.remove(take_off)
+        for name in ("run_code", "showtraceback", "system", "getoutput"):
+            vars(shell).pop(name, None)
+        shell.events.unregister("post_run_cell", self.after_cell)
+        for magic in ("%audit", MAGIC):
+            shell.strdispatchers["complete_command"].strs.pop(magic, None)
+        for magics in shell.magics_manager.magics.values():
+            magics.pop("audit", None)
+
+    @no_var_expand
+    @line_cell_magic
+    def audit(self, line: str, cell: str | None = None) -> None:
+        """Guard code, so that it does no accidental damage.
+
+        %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
+                [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
+            guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
+            stands for all. With --record it does what it does, and that is shown afterwards.
+
+        %audit on [the same options]
+            guards each cell from then on.
+
+        %audit off
+            ends that.
+
+        %audit
+            tells whether cells are guarded, and what was denied.
+        """
+        verb, _, rest = line.partition(" ")
+        piece = _piece.get()
+        if cell is not None or verb == "cell":
+            if piece is None or piece.cell.own != rest.strip() or cell is not None:
+                raise UsageError(f"{MAGIC} has to be the first line of a cell")
+        elif not line.strip():
+            print(self.state())
+        elif cell_options.asks_for_help(line):
+            print(cell_options.parser("%audit on").format_help())
+        elif verb not in cell_options.VERBS or (verb == "off" and rest.strip()):
+            raise UsageError(f"%audit takes 'on', 'off' or nothing; {MAGIC} guards a cell")
+        elif piece is not None:
+            raise UsageError(f"%audit {verb} has to be alone in its cell")
+        else:
+            was_on = self.session is not None
+            self.session = Session(rest) if verb == "on" else None
+            if self.session is not None:
+                print(f"{self.session.permissions.held()} %audit off ends that.")
+            else:
+                print("Cells are guarded no longer." if was_on else "Cells were not guarded.")
+
+    def state(self) -> str:
+        """Whether cells are guarded, and what was denied."""
+        session = self.session
+        if session is None:
+            lines = ["off"]
+            denied = self._denied
+            if denied:
+                lines.append(f"{len(denied)} operations denied in the last guarded cell")
+        else:
+            denied = list(session.last)
+            lines = [
+                session.permissions.line().removeprefix("%audit "),
+                f"{session.cells} cells guarded, {session.denied} operations denied",
+            ]
+        shown = cell_errors.swallowed_lines(self._ip, denied, most=KEPT)
+        return "\n".join([*lines, *(f"    {line}" for line in shown)])
+
+    async def run_code(
+        self, code_obj: CodeType, result: ExecutionResult | None = None, *, async_: bool = False
+    ) -> bool:
+        """Run a piece of a cell, under the guards that the cell has."""
+        cell = self._cell_of(result)
+        if cell is None:
+            return await self._run_code(code_obj, result, async_=async_)
+        token = _piece.set(Piece(cell, code_obj, async_, self._ip))
+        try:
+            return await self._run_code(RUN, result, async_=True)
+        finally:
+            _piece.reset(token)
+
+    def _cell_of(self, result: ExecutionResult | None) -> Cell | None:
+        if result is None:
+            return None if self.session is None else Cell(None, "", self.session)
+        if result in self._cells:
+            return self._cells[result]
+        raw = result.info.raw_cell if result.info is not None else ""
+        lines = leading_indent(leading_empty_lines(raw.splitlines(keepends=True)))
+        own = own_line(lines)
+        if own is None and (self.session is None or is_control(raw)):
+            return None
+        cell = Cell(own, "".join(lines[1:]), self.session)
+        self._cells[result] = cell
+        return cell
+
+    def showtraceback(self, *args: Any, **options: Any) -> None:
+        """Show an exception without the frames that are of the guard."""
+        given = args[0] if args else options.get("exc_tuple")
+        error = sys.exc_info()[1] if given is None else given[1]
+        if isinstance(error, BaseException):
+            error.__traceback__ = _without_own(error.__traceback__)
+            short = cell_errors.render_wrapped(self._ip, error)
+            if short is not None:
+                self._ip._showtraceback(type(error), error, short)
+                return
+        self._showtraceback(*args, **options)
+
+    def system(self, cmd: str) -> None:
+        """Run a shell's command, as ``!cmd`` does.
+
+        Kernels fork a terminal for it, which no guard can allow: they have threads.
+        """
+        if _piece.get() is None:
+            self._system(cmd)
+            return
+        with _started(self._ip.var_expand(cmd, depth=1)) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    print(line, end="", flush=True)
+            except BaseException:
+                process.kill()
+                raise
+        self._ip.user_ns["_exit_code"] = process.returncode
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> SList | LSString:
+        """Give the output of a shell's command, as ``x = !cmd`` does, by the shell of ``!cmd``."""
+        if _piece.get() is None:
+            output: SList | LSString = self._getoutput(cmd, split=split, depth=depth + 1)
+            return output
+        with _started(self._ip.var_expand(cmd, depth=depth + 1)) as process:
+            text = process.communicate()[0]
+        self._ip.user_ns["_exit_code"] = process.returncode
+        return SList(text.splitlines()) if split else LSString(text)
+
+    def after_cell(self, result: ExecutionResult) -> None:
+        """Show what was recorded, and what was denied without an error that says so."""
+        cell = self._cells.pop(result, None)
+        if cell is None:
+            return
+        cell.show_recorded()
+        self._denied = cell.violations()
+        error = result.error_before_exec or result.error_in_exec
+        for line in cell_errors.swallowed_lines(self._ip, self._denied, error):
+            is_rest = line.startswith("and ")
+            print(f"{line}; %audit shows them" if is_rest else f"denied: {line}", file=sys.stderr)
+
+
+def _started(command: str) -> "subprocess.Popen[str]":
+    """A shell that runs a command, with all its output in one pipe."""
+    return subprocess.Popen(
+        command,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def _without_own(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_own(traceback):
+        traceback = traceback.tb_next
+    part = traceback
+    while part is not None:
+        while part.tb_next is not None and _is_own(part.tb_next):
+            part.tb_next = part.tb_next.tb_next
+        part = part.tb_next
+    return traceback
+
+
+def _is_own(part: TracebackType) -> bool:
+    return part.tb_frame.f_code in (RUN, Piece.run.__code__)
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Add the magics ``%audit`` and ``%%audit``: ``%load_ext fastaudit_rs``.
+
+    What it does is in ``docs/notebook.md``.
+
+    Args:
+        ipython: The shell.
+    """
+    if ipython not in _loaded:
+        _loaded[ipython] = magics = AuditMagics(ipython)
+        magics.begin()
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take them away again: ``%unload_ext fastaudit_rs``.
+
+    Args:
+        ipython: The shell.
+
+    Raises:
+        UsageError: A guarded cell asks for it.
+    """
+    if _piece.get() is not None:
+        raise UsageError("%unload_ext fastaudit_rs has to be alone in its cell")
+    magics = _loaded.pop(ipython, None)
+    if magics is not None:
+        magics.end()

@@ -1,0 +1,146 @@
+"""The guard that one test of pytest runs under."""
+
+import _thread
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from .. import AuditDenied, Guard, Network, Policy
+from .._monitoring import MONITORING
+from .permissions import changed
+
+#: How many frames `monkeypatch` and `mock` have between them and a change of the environment.
+_BETWEEN = 10
+
+#: The data of guards that the fixture makes: a test may enter them in place of its own.
+OF_FIXTURE = object()
+
+
+def with_root(policy: Policy, root: Path) -> Policy:
+    """The same policy, which lets the root be written too, and Unix sockets be there."""
+    if policy.write is not None:
+        policy = policy.replace(write=[*policy.write, root])
+    network = policy.network
+    if isinstance(network, Network) and network.unix is not None:
+        policy = policy.replace(network=changed(network, unix=[*network.unix, root]))
+    return policy
+
+
+class GuardedTest:
+    """A test under a guard, which fixtures that it asks for are set up outside of.
+
+    Args:
+        policy: What the test may do.
+        on_denied: A function that is told of each denial.
+    """
+
+    def __init__(
+        self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
+    ) -> None:
+        """Make the guard."""
+        perms = policy.guard(self._allows, monitor_calls=MONITORING, on_denied=on_denied)
+        self.guard: Guard = perms()._keep()
+        self._thread: int | None = None
+        self._other_threads = 0
+        self._is_trusted = False
+
+    def run(self, test: Callable[[], object]) -> None:
+        """Run the test under the guard."""
+        __tracebackhide__ = True
+        self._other_threads = _thread._count()
+        self._thread = _thread.get_ident()
+        # By no `with` statement: a guard that one entered is left by its end alone.
+        self.guard.__enter__()
+        try:
+            test()
+        finally:
+            self._thread = None
+            self.guard.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def left(self) -> Generator[None]:
+        """Do something outside of the guard, if the test runs now, and in this thread."""
+        here = _thread.get_ident()
+        if self._thread != here or self._is_trusted:
+            yield
+            return
+        try:
+            self.guard.__exit__(None, None, None)
+        except (RuntimeError, ValueError):
+            # In a task, whose context is a copy: there the guard can but allow it.
+            self._is_trusted = True
+            try:
+                yield
+            finally:
+                self._is_trusted = False
+            return
+        self._thread = None
+        try:
+            yield
+        finally:
+            self._thread = here
+            self.guard.__enter__()
+
+    def _allows(
+        self,
+        event: str,
+        args: tuple[Any, ...],
+        frame: FrameType | None,
+        message: str,
+        data: object,
+    ) -> bool:
+        """Tell that what is about to be denied is none of the test's, or undone after it."""
+        if event == "audit_perms.set_config":
+            return getattr(args[0], "data", None) is OF_FIXTURE
+        if event in ("os.putenv", "os.unsetenv", "os._clearenv"):
+            return is_put_back(frame)
+        if event in ("os.fork", "os.forkpty"):
+            # The threads that there were before the test are those of pytest's plugins.
+            return _thread._count() <= self._other_threads
+        return self._is_trusted and self._thread == _thread.get_ident()
+
+
+def is_put_back(frame: FrameType | None) -> bool:
+    """Tell whether monkeypatch or mock changes the environment, which put it back."""
+    patches = _code_that_puts_back()
+    for _ in range(_BETWEEN):
+        if frame is None:
+            return False
+        if frame.f_code in patches:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _code_that_puts_back() -> set[CodeType]:
+    functions: list[Any] = [
+        pytest.MonkeyPatch.setitem,
+        pytest.MonkeyPatch.delitem,
+        pytest.MonkeyPatch.undo,
+    ]
+    mock = sys.modules.get("unittest.mock")
+    if mock is not None:
+        functions += [mock._patch_dict._patch_dict, mock._patch_dict._unpatch_dict]
+    return {function.__code__ for function in functions}
+
+
+@contextlib.contextmanager
+def temporary_files_in(directory: Path) -> Generator[None]:
+    """Have ``tempfile`` make files in a directory that tests may write to."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    before = tempfile.tempdir
+    own = os.fspath(directory)
+    tempfile.tempdir = own
+    try:
+        yield
+    finally:
+        # A fixture may have set another one.
+        if tempfile.tempdir == own:
+            tempfile.tempdir = before

@@ -1,0 +1,334 @@
+"""The pytest plugin: tests under a guard. It does nothing unless it is asked to.
+
+- The fixture ``audit_perms`` makes guards whose root is the test's ``tmp_path``.
+- The marker ``audit`` runs a test under one.
+- The option ``--audit`` and the ini key ``audit`` run all tests under one: ``record`` reports at
+  the end what they reached outside, ``raise`` fails them.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from .. import AuditDenied, Guard, Network, Policy
+from .._monitoring import MONITORING
+from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
+from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
+from .swallowed import lines
+
+MODES = ("off", "record", "raise")
+
+#: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
+#: its temporary directory, and use the network of this machine, where servers of tests listen at
+#: all addresses.
+DEFAULT = Policy.preset("workspace").replace(
+    write=[],
+    network=Network(
+        hosts=["127.0.0.0/8", "::1"],
+        listen=["127.0.0.0/8", "::1", "0.0.0.0", "::"],
+        lookup=False,
+    ),
+)
+
+
+@dataclass
+class Run:
+    """A run of pytest.
+
+    Attributes:
+        mode: One of `MODES`.
+        base: The policy of tests that have no other.
+        factory: The temporary directories of pytest, once a guarded test asked for them.
+        is_asked: Whether the test of the moment is to be guarded.
+        test: The test that runs under a guard now.
+        baseline: The file of what tests reach outside.
+        accepted: The entries of that file, where it is accepted.
+    """
+
+    mode: str
+    base: Policy
+    factory: pytest.TempPathFactory | None = None
+    is_asked: bool = False
+    test: GuardedTest | None = None
+    baseline: Path | None = None
+    accepted: frozenset[str] = frozenset()
+
+
+_run: pytest.StashKey[Run] = pytest.StashKey()
+
+#: The properties of a report that tell what a test reached: in lines, in the marker that would
+#: allow it, and in entries of a baseline.
+LINE, MARKER, ENTRY = "audit", "audit_marker", "audit_entry"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and the ini keys ``audit`` and ``audit_policy``."""
+    group = parser.getgroup("fastaudit_rs", "guards of fastaudit_rs")
+    group.addoption(
+        "--audit",
+        choices=MODES,
+        help="run each test under a guard: 'record' reports what tests reached outside, "
+        "'raise' fails them (default: the ini key 'audit', or off)",
+    )
+    group.addoption(
+        "--audit-policy",
+        metavar="FILE",
+        help="a TOML file with the policy of these guards (default: the ini key 'audit_policy')",
+    )
+    group.addoption(
+        "--audit-baseline",
+        metavar="FILE",
+        help="a file of what tests reach outside: --audit=record writes it, --audit=raise accepts "
+        "what is in it",
+    )
+    parser.addini("audit", "run each test under a guard: off, record or raise", default="off")
+    parser.addini(
+        "audit_policy",
+        "a TOML file with the policy of these guards, from the root directory; what tests write to "
+        "their temporary directories is always allowed",
+        default="",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the mode, the policy and the baseline.
+
+    Raises:
+        pytest.UsageError: The ini key has no such mode, or a file cannot be read.
+    """
+    config.addinivalue_line(
+        "markers",
+        "audit(policy=None, **fields): run the test under a guard of fastaudit_rs: of the policy "
+        "(a Policy, or the name of a TOML file), else of that for all tests, with other values for "
+        "these fields; audit(False) for none",
+    )
+    mode = config.getoption("--audit") or config.getini("audit")
+    if mode not in MODES:
+        raise pytest.UsageError(f"the ini key 'audit' is one of {', '.join(MODES)}, not {mode!r}")
+    here = config.invocation_params.dir
+    named, file = config.getoption("--audit-policy"), config.getini("audit_policy")
+    said_by = "--audit-policy" if named else "the ini key 'audit_policy'"
+    path = here / named if named else config.rootpath / file
+    try:
+        base = Policy.from_toml(path) if named or file else DEFAULT
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{said_by}: {error}") from error
+    run = Run(mode, base)
+    baseline = config.getoption("--audit-baseline")
+    if baseline:
+        run.baseline = Path(here, baseline)
+        _read(run, run.baseline)
+    config.stash[_run] = run
+
+
+def _read(run: Run, baseline: Path) -> None:
+    """Read the baseline where it is to be accepted, and see that it can be written where not."""
+    try:
+        if run.mode == "raise":
+            run.accepted = read_baseline(baseline)
+        elif run.mode == "record":
+            check_baseline(baseline)
+    except FileNotFoundError as error:
+        raise pytest.UsageError(f"--audit-baseline: {error}; --audit=record writes it") from error
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"--audit-baseline: {baseline}: {error}") from error
+
+
+def _guarded(policy: Policy, root: Path | None, words: str, given: Iterable[str]) -> Policy:
+    """The same policy for a test with this temporary directory, of which hints do not tell."""
+    wider = policy if root is None else with_root(policy, root)
+    return wider._told_in(words, policy, " ".join(given))
+
+
+def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
+    """The policy that the marker of a test asks for; ``False`` for none."""
+    __tracebackhide__ = True
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return None
+    fields = dict(marker.kwargs)
+    policy, *others = marker.args or (fields.pop("policy", None),)
+    if others or "policy" in fields:
+        raise TypeError("the marker audit takes one policy; its fields are given by name")
+    if policy is False:
+        return False
+    if policy is None:
+        policy = item.config.stash[_run].base
+    if isinstance(policy, (str, os.PathLike)):
+        policy = Policy.from_toml(item.config.rootpath / policy)
+    if not isinstance(policy, Policy):
+        raise TypeError(
+            f"the marker audit takes a Policy, the name of a TOML file or False, not {policy!r}"
+        )
+    return policy.replace(**fields)
+
+
+def _given(item: pytest.Item) -> list[str]:
+    """The arguments of the marker of a test by name; ``...`` for its policy."""
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return []
+    fields = [name for name in marker.kwargs if name != "policy"]
+    return fields if marker.args == () and len(fields) == len(marker.kwargs) else ["...", *fields]
+
+
+def _is_asked(item: pytest.Item) -> bool:
+    """Tell whether the test is to run under a guard."""
+    marker = item.get_closest_marker("audit")
+    if marker is None:
+        return item.config.stash[_run].mode != "off"
+    return marker.args[:1] != (False,) and marker.kwargs.get("policy") is not False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each test that will be guarded make its temporary directory, before its fixtures."""
+    for item in items:
+        names = getattr(item, "fixturenames", None)
+        if _is_asked(item) and isinstance(names, list):
+            names.insert(0, "tmp_path_factory")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Note whether the test is to be guarded."""
+    run = item.config.stash[_run]
+    run.is_asked = _is_asked(item)
+    try:
+        return (yield)
+    finally:
+        run.is_asked = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    """Set fixtures up outside of the guard, with temporary files where the test may write."""
+    run = request.config.stash[_run]
+    with contextlib.ExitStack() as around:
+        if run.test is not None:
+            around.enter_context(run.test.left())
+        if run.is_asked and run.factory is not None:
+            around.enter_context(temporary_files_in(run.factory.getbasetemp() / "tempfile"))
+        result = yield
+    if isinstance(result, pytest.TempPathFactory):
+        run.factory = result
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test under the guard that it or the run asks for."""
+    marked = _marked(item)
+    run = item.config.stash[_run]
+    if marked is False or (marked is None and run.mode == "off"):
+        return (yield)
+    policy = marked or run.base
+    root = None if run.factory is None else run.factory.getbasetemp()
+    reached = Reached(test_of(item.nodeid), item.config.rootpath, run.accepted, root)
+    on_denied: Callable[[AuditDenied], object] | None = None
+    if marked is None and run.mode == "record":
+        policy = policy.replace(on_violation=reached.note)
+    elif marked is None and run.accepted:
+        policy = policy.replace(on_violation=reached.refuse)
+    else:
+        on_denied = reached.note
+    policy = _guarded(policy, root, "marker", _given(item))
+    test = GuardedTest(policy, on_denied)
+    error: BaseException | None = None
+    # What pytest itself does around a test is not the test's.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(item, "runtest", partial(test.run, item.runtest))
+        patch.setattr(run, "test", test)
+        try:
+            result = yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            reached.gather()
+            if marked is None:
+                _pass_on(item, reached)
+            told = lines(reached.denials, error) if run.mode != "record" or marked else []
+            if error is not None and told:
+                item.add_report_section("call", "audit", "\n".join(told))
+    if marked is None and run.mode == "raise" and reached.denials:
+        # It was denied, and the test went on all the same.
+        told = lines(reached.denials, most=len(reached.denials))
+        pytest.fail("reached outside: " + "\n".join(told), pytrace=False)
+    return result
+
+
+def _pass_on(item: pytest.Item, reached: Reached) -> None:
+    """Add what a test reached to its report, which workers pass on too."""
+    for name, values in (
+        (LINE, reached.lines),
+        (MARKER, [reached.marker()]),
+        (ENTRY, reached.entries),
+    ):
+        item.user_properties += [(name, value) for value in values if value is not None]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests reached outside, and write the baseline."""
+    run = config.stash[_run]
+    if run.mode == "off":
+        return
+    named = config.getoption("--audit-baseline")
+    terminalreporter.section("audit")
+    reached = _reached(terminalreporter)
+    for test, told in sorted(reached.items()):
+        if told[LINE]:
+            terminalreporter.line(test)
+            for line in told[LINE]:
+                terminalreporter.line(f"    {line}")
+            for line in told[MARKER]:
+                terminalreporter.line(f"    to allow it: {line}")
+    if not any(told[LINE] for told in reached.values()):
+        accepted = f", but for what is in {named}" if run.accepted else ""
+        terminalreporter.line(f"No test reached outside{accepted}.")
+    elif run.mode == "record" and run.baseline is None:
+        terminalreporter.line(
+            "--audit-baseline=FILE writes it to a file, which --audit=raise accepts."
+        )
+    if run.mode == "record" and run.baseline is not None:
+        entries = {test_of(test): told[ENTRY] for test, told in reached.items()}
+        count = write_baseline(run.baseline, entries)
+        terminalreporter.line(f"{named}: {count} written; --audit=raise accepts them.")
+
+
+def _reached(terminalreporter: Any) -> dict[str, dict[str, list[str]]]:
+    """Collect from the reports where each test that ran reached outside."""
+    reached: dict[str, dict[str, list[str]]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) != "call":
+                continue
+            told = reached.setdefault(report.nodeid, {LINE: [], MARKER: [], ENTRY: []})
+            # A test may have more than one: of subtests, or where it is run again.
+            for name, value in report.user_properties:
+                if name in told and value not in told[name]:
+                    told[name].append(value)
+    return reached
+
+
+@pytest.fixture
+def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Guard]:
+    """Make guards for parts of a test.
+
+    For example ``with audit_perms(network=True): ...``. Takes the fields of `Policy`. What is not
+    given is as for all tests; ``tmp_path`` can always be written. In a test that is guarded such a
+    guard stands in place of that of the test.
+    """
+    run = pytestconfig.stash[_run]
+
+    def make(**fields: Any) -> Guard:
+        policy = _guarded(run.base.replace(**fields), tmp_path, "fixture", fields)
+        with contextlib.nullcontext() if run.test is None else run.test.left():
+            return policy.guard(data=OF_FIXTURE, monitor_calls=MONITORING)()
+
+    return make

@@ -1,0 +1,246 @@
+"""Tests that reached outside: in lines for the reader, in markers, and in a baseline file.
+
+A baseline has a line for each thing that a test does, the test first. The line is the same in each
+run and on each machine: places are told from the root directory and the home directory, and made-up
+names, numbers of processes and ports that the system hands out are stars.
+"""
+
+import functools
+import itertools
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import AuditDenied
+from .swallowed import LONGEST, object_of
+
+HEADER = """\
+# Reached outside by tests, as `pytest --audit=record --audit-baseline=FILE` found it.
+# `pytest --audit=raise --audit-baseline=FILE` accepts it.
+"""
+
+#: The first of the ports that systems hand out (Linux; others begin higher).
+EPHEMERAL = 32768
+
+_NUMBERS = itertools.count()
+
+#: Names and numbers that are made up anew in each run, and what stands for them.
+_MADE_UP = (
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "*"),
+    (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
+    (re.compile(r"\btmp[a-z0-9_]{8}\b"), "tmp*"),
+    (re.compile(r"\bfastaudit-[a-z]{8}\b"), "fastaudit-*"),
+    (re.compile(r"\bpytest-of-[^/]+/pytest-\d+\b"), "pytest-*"),
+)
+
+
+class Reached:
+    """The operations by which a test reached outside.
+
+    Attributes:
+        denials: The denials.
+        lines: A line for each that is another one: ``open notes.txt, at test_notes.py:7``.
+        entries: The same as entries of a baseline.
+    """
+
+    def __init__(
+        self,
+        test: str,
+        root: Path,
+        accepted: frozenset[str] = frozenset(),
+        temporary: Path | None = None,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            test: The name of the test.
+            root: The root directory of the tests.
+            accepted: The entries of a baseline.
+            temporary: A directory that the test may write to: copies of the process tell in a file
+                there what they reach.
+        """
+        self.denials: list[AuditDenied] = []
+        self.lines: list[str] = []
+        self.entries: list[str] = []
+        self._test = test
+        self._root = root
+        self._accepted = accepted
+        # Under the guard `tempfile` tells the guard's directory.
+        self._places = _places(root)
+        self._here = os.getcwd() + os.sep
+        self._process = os.getpid()
+        self._files = None if temporary is None else temporary / f"audit-{next(_NUMBERS)}"
+
+    def note(self, denied: AuditDenied) -> bool:
+        """Note a denial, unless the baseline has it; tell whether it was noted.
+
+        Paths are read now: the test may go to another directory.
+        """
+        entry = f"{self._test}: {denied.event} {_stable(denied, self._places)}".rstrip()
+        if entry in self._accepted:
+            return False
+        if os.getpid() != self._process:
+            self._tell(denied)
+            return True
+        self.denials.append(denied)
+        line = _shown(denied, self._root)
+        if line not in self.lines:
+            self.lines.append(line)
+        if entry not in self.entries:
+            self.entries.append(entry)
+        return True
+
+    def _tell(self, denied: AuditDenied) -> None:
+        """Tell the process that this one is a copy of."""
+        if self._files is not None:
+            with open(f"{self._files}-{os.getpid()}", "a", encoding="utf-8") as file:
+                file.write(json.dumps({**denied.to_dict(), "path": _absolute(denied)}) + "\n")
+
+    def gather(self) -> None:
+        """Note what copies of the process told."""
+        if self._files is None:
+            return
+        for file in sorted(self._files.parent.glob(f"{self._files.name}-*")):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                self.note(AuditDenied.from_dict(json.loads(line)))
+            file.unlink()
+
+    def refuse(self, denied: AuditDenied) -> None:
+        """Raise a denial, unless the baseline has it."""
+        __tracebackhide__ = True
+        if self.note(denied):
+            raise denied
+
+    def marker(self) -> str | None:
+        """Write the marker that would allow all of it; ``None`` where none would."""
+        fields: dict[str, Any] = {}
+        for denied in self.denials:
+            # The later ones of a field have what those before them need.
+            fields.update(denied.suggestion or {})
+        return f"@pytest.mark.audit({self._arguments(fields)})" if fields else None
+
+    def _arguments(self, fields: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name}={self._value(name, value)}" for name, value in fields.items())
+
+    def _value(self, name: str, value: Any) -> str:
+        if name == "network" and isinstance(value, dict):
+            return f"Network({self._arguments(value)})"
+        if name in ("write", "read", "block") and isinstance(value, list):
+            # Where the test is guarded they are read from the same directory.
+            own = {self._here.rstrip(os.sep): "."}
+            return repr([own.get(path, path.removeprefix(self._here)) for path in value])
+        return repr(value)
+
+
+def _absolute(denied: AuditDenied) -> str | None:
+    return None if denied.path is None else os.path.abspath(denied.path)
+
+
+def _shown(denied: AuditDenied, root: Path) -> str:
+    below = os.fspath(root) + os.sep
+    path = _absolute(denied)
+    told = object_of(denied) if path is None else path.removeprefix(below)
+    line = " ".join(f"{denied.event} {told}".split())
+    if len(line) > LONGEST:
+        line = line[: LONGEST - 1] + "…"
+    if denied.place is not None:
+        line += f", at {denied.place.removeprefix(below)}"
+    no_marker = denied.suggestion is None and denied.hint is not None
+    return f"{line}; {denied.hint}" if no_marker else line
+
+
+def test_of(nodeid: str) -> str:
+    """The name of a test, without the group that pytest-xdist adds to it."""
+    return re.sub(r"@[^\[\]/:]*$", "", nodeid)
+
+
+def _stable(denied: AuditDenied, places: list[tuple[str, str]]) -> str:
+    if denied.event in ("os.kill", "os.killpg", "signal.pidfd_send_signal"):
+        return _signal(denied.event_args)
+    text = object_of(denied)
+    if denied.path is not None:
+        text = os.path.abspath(denied.path)
+        text = re.sub(rf"\b(?:{os.getpid()}|{os.getppid()})\b", "*", text)
+    elif denied.event.startswith("socket."):
+        text = re.sub(r":(\d+)$", _port, text)
+    for place, name in places:
+        text = re.sub(re.escape(place) + r"(?=[/\s'\",:]|$)", name, text)
+    for made_up, name in _MADE_UP:
+        text = made_up.sub(name, text)
+    return " ".join(text.removeprefix("./").split())
+
+
+def _signal(args: tuple[Any, ...]) -> str:
+    try:
+        return signal.Signals(args[1]).name
+    except (ValueError, IndexError):
+        return ""
+
+
+def _port(port: re.Match[str]) -> str:
+    return ":*" if int(port[1]) >= EPHEMERAL else port[0]
+
+
+@functools.cache
+def _places(root: Path) -> list[tuple[str, str]]:
+    """Places that each machine has elsewhere, with what they are called; the inner ones first."""
+    # Where two are the same the later one names it.
+    places = {
+        tempfile.gettempdir(): "<tmp>",
+        os.path.expanduser("~"): "~",
+        sys.base_prefix: "<prefix>",
+        sys.prefix: "<prefix>",
+        sys.executable: "python",
+        os.fspath(root): ".",
+    }
+    found = [(place, name) for place, name in places.items() if len(place) > 1]
+    return sorted(found, key=lambda each: -len(each[0]))
+
+
+def read_baseline(file: Path) -> frozenset[str]:
+    """Read the entries of a baseline.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no text.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+def check_baseline(file: Path) -> None:
+    """See that a baseline can be written there.
+
+    Raises:
+        OSError: There is no such directory, or what is there cannot be read.
+        ValueError: What is there is no text.
+    """
+    if file.exists():
+        read_baseline(file)
+    elif not file.parent.is_dir():
+        raise NotADirectoryError(f"there is no directory {file.parent}")
+
+
+def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
+    """Write a baseline, and tell how many entries it has.
+
+    Args:
+        file: The file. What it has of tests that did not run now stays.
+        reached: The entries of each test that ran.
+
+    Raises:
+        OSError: The file cannot be read or written.
+    """
+    ran = tuple(f"{test}: " for test in reached)
+    before = read_baseline(file) if file.exists() else frozenset()
+    entries = {own for own in before if not own.startswith(ran)}
+    entries.update(*reached.values())
+    text = HEADER + "".join(f"{own}\n" for own in sorted(entries))
+    file.write_text(text, encoding="utf-8")
+    return len(entries)

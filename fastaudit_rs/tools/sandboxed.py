@@ -1,0 +1,68 @@
+"""``fastaudit-rs run --sandbox``: a program in a process of its own that the kernel confines."""
+
+import contextlib
+import os
+import sys
+from dataclasses import replace
+
+from .. import Policy
+from ..programs import directory_of, source_of
+from ..sandbox.host.run import Result
+from ..sandbox.host.sandbox import Sandbox
+from ..sandbox.limits import Limits
+from .bounds import TIMED_OUT, tell_of_timeout
+from .endings import tell
+
+#: The code that starts the program there.
+CODE = """\
+from fastaudit_rs.programs import prepare
+prepare({kind!r}, {program!r}, {source!r})()
+"""
+
+#: The exit status for a program that a signal ended, and 128 more than its number.
+BY_A_SIGNAL = 128
+
+
+def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
+    """Run a program in a sandbox, and show what it wrote when it has ended.
+
+    Args:
+        policy: What it may do.
+        limits: Its memory and time; what they leave open is as in other sandboxes, but for the
+            time, which has no limit then.
+        kind: ``-m``, ``-c``, or nothing for a script.
+        program: The module, code or script, and the arguments.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        OSError: The script cannot be read.
+        SandboxError: There are no sandboxes here.
+    """
+    limits = replace(limits, memory=limits.memory or Limits().memory)
+    source = source_of(kind, program)
+    given = b""
+    if program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty():
+        given = sys.stdin.buffer.read()
+    code = CODE.format(kind=kind, program=program, source=source)
+    with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
+        # Its own hints speak of the sandbox as its host in Python would write it.
+        sandbox._setup.policy = sandbox._setup.policy._told_in("options", policy)
+        sandbox._cwd = os.getcwd()
+        result = sandbox.run(code, input=given)
+    return _show(result, limits)
+
+
+def _show(result: Result, limits: Limits) -> int:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(result.stdout)
+        sys.stdout.flush()
+    sys.stderr.write(result.stderr)
+    tell([denied for denied in result.violations if denied.message not in result.stderr])
+    if result.timed_out and limits.wall_seconds is not None:
+        tell_of_timeout(limits.wall_seconds)
+        return TIMED_OUT
+    if result.killed_by is not None:
+        print(f"fastaudit-rs: ended by the limit on {result.killed_by}", file=sys.stderr)
+    return result.returncode if result.returncode >= 0 else BY_A_SIGNAL - result.returncode

@@ -1,0 +1,192 @@
+"""A short table of what code did: what matters first, and what is alike in one row."""
+
+import html
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from .touched import Touched
+
+#: Rows of the table, with its head.
+ROWS = 25
+
+#: How wide it is, in characters.
+COLUMNS = 100
+
+#: Kinds of what was done, from what matters most.
+ORDER = ("write", "delete", "process", "network", "env", "thread", "other", "native", "read")
+
+#: How many rows each of these may have, where there are too many rows.
+FEW = {"native": 8, "read": 6}
+
+#: How many rows other kinds may have before files are summed up by their directories.
+MANY = 10
+
+HEADS = ("needs", "effect", "times", "target")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: things that are alike, and how often they were done."""
+
+    needs: str
+    effect: str
+    target: str
+    times: int
+    #: How many different things it stands for.
+    things: int = 1
+
+    @property
+    def shown(self) -> str:
+        """The target, and how many there are."""
+        return self.target if self.things == 1 else f"{self.target} ({self.things} different)"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The rows, and what is not among them."""
+
+    rows: list[Row]
+    #: How many different things have no row.
+    hidden: int
+    #: How many modules were imported.
+    modules: int
+
+    def lines(self) -> list[str]:
+        """The table as text, its head first."""
+        cells = [HEADS, *((row.needs, row.effect, str(row.times), row.shown) for row in self.rows)]
+        needs, effect, times = (max(len(cell[column]) for cell in cells) for column in range(3))
+        room = COLUMNS - needs - effect - times - 6
+        return [
+            f"{row[0]:{needs}}  {row[1]:{effect}}  {row[2]:>{times}}  {shortened(row[3], room)}"
+            for row in cells
+        ]
+
+    def page(self) -> str:
+        """The table as HTML."""
+        left, right = "text-align:left", "text-align:right"
+        head = "".join(
+            f"<th style='{right if name == 'times' else left}'>{name}</th>" for name in HEADS
+        )
+        body = "".join(
+            f"<tr{' style=color:#d12f2f' if row.needs else ''}><td style='{left}'>"
+            f"{html.escape(row.needs)}</td><td style='{left}'>{html.escape(row.effect)}</td>"
+            f"<td style='{right}'>{row.times}</td><td style='{left}'>"
+            f"<code>{html.escape(shortened(row.shown, COLUMNS))}</code></td></tr>"
+            for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def rest(self, all_of_it: str) -> str:
+        """Say in a sentence what has no row; empty if there is nothing.
+
+        Args:
+            all_of_it: What shows it.
+        """
+        modules = f"{self.modules} modules imported" if self.modules else ""
+        hidden = f"{self.hidden} more different operations" if self.hidden else ""
+        told = ", ".join(part for part in (hidden, modules) if part)
+        return f"and {told}: {all_of_it} shows all" if told else ""
+
+
+def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
+    """Sum up what was done.
+
+    Native calls have a row for each package, reads one for each directory; other files are summed
+    up by directories where they would take too many rows.
+
+    Args:
+        touched: What was done.
+        rows: How many rows there may be.
+    """
+    kinds: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
+    modules: set[str] = set()
+    for thing in touched:
+        if thing.effect == "import":
+            modules.add(thing.target)
+        if not thing.is_detail or not thing.is_allowed:
+            found = kinds.setdefault((thing.needs, thing.effect), {})
+            events = found.setdefault(thing.target, {})
+            events[thing.event] = events.get(thing.event, 0) + thing.count
+    shown: list[Row] = []
+    for needs, effect in sorted(kinds, key=_rank):
+        # Opening a file that was made is not the second time that it is written.
+        times = {target: max(events.values()) for target, events in kinds[needs, effect].items()}
+        shown += _rows(needs, effect, times)
+    if len(shown) > rows:
+        shown, more = shown[:rows], shown[rows:]
+        return Summary(shown, sum(row.things for row in more), len(modules))
+    return Summary(shown, 0, len(modules))
+
+
+def _rank(kind: tuple[str, str]) -> tuple[bool, bool, int]:
+    needs, effect = kind
+    order = ORDER.index(effect) if effect in ORDER else ORDER.index("other")
+    return not needs, needs != "denied", order
+
+
+def _rows(needs: str, effect: str, times: dict[str, int]) -> list[Row]:
+    """The rows of one kind, summed up where they have to be."""
+    if effect == "native":
+        rows = _grouped(needs, effect, times, lambda target: target.partition(".")[0])
+        rows.sort(key=lambda row: -row.times)
+        few = FEW[effect]
+        if len(rows) > few:
+            rest = rows[few - 1 :]
+            names = ", ".join(row.target for row in rest)
+            sums = sum(row.times for row in rest), sum(row.things for row in rest)
+            rows = [*rows[: few - 1], Row(needs, effect, names, *sums)]
+        return rows
+    limit = FEW.get(effect, MANY)
+    depth = 0
+    rows = [Row(needs, effect, target, count) for target, count in times.items()]
+    if effect == "read" and len(rows) > 1:
+        rows = _grouped(needs, effect, times, os.path.dirname)
+    if effect not in ("read", "write", "delete"):
+        return rows
+    while len(rows) > limit and depth < 32:
+        # The deepest directories are taken together, until few enough are left.
+        depth += 1
+        deepest = max(target.count("/") for target in times)
+        level = max(deepest - depth, 0)
+        rows = _grouped(needs, effect, times, partial(_above, level))
+    return rows
+
+
+def _above(level: int, target: str) -> str:
+    """The directory of a file that is at most at this level."""
+    return "/".join(os.path.dirname(target).split("/")[: level + 1])
+
+
+def _grouped(
+    needs: str, effect: str, times: dict[str, int], group_of: Callable[[str], str]
+) -> list[Row]:
+    groups: dict[str, list[str]] = {}
+    for target in times:
+        groups.setdefault(group_of(target), []).append(target)
+    return [
+        Row(
+            needs,
+            effect,
+            targets[0] if len(targets) == 1 and effect != "native" else _named(group, effect),
+            sum(times[target] for target in targets),
+            len(targets),
+        )
+        for group, targets in groups.items()
+    ]
+
+
+def _named(group: str, effect: str) -> str:
+    return group if effect == "native" else f"{group or '.'}/".replace("//", "/")
+
+
+def shortened(text: str, room: int) -> str:
+    """A text with its middle left out where it is too long: the ends tell most of a path."""
+    text = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+    if len(text) <= room:
+        return text
+    head = room // 3
+    return f"{text[:head]}…{text[len(text) - (room - head - 1) :]}"

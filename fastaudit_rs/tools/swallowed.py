@@ -1,0 +1,142 @@
+"""Denials that a library wrapped or swallowed, and each denial in one line.
+
+A guard notes all that it denies. These functions find, among that, the denials that the user was
+not shown, and tell of each in a line: the operation, the place in the user's files, and the words
+that would allow it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from ..denied import AuditDenied
+
+#: The longest text for an operation in a line.
+LONGEST = 100
+
+#: The lines that are shown where nobody says otherwise.
+MOST = 3
+
+
+def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
+    """The denials that an error is, or that it came of, the nearest first.
+
+    Libraries keep them as the cause or the context, in an exception group, or among the arguments
+    (``URLError(reason)``).
+    """
+    waiting: list[object] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop(0)
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, AuditDenied):
+            yield current
+        waiting += [current.__cause__, current.__context__, getattr(current, "reason", None)]
+        waiting += [*getattr(current, "exceptions", ()), *current.args]
+
+
+def denial_in(error: BaseException | None) -> AuditDenied | None:
+    """The denial that an error is, or that it came of."""
+    return next(denials_in(error), None)
+
+
+def swallowed(
+    violations: Iterable[AuditDenied], error: BaseException | None = None
+) -> list[AuditDenied]:
+    """The denials of a guard that are not in the error that came out at the end.
+
+    Args:
+        violations: ``guard.violations``.
+        error: The error that is shown to the user, if there is one.
+
+    Example:
+        ``swallowed(guard.violations, error)`` after ``error`` left the guard's ``with`` block.
+    """
+    shown = [denied._denial for denied in denials_in(error)]
+    return [denied for denied in violations if not any(denied._denial is known for known in shown)]
+
+
+def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1) -> str:
+    """Tell of a denial in a line: the operation, the place, and the words that would allow it.
+
+    Args:
+        denied: The denial.
+        place: How the place is called, if not ``file:line``.
+        times: How often it was denied.
+
+    Example:
+        ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
+    """
+    parts = [operation(denied)]
+    if times > 1:
+        parts.append(f"{times} times")
+    place = place or place_of(denied)
+    if place is not None:
+        parts.append(f"at {place}")
+    line = ", ".join(parts)
+    if denied.hint is None:
+        return line
+    hint = ", ".join(denied.hint.splitlines())
+    return f"{line}; to allow it: {hint}" if denied.suggestion is not None else f"{line}; {hint}"
+
+
+def lines(
+    violations: Iterable[AuditDenied],
+    error: BaseException | None = None,
+    *,
+    most: int = MOST,
+    place_of: Callable[[AuditDenied], str | None] | None = None,
+) -> list[str]:
+    """Tell of the denials that the error at the end does not show, in a line for each place.
+
+    Args:
+        violations: ``guard.violations``.
+        error: The error that is shown to the user, if there is one.
+        most: The lines that are shown; a last one counts the others.
+        place_of: Names the place of a denial, if not as ``file:line``.
+    """
+    alike: dict[tuple[str, str | None], list[AuditDenied]] = {}
+    for denied in swallowed(violations, error):
+        alike.setdefault((denied.event, denied.place), []).append(denied)
+    # The hint of the last one covers those before it.
+    told = [
+        in_one_line(group[-1], place=place_of(group[-1]) if place_of else None, times=len(group))
+        for group in alike.values()
+    ]
+    left_out = len(told) - most
+    return told if left_out <= 0 else [*told[:most], f"and {left_out} more"]
+
+
+def operation(denied: AuditDenied) -> str:
+    """Name an operation and its object: ``os.mkdir /srv/out``, ``socket.connect 10.0.0.1:80``."""
+    text = f"{denied.event} {object_of(denied)}".strip() or denied.message
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def object_of(denied: AuditDenied) -> str:
+    """Name what an operation is done to; empty where it names nothing."""
+    told = denied.path or denied.command or denied.callee
+    if told is not None:
+        return told
+    for argument in denied.event_args:
+        if isinstance(argument, tuple) and denied.host is not None:
+            return ":".join(map(str, argument[:2]))
+    for argument in denied.event_args:
+        if isinstance(argument, bytes):
+            return os.fsdecode(argument)
+        # An object is told by its `repr()`, which names nothing.
+        if isinstance(argument, (int, str)) and not str(argument).startswith("<"):
+            return str(argument)
+    return ""
+
+
+def place_of(denied: AuditDenied) -> str | None:
+    """Where in the user's files it was denied: ``file:line``, below the current directory if so."""
+    place = denied.place
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:
+        return place
+    return None if place is None else place.removeprefix(here)

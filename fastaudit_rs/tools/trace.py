@@ -1,0 +1,227 @@
+"""The operations of a program: as a table, and as a page with a timeline."""
+
+import html
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, TextIO
+
+from .. import Recording, __version__
+from .summary import summary_of
+from .touched import Touched, touched_of
+
+TEMPLATE = Path(__file__).with_name("trace.html")
+
+#: The lanes of the timeline, from what changes most.
+LANES = ("write", "delete", "process", "network", "env", "native", "thread", "import", "read")
+
+#: Columns of the timeline: what falls into the same one is one mark.
+COLUMNS = 480
+
+WIDTH, LEFT, LANE, MARK = 960, 84, 26, 14
+
+
+@dataclass
+class Trace:
+    """What a program touched, the first first."""
+
+    command: str
+    status: int
+    seconds: float
+    touched: list[Touched]
+    #: How much more was not kept.
+    dropped: int
+    #: What would have allowed it, as options of the command.
+    options: str | None
+
+
+def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
+    """What the lines of a log tell, with the call chains of the recording.
+
+    Args:
+        lines: The log of the recording, JSON.
+        recording: What recorded it.
+        begun: When the program began, in seconds since 1970.
+        here: The directory that it began in. What is below is told without it.
+    """
+    chains = {
+        _key(effect): effect["call_chain"] for effect in json.loads(recording.to_json())["effects"]
+    }
+    found: dict[str, Touched] = {}
+    for line in lines:
+        entry = json.loads(line)
+        key = _key(entry)
+        touched = found.get(key)
+        if touched is None:
+            found[key] = touched = touched_of(entry, chains.get(key, ()), here)
+        touched.times.append(max(entry["time"] - begun, 0.0))
+        touched.count += 1
+    return list(found.values())
+
+
+def _key(entry: dict[str, Any]) -> str:
+    return json.dumps([entry["event"], entry["args"], entry["verdict"]])
+
+
+def write_table(trace: Trace, to: TextIO) -> None:
+    """Print a summary: what matters first, what is alike in one row."""
+    summary = summary_of(trace.touched)
+    colour = to.isatty() and "NO_COLOR" not in os.environ
+    for number, line in enumerate(summary.lines()):
+        red = colour and number > 0 and summary.rows[number - 1].needs
+        print(f"\x1b[31m{line}\x1b[39m" if red else line, file=to)
+    rest = summary.rest("--all")
+    if rest:
+        print(rest, file=to)
+    _write_end(trace, to)
+
+
+def write_all(trace: Trace, to: TextIO) -> None:
+    """Print all of it in the order of time, with `rich` where it is installed."""
+    rows = [_row(touched) for touched in trace.touched]
+    heads = ("at", "needs", "effect", "target", "event", "times")
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        for row in (heads, *rows):
+            print("{:>10}  {:<7}  {:<8}  {}  {}  {}".format(*row), file=to)
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for head in heads:
+            table.add_column(
+                head,
+                justify="right" if head in ("at", "times") else "left",
+                overflow="fold",
+                no_wrap=head not in ("target", "event"),
+            )
+        for row, touched in zip(rows, trace.touched, strict=True):
+            style = "" if touched.is_allowed else "red"
+            table.add_row(*(Text(cell, style=style) for cell in row))
+        Console(file=to, highlight=False).print(table)
+    _write_end(trace, to)
+
+
+def _write_end(trace: Trace, to: TextIO) -> None:
+    if trace.dropped:
+        print(f"and {trace.dropped} more that were not kept", file=to)
+    if trace.options is not None:
+        print(f"fastaudit-rs run {trace.options} would allow it", file=to)
+
+
+def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
+    return (
+        f"{touched.times[0] * 1000:.1f} ms",
+        touched.needs,
+        touched.effect,
+        touched.target,
+        touched.event,
+        str(touched.count),
+    )
+
+
+def page(trace: Trace) -> str:
+    """A page of HTML that needs nothing else."""
+    denied = sum(not touched.is_allowed for touched in trace.touched)
+    needed = (
+        f"<p>To allow what is red: <code>fastaudit-rs run {html.escape(trace.options)}</code></p>"
+        if trace.options is not None
+        else ""
+    )
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        command=html.escape(trace.command),
+        version=__version__,
+        status=trace.status,
+        seconds=f"{trace.seconds:.3f}",
+        things=len(trace.touched),
+        denied=denied,
+        needed=needed,
+        timeline=timeline(trace),
+        rows="\n".join(map(_html_row, trace.touched)),
+    )
+
+
+def _html_row(touched: Touched) -> str:
+    kinds = "detail" if touched.is_detail else ""
+    if not touched.is_allowed:
+        kinds += " denied"
+    chain = "<br>".join(html.escape(name) for name in touched.call_chain)
+    cells = (
+        f"<td class='n'>{touched.times[0] * 1000:.1f}</td>",
+        f"<td>{html.escape(touched.effect)}</td>",
+        f"<td class='t'>{html.escape(touched.target)}"
+        + (f"<details><summary>called by</summary>{chain}</details></td>" if chain else "</td>"),
+        f"<td>{html.escape(touched.event)}</td>",
+        f"<td>{html.escape(touched.needs)}</td>",
+        f"<td class='n'>{touched.count}</td>",
+    )
+    return f"<tr class='{kinds.strip()}'>{''.join(cells)}</tr>"
+
+
+def timeline(trace: Trace) -> str:
+    """The timeline as SVG: a lane for each effect, and a mark for what was done at a time."""
+    effects = {touched.effect for touched in trace.touched}
+    lanes = [lane for lane in LANES if lane in effects] + sorted(effects.difference(LANES))
+    seconds = max([trace.seconds, *(touched.times[-1] for touched in trace.touched)], default=0.0)
+    seconds = seconds or 1e-3
+    height = LANE * len(lanes) + 24
+    room = WIDTH - LEFT - 12
+    parts = [
+        f"<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='What was done when'>",
+    ]
+    for tick in ticks(seconds):
+        x = LEFT + room * tick / seconds
+        parts.append(
+            f"<line class='tick' x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height - 20}'/>"
+            f"<text class='tick' x='{x:.1f}' y='{height - 6}'>{duration(tick)}</text>"
+        )
+    for number, lane in enumerate(lanes):
+        y = number * LANE + (LANE - MARK) / 2
+        parts.append(
+            f"<text class='lane' x='{LEFT - 10}' y='{y + MARK - 3}'>{html.escape(lane)}</text>"
+            f"<line class='lane' x1='{LEFT}' x2='{WIDTH - 12}' y1='{y + MARK / 2}' "
+            f"y2='{y + MARK / 2}'/>"
+        )
+        for (column, kind), names in sorted(_marks(trace.touched, lane, seconds).items()):
+            x = LEFT + room * column / COLUMNS
+            shown = "\n".join(names[:8] + (["…"] if len(names) > 8 else []))
+            parts.append(
+                f"<rect class='{kind}' x='{x:.1f}' y='{y}' width='3' height='{MARK}' rx='1'>"
+                f"<title>{html.escape(shown)}</title></rect>"
+            )
+    parts.append("</svg>")
+    return "\n".join(parts)
+
+
+def _marks(
+    touched: Iterable[Touched], lane: str, seconds: float
+) -> dict[tuple[int, str], list[str]]:
+    """What was done in each column of a lane, what is allowed and what is not apart."""
+    marks: dict[tuple[int, str], list[str]] = {}
+    for thing in touched:
+        if thing.effect == lane:
+            kind = "allowed" if thing.is_allowed else "denied"
+            for column in {int(time / seconds * COLUMNS) for time in thing.times}:
+                names = marks.setdefault((column, kind), [])
+                names.append(f"{thing.event} {thing.target}")
+    return marks
+
+
+def ticks(seconds: float) -> list[float]:
+    """Round times from 0, up to eleven of them."""
+    step = 10 ** math.floor(math.log10(seconds / 4))
+    for factor in (1, 2, 5, 10):
+        if seconds / (step * factor) <= 10:
+            step *= factor
+            break
+    return [number * step for number in range(int(seconds / step) + 1)]
+
+
+def duration(seconds: float) -> str:
+    """A time as people write it."""
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"

@@ -1,0 +1,133 @@
+"""Writes docs/native-code.md, from tests/native_functions.toml and tests/native_ways.toml."""
+
+import sys
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before 3.11
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "native-code.md"
+
+HEAD = """\
+# Native code, and who sees it
+
+<!-- Made from tests/native_functions.toml and native_ways.toml by `make native-code-page`. -->
+
+The lists behind [what the guard does not stop](limits.md). The tests run both on each version of
+Python, and fail where an item is no longer true or where Python has a native function that no list
+names.
+
+"""
+
+WAYS = """\
+## Ways to reach native code
+
+A guard with call monitoring (Python 3.12 and later) stops native code of other packages where it is
+reached in the ways of the first row. In the others it runs unseen. Here `f` is a native function,
+`n` an instance of a native class, and `C` a class.
+
+"""
+
+FUNCTIONS = """\
+## Native functions of the standard library
+
+The native modules of CPython 3.10 to 3.15 that can act on more than what they are given.
+
+### Not stopped
+
+No guard stops these; the rows of [limits.md](limits.md) say why.
+
+"""
+
+HELD = """\
+### With an event
+
+These raise an audit event before they act, which is named here where its name is another.
+[Audit events](events.md) says what becomes of each.
+
+"""
+
+REST = """\
+### Judged before or after
+
+These act on what is open already, and was judged as it was opened: {handle}.
+
+These have code run later, under the guard: {guarded}.
+
+### Modules that do not act
+
+They compute, and call what they are given: {pure}.
+"""
+
+
+def read(name):
+    """A table of the tests."""
+    return tomllib.loads((ROOT / "tests" / name).read_text(encoding="utf-8"))
+
+
+def code(names):
+    """Names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def ways():
+    """The ways in which Python code reaches native code."""
+    table = read("native_ways.toml")
+    text = WAYS + "| row | way |\n|---|---|\n"
+    text += f"| stopped | {', '.join(table['seen'])} |\n"
+    for row, names in table["limits"].items():
+        named = [name + until(way) for name, way in names.items()]
+        text += f"| `{row}` | {', '.join(named)} |\n"
+    return text + "\n"
+
+
+def until(way):
+    """The versions on which it runs unseen, where those are not all."""
+    last = way.get("until") if isinstance(way, dict) else None
+    return f" (up to 3.{last})" if last else ""
+
+
+def functions():
+    """The native functions of the standard library."""
+    table = read("native_functions.toml")
+    pure = table.pop("pure").split()
+    rows, held = {}, {}
+    plain = {kind: [] for kind in ("none", "handle", "guarded")}
+    for module, says in table.items():
+        whole = f"{module}." if module != "builtins" else ""
+        for kind, names in plain.items():
+            names += [whole + name for name in says.get(kind, "").split()]
+        for name, call in says.get("limits", {}).items():
+            rows.setdefault(call[0], []).append(whole + name)
+        for name, call in says.get("held", {}).items():
+            same = call[0].rpartition(".")[2] == name.rpartition(".")[2]
+            event = "" if same else f" (`{call[0]}`)"
+            held.setdefault(module, []).append(f"`{name}`{event}")
+    text = FUNCTIONS + "| row | functions |\n|---|---|\n"
+    text += "".join(f"| `{row}` | {code(sorted(names))} |\n" for row, names in rows.items())
+    text += "\n" + HELD + "| module | functions |\n|---|---|\n"
+    for module, names in held.items():
+        text += f"| `{module}` | {', '.join(names)} |\n"
+    rest = {kind: code(names) for kind, names in plain.items()}
+    return text + "\n" + REST.format(pure=code(pure), **rest)
+
+
+def page():
+    """The page as it has to be."""
+    return HEAD + ways() + functions()
+
+
+def main():
+    """Write it, or with `--check` say whether it is as it has to be."""
+    if "--check" in sys.argv[1:]:
+        is_so = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page()
+        return 0 if is_so else "make native-code-page"
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,356 @@
+//! A thread that the kernel confines for good: what a policy says of files and the network, held by
+//! Landlock (landlock(7)), whatever runs in the thread.
+//!
+//! Landlock knows rights below directories, and ports of TCP. What else a policy says, of hosts by
+//! name, of names inside a root or of modules, is the guard's alone.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+
+use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where};
+
+/// What is asked of the kernel; an older one does what it can of it.
+const WANTED: ABI = ABI::V7;
+
+/// What a guard lets write wherever it lets write at all.
+const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
+
+/// Why a thread is not confined.
+#[derive(Debug)]
+pub enum Unconfined {
+    /// The kernel has no Landlock, or it is switched off.
+    NotAvailable,
+    /// It refused.
+    Failed(RulesetError),
+    /// There was no descriptor left.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for Unconfined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotAvailable => f.write_str("this kernel has no Landlock, or it is switched off"),
+            Self::Failed(error) => write!(f, "Landlock: {error}"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unconfined {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotAvailable => None,
+            Self::Failed(error) => Some(error),
+            Self::Io(error) => Some(error),
+        }
+    }
+}
+
+impl From<io::Error> for Unconfined {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<RulesetError> for Unconfined {
+    fn from(error: RulesetError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What the kernel is asked to hold of a policy. It is made known to the kernel once, and again only
+/// where a root is another one than before.
+pub struct Confinement {
+    spec: Spec,
+    needed: Vec<PathBuf>,
+    known: Mutex<Option<Known>>,
+}
+
+/// What the kernel knows, and which roots there were then.
+struct Known {
+    rules: RulesetCreated,
+    roots: Vec<Option<(u64, u64)>>,
+}
+
+impl Confinement {
+    /// That of a policy. `needed` can be read whatever it says: what the interpreter itself loads.
+    #[must_use]
+    pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
+        Self {
+            spec,
+            needed,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Confines the current thread, and what it starts, for good. A root that does not exist opens
+    /// nothing.
+    ///
+    /// # Errors
+    /// Nothing is confined then.
+    pub fn confine_thread(&self) -> Result<(), Unconfined> {
+        let status = self.rules()?.restrict_self()?;
+        match status.ruleset {
+            RulesetStatus::NotEnforced => Err(Unconfined::NotAvailable),
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+        }
+    }
+
+    fn rules(&self) -> Result<RulesetCreated, Unconfined> {
+        let roots = self.roots();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*known
+            && known.roots == roots
+        {
+            return Ok(known.rules.try_clone()?);
+        }
+        let rules = self.make()?;
+        let copy = rules.try_clone()?;
+        *known = Some(Known { rules, roots });
+        Ok(copy)
+    }
+
+    /// Which files and directories the roots are now.
+    fn roots(&self) -> Vec<Option<(u64, u64)>> {
+        let listed = [&self.spec.read, &self.spec.write];
+        let paths = listed.into_iter().flat_map(|place| match place {
+            Where::Anywhere => &[][..],
+            Where::Below(paths) => &paths[..],
+        });
+        paths
+            .map(|path| std::fs::metadata(path).ok())
+            .map(|found| found.map(|found| (found.dev(), found.ino())))
+            .collect()
+    }
+
+    /// What may be read as it may be written, as a guard has it.
+    fn written(&self) -> Vec<&String> {
+        match &self.spec.write {
+            Where::Anywhere => Vec::new(),
+            Where::Below(roots) => roots.iter().filter(|root| *root != "/").collect(),
+        }
+    }
+
+    fn make(&self) -> Result<RulesetCreated, RulesetError> {
+        let mut handled = Ruleset::default().handle_access(AccessFs::from_all(WANTED))?;
+        match &self.spec.network {
+            NetworkUse::All(true) => {}
+            NetworkUse::All(false) => {
+                handled = handled
+                    .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
+                    .scope(Scope::AbstractUnixSocket)?;
+            }
+            NetworkUse::Rules(rules) => {
+                if rules.listen == Choice::All(false) {
+                    handled = handled.handle_access(AccessNet::BindTcp)?;
+                }
+            }
+        }
+        let reading = reading(&self.spec.commands);
+        let writing = AccessFs::from_write(WANTED);
+        let mut rules = handled.create()?;
+        rules = match &self.spec.read {
+            Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], reading))?,
+            Where::Below(roots) => rules
+                .add_rules(path_beneath_rules(roots, reading))?
+                .add_rules(path_beneath_rules(self.written(), reading))?
+                .add_rules(path_beneath_rules(&self.needed, reading))?,
+        };
+        match &self.spec.write {
+            Where::Anywhere => rules.add_rules(path_beneath_rules(["/"], writing)),
+            Where::Below(roots) => rules
+                .add_rules(path_beneath_rules(roots, writing))?
+                .add_rules(path_beneath_rules(DEVICES, writing)),
+        }
+    }
+}
+
+/// What [`keep_signals_inside`] asks of the kernel, made known to it once.
+pub struct Signals(RulesetCreated);
+
+/// Prepares [`keep_signals_inside`]: a copy of the process (fork(2)) has it too.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn signals() -> Result<Signals, Unconfined> {
+    // What a ruleset does not allow of this is denied, also where it handles nothing of files.
+    let rename = AccessFs::Refer;
+    let rules = Ruleset::default()
+        .handle_access(rename)?
+        .scope(Scope::Signal)?
+        .create()?;
+    let rules = rules.add_rules(path_beneath_rules(["/"], rename))?;
+    Ok(Signals(rules))
+}
+
+/// Has the current thread, and what it starts, send signals to each other alone, for good. An older
+/// kernel does not know that: nothing changes there.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
+    signals.0.try_clone()?.restrict_self()?;
+    Ok(())
+}
+
+/// What may be done below what can be read: also run, where the policy lets programs start.
+fn reading(commands: &Choice) -> BitFlags<AccessFs> {
+    let reading = AccessFs::from_read(WANTED);
+    match commands {
+        Choice::All(false) => reading & !BitFlags::from_flag(AccessFs::Execute),
+        Choice::All(true) | Choice::Named(_) => reading,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+
+    use super::*;
+
+    /// What a confined thread says of each attempt.
+    fn attempts(spec: Spec, base: &Path) -> Vec<bool> {
+        let base = base.to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let confined = std::thread::spawn(move || {
+            Confinement::new(spec, Vec::new()).confine_thread().unwrap();
+            vec![
+                fs::write(base.join("in/a"), "x").is_ok(),
+                fs::write(base.join("out/a"), "x").is_ok(),
+                fs::read(base.join("out/there")).is_ok(),
+                std::process::Command::new("/bin/true").status().is_ok(),
+                TcpStream::connect(address).is_ok(),
+                TcpListener::bind("127.0.0.1:0").is_ok(),
+                std::thread::spawn(move || fs::write(base.join("out/b"), "x").is_ok())
+                    .join()
+                    .unwrap(),
+            ]
+        });
+        confined.join().unwrap()
+    }
+
+    #[test]
+    fn signals_stay_inside() {
+        let outside = std::process::Command::new("/bin/sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let kill = move || {
+            let mut kill = std::process::Command::new("/bin/sh");
+            kill.args(["-c", &format!("kill -9 {}", outside.id())]);
+            let reached = kill.stderr(std::process::Stdio::null()).status();
+            (reached.unwrap().success(), outside)
+        };
+        let confined = std::thread::spawn(|| {
+            keep_signals_inside(&signals().unwrap()).unwrap();
+            let (base, root) = tree();
+            fs::rename(base.path().join("out/there"), root + "/there").unwrap();
+            kill()
+        });
+        let (reached, mut outside) = confined.join().unwrap();
+        assert!(!reached);
+        outside.kill().unwrap();
+        outside.wait().unwrap();
+    }
+
+    fn tree() -> (tempfile::TempDir, String) {
+        let base = tempfile::tempdir().unwrap();
+        for name in ["in", "out"] {
+            fs::create_dir(base.path().join(name)).unwrap();
+        }
+        fs::write(base.path().join("out/there"), "x").unwrap();
+        let root = base.path().join("in").to_str().unwrap().to_owned();
+        (base, root)
+    }
+
+    #[test]
+    fn what_a_policy_says_is_held() {
+        let (base, root) = tree();
+        let closed = Spec {
+            write: Where::Below(vec![root.clone()]),
+            network: NetworkUse::All(false),
+            ..Spec::default()
+        };
+        let found = attempts(closed.clone(), base.path());
+        assert_eq!(found, [true, false, true, false, false, false, false]);
+        let secret = Spec {
+            read: Where::Below(vec![root]),
+            commands: Choice::All(true),
+            network: NetworkUse::All(true),
+            ..closed
+        };
+        let found = attempts(secret, base.path());
+        assert_eq!(found, [true, false, false, false, true, true, false]);
+        let open = Spec {
+            write: Where::Anywhere,
+            commands: Choice::All(true),
+            ..Spec::default()
+        };
+        assert_eq!(attempts(open, base.path()), [true; 7]);
+    }
+
+    #[test]
+    fn other_threads_stay_free() {
+        let (base, _) = tree();
+        attempts(Spec::default(), base.path());
+        fs::write(base.path().join("out/a"), "x").unwrap();
+    }
+
+    #[test]
+    fn a_root_that_is_made_later_opens() {
+        let (base, root) = tree();
+        let later = format!("{root}/later");
+        let spec = Spec {
+            write: Where::Below(vec![later.clone()]),
+            ..Spec::default()
+        };
+        let confinement = Confinement::new(spec, Vec::new());
+        let attempt = || {
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    confinement.confine_thread().unwrap();
+                    fs::write(format!("{later}/a"), "x").is_ok()
+                });
+                thread.join().unwrap()
+            })
+        };
+        assert!(!attempt());
+        for _ in 0..2 {
+            fs::create_dir(&later).unwrap();
+            assert!(attempt());
+            assert!(attempt());
+            fs::remove_dir_all(&later).unwrap();
+        }
+        drop(base);
+    }
+
+    #[test]
+    fn a_root_can_be_a_file_or_be_missing() {
+        let (base, root) = tree();
+        let file = base.path().join("out/there");
+        let spec = Spec {
+            write: Where::Below(vec![file.to_str().unwrap().to_owned(), root + "/missing"]),
+            ..Spec::default()
+        };
+        let confined = std::thread::spawn(move || {
+            Confinement::new(spec, Vec::new()).confine_thread().unwrap();
+            (
+                fs::write(&file, "y").is_ok(),
+                fs::write(file.with_extension("b"), "y").is_ok(),
+            )
+        });
+        assert_eq!(confined.join().unwrap(), (true, false));
+        assert_eq!(fs::read(base.path().join("out/there")).unwrap(), b"y");
+    }
+}

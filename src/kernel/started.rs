@@ -1,0 +1,222 @@
+//! The processes that were started under a guard: they, and what they start in turn, may get signals
+//! from it.
+//!
+//! A process is known by its number and by when it began: its number is another's once it has ended
+//! and was waited for.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+/// Beyond so many, those that have ended are looked for with each new one.
+const FEW: usize = 64;
+
+/// So far up is looked for who started a process.
+#[cfg(target_os = "linux")]
+const GENERATIONS: usize = 16;
+
+/// Processes that were started.
+#[derive(Default)]
+pub struct Started(Mutex<Vec<Process>>);
+
+#[derive(Clone, Copy)]
+struct Process {
+    pid: Pid,
+    /// `None` where the system does not tell.
+    began: Option<u64>,
+}
+
+impl Started {
+    /// Notes one.
+    pub fn note(&self, pid: Pid) {
+        let new = Process {
+            pid,
+            began: began(pid),
+        };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= FEW {
+            all.retain(|process| is_child(process.pid));
+        }
+        all.retain(|process| process.pid != pid);
+        all.push(new);
+    }
+
+    /// Tells that the process is one of them, a child of this process that was not waited for.
+    #[must_use]
+    pub fn has(&self, pid: Pid) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find(|process| process.pid == pid).copied();
+        drop(all);
+        found.is_some_and(|process| is_child(pid) && began(pid) == process.began)
+    }
+
+    /// Tells that the process is one of them, or that one of them started it.
+    #[must_use]
+    pub fn started(&self, pid: Pid) -> bool {
+        self.has(pid) || self.has_above(pid)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn has_above(&self, pid: Pid) -> bool {
+        let mut next = parent(pid);
+        for _ in 0..GENERATIONS {
+            match next {
+                Some(above) if self.has(above) => return true,
+                Some(above) => next = parent(above),
+                None => return false,
+            }
+        }
+        false
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn has_above(&self, _pid: Pid) -> bool {
+        false
+    }
+}
+
+/// Tells that it is a child of this process that was not waited for.
+fn is_child(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    waitid(WaitId::Pid(pid), options).is_ok()
+}
+
+/// The children of this process, also those that ended and were not waited for; `None` where the
+/// system does not tell.
+#[must_use]
+pub fn children() -> Option<Vec<Pid>> {
+    #[cfg(target_os = "linux")]
+    {
+        let number = |name: &std::ffi::OsStr| name.to_str()?.parse().ok().and_then(Pid::from_raw);
+        let own = rustix::process::getpid();
+        // What is mounted there may tell of other processes.
+        if number(std::fs::read_link("/proc/self").ok()?.as_os_str()) != Some(own) {
+            return None;
+        }
+        let all = std::fs::read_dir("/proc").ok()?;
+        let all = all.filter_map(|entry| number(&entry.ok()?.file_name()));
+        Some(all.filter(|pid| parent(*pid) == Some(own)).collect())
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Which process a descriptor of one stands for: pidfd_open(2).
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn process_of(descriptor: i32) -> Option<Pid> {
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    pid.trim()
+        .parse()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw)
+}
+
+/// Which process started it.
+#[cfg(target_os = "linux")]
+fn parent(pid: Pid) -> Option<Pid> {
+    field(pid, 4)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// When it began, in ticks since the system did.
+#[cfg(target_os = "linux")]
+fn began(pid: Pid) -> Option<u64> {
+    field(pid, 22)?.parse().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn began(_pid: Pid) -> Option<u64> {
+    None
+}
+
+/// A field of what proc_pid_stat(5) tells, counted from 1, behind the name of the program, which may
+/// have spaces in it.
+#[cfg(target_os = "linux")]
+fn field(pid: Pid, number: usize) -> Option<String> {
+    let told = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let end_of_name = told.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&told[end_of_name + 1..]).ok()?;
+    let field = rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?;
+    Some(field.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn sleeping() -> (Child, Pid) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        (child, pid)
+    }
+
+    #[test]
+    fn children_until_they_are_waited_for() {
+        let started = Started::default();
+        let (mut other, other_pid) = sleeping();
+        let (mut child, pid) = sleeping();
+        started.note(pid);
+        assert!(started.has(pid) && started.started(pid));
+        assert!(!started.has(other_pid) && !started.started(other_pid));
+        child.kill().unwrap();
+        assert!(started.has(pid));
+        child.wait().unwrap();
+        assert!(!started.has(pid) && !started.started(pid));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        started.note(rustix::process::getpid());
+        assert!(!started.has(rustix::process::getpid()));
+    }
+
+    #[test]
+    fn one_that_began_at_another_time_is_another() {
+        let (mut child, pid) = sleeping();
+        let known = Process {
+            pid,
+            began: Some(1),
+        };
+        let started = Started(Mutex::new(vec![known]));
+        assert_eq!(started.has(pid), cfg!(not(target_os = "linux")));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_they_start() {
+        use std::io::{BufRead, BufReader};
+
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let inner = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        let started = Started::default();
+        assert!(!started.started(inner));
+        started.note(Pid::from_raw(shell.id().try_into().unwrap()).unwrap());
+        assert!(started.started(inner) && !started.has(inner));
+        rustix::process::kill_process(inner, rustix::process::Signal::KILL).unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn those_that_ended_are_forgotten() {
+        let started = Started::default();
+        for _ in 0..FEW + 2 {
+            let mut child = Command::new("true").spawn().unwrap();
+            started.note(Pid::from_raw(child.id().try_into().unwrap()).unwrap());
+            child.wait().unwrap();
+        }
+        assert!(started.0.lock().unwrap().len() < FEW);
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests of ioctl(2): which of them change the file that a descriptor leads to.
+//!
+//! Many want no descriptor that was opened for writing, above all those of file systems
+//! (`chattr`, `FS_IOC_FSSETXATTR`). The numbers are those of Linux on most machines: in the upper bits
+//! the direction and the size of the argument, then a byte for the kind of file, then a number:
+//! <https://docs.kernel.org/userspace-api/ioctl/ioctl-number.html>.
+
+/// The effect that a request may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It tells something, or is about a terminal, a socket or the descriptor itself.
+    None,
+    /// It types into a terminal, whose text the shell that it belongs to reads, takes a terminal, or
+    /// has the kernel send signals.
+    Disturbs,
+    /// It may change a file, or is not known.
+    Changes,
+}
+
+/// Those, of ioctl_tty(2) and of all files.
+const DISTURBING: &[u32] = &[
+    0x540e, // TIOCSCTTY
+    0x5410, // TIOCSPGRP
+    0x5412, // TIOCSTI
+    0x541c, // TIOCLINUX
+    0x541d, // TIOCCONS
+    0x5422, // TIOCNOTTY
+    0x5437, // TIOCVHANGUP
+    0x5452, // FIOASYNC
+    0x8901, // FIOSETOWN
+    0x8902, // SIOCSPGRP
+];
+
+/// Those that only tell something, though their direction does not say so.
+const TELLING: &[u32] = &[
+    0x0001,      // FIBMAP
+    0x0002,      // FIGETBSZ
+    0x0301,      // HDIO_GETGEO
+    0x125e,      // BLKROGET
+    0x1260,      // BLKGETSIZE
+    0x1263,      // BLKRAGET
+    0x1268,      // BLKSSZGET
+    0x1278,      // BLKIOMIN
+    0x1279,      // BLKIOOPT
+    0x127a,      // BLKALIGNOFF
+    0x127b,      // BLKPBSZGET
+    0x127c,      // BLKDISCARDZEROES
+    0x127e,      // BLKROTATIONAL
+    0xc009_6616, // FS_IOC_GET_ENCRYPTION_POLICY_EX
+    0xc020_660b, // FS_IOC_FIEMAP
+];
+
+/// Those that change something, though their direction says that they read.
+const CHANGING: &[u32] = &[
+    0x8004_587d, // FS_IOC_SHUTDOWN
+    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
+];
+
+/// Terminals, and on all files what is about the descriptor (`FIONREAD`, `FIOCLEX`); sockets.
+const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
+
+/// The direction of an argument that the kernel fills.
+const READS: u32 = 2;
+
+/// The effect of a request.
+#[must_use]
+pub fn effect(request: i64) -> Effect {
+    if !cfg!(any(target_os = "linux", target_os = "android")) {
+        return Effect::None;
+    }
+    // The kernel takes the lower half alone.
+    let request = (request & 0xffff_ffff) as u32;
+    if DISTURBING.contains(&request) {
+        return Effect::Disturbs;
+    }
+    let (direction, kind) = (request >> 30, request >> 8 & 0xff);
+    let tells = TELLING.contains(&request)
+        || KINDS_OF_STREAMS.contains(&kind)
+        || (direction == READS && !CHANGING.contains(&request));
+    match tells {
+        true => Effect::None,
+        false => Effect::Changes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn requests_by_what_they_do() {
+        for (request, wanted) in [
+            (0x5413, Effect::None),           // TIOCGWINSZ
+            (0x541b, Effect::None),           // FIONREAD
+            (0x8912, Effect::None),           // SIOCGIFCONF
+            (0x8008_6601, Effect::None),      // FS_IOC_GETFLAGS
+            (0x8008_1272, Effect::None),      // BLKGETSIZE64
+            (0x5412, Effect::Disturbs),       // TIOCSTI
+            (0x4008_6602, Effect::Changes),   // FS_IOC_SETFLAGS
+            (0x401c_5820, Effect::Changes),   // FS_IOC_FSSETXATTR
+            (0x4008_7602, Effect::Changes),   // FS_IOC_SETVERSION
+            (0x4080_6685, Effect::Changes),   // FS_IOC_ENABLE_VERITY
+            (0x4004_9409, Effect::Changes),   // FICLONE
+            (0x4020_940d, Effect::Changes),   // FICLONERANGE
+            (0xc004_5877, Effect::Changes),   // FIFREEZE
+            (0x800c_6613, Effect::Changes),   // FS_IOC_SET_ENCRYPTION_POLICY
+            (0x1277, Effect::Changes),        // BLKDISCARD
+            (0x1_4008_6602, Effect::Changes), // more than the kernel takes
+            (-0x3ffb_a789, Effect::Changes),  // FIFREEZE, as a signed number
+        ] {
+            assert_eq!(effect(request), wanted, "{request:#x}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Paths and the file system: where a name leads, and which places are approved.
+
+pub mod descriptors;
+pub mod fs;
+pub mod opened;
+pub mod opening;
+pub mod path;
+pub mod places;
+pub mod roots;

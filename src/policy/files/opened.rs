@@ -1,0 +1,34 @@
+//! The values that tell of an open descriptor.
+
+/// An open descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Tells whether it may be written to.
+    pub writes: bool,
+    /// Tells whether it is a pipe or a character device: what is written there changes no file.
+    pub streams: bool,
+    /// Where it leads.
+    pub place: Place,
+}
+
+/// Where an open descriptor leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To nothing that the file system has a name for: a pipe, a socket, a file that was removed.
+    Nowhere,
+    /// To this absolute path without links.
+    At(Vec<u8>),
+    /// The system would not say.
+    Unknown,
+}
+
+/// The meaning of a number that stands for a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// None of this number is open: the operation fails by itself.
+    Closed,
+    /// This one is.
+    Open(Opened),
+    /// The system would not say, so nothing may be concluded.
+    Unknown,
+}

@@ -1,0 +1,249 @@
+//! Where a name leads: resolution of the paths that audit events carry.
+//!
+//! The rules are those of `os.path.realpath(strict=False)`: symbolic links are followed, `..`
+//! goes up from where the path really is, and a tail that does not exist is taken as written.
+
+use memchr::{memchr, memchr_iter, memmem, memrchr};
+
+use crate::policy::files::fs::{FileSystem, Link, Passes, PathBuf};
+
+/// Links that one path may go through; past it the kernel says `ELOOP` (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// What an event gives where a path is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name<'a> {
+    /// The bytes of a path.
+    Path(&'a [u8]),
+    /// An open file descriptor.
+    Descriptor(i32),
+    /// Something that names no file, or whose name cannot be known before it is used.
+    Unreadable,
+}
+
+/// The directory that a relative path starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// The current directory.
+    #[default]
+    CurrentDir,
+    /// The directory open as this descriptor (a `dir_fd`).
+    Descriptor(i32),
+}
+
+/// What an operation is aimed at: a name and where it starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The name.
+    pub name: Name<'a>,
+    /// Where a relative name starts from.
+    pub base: Base,
+}
+
+impl<'a> Target<'a> {
+    /// A path relative to the current directory, or absolute.
+    #[must_use]
+    pub fn path(path: &'a [u8]) -> Self {
+        Self {
+            name: Name::Path(path),
+            base: Base::CurrentDir,
+        }
+    }
+}
+
+/// An absolute path without links, `.` or `..`. Only resolution makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved(PathBuf);
+
+impl Resolved {
+    /// The path's bytes, beginning with `/` and ending with one only for the root itself.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The directory that it is in; of the top directory, itself.
+    #[must_use]
+    pub fn parent(&self) -> &[u8] {
+        let slash = memrchr(b'/', &self.0).unwrap_or(0);
+        &self.0[..slash.max(1)]
+    }
+
+    /// The same as a path of its own.
+    #[must_use]
+    pub fn into_parent(mut self) -> Self {
+        pop(&mut self.0);
+        self
+    }
+
+    /// The path of an entry of this directory.
+    #[must_use]
+    pub fn join(&self, name: &[u8]) -> PathBuf {
+        let mut path = self.0.clone();
+        push(&mut path, name);
+        path
+    }
+}
+
+/// Splits a path into the directory that holds its last component and that component, as
+/// `posixpath.split` does. A trailing slash makes the last component empty.
+#[must_use]
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let Some(slash) = memrchr(b'/', path) else {
+        return (b"", path);
+    };
+    let (head, tail) = (&path[..=slash], &path[slash + 1..]);
+    let end = head
+        .iter()
+        .rposition(|&byte| byte != b'/')
+        .map_or(head.len(), |last| last + 1);
+    (&head[..end], tail)
+}
+
+/// Resolves a path. `None` when it cannot be known where it leads: a NUL inside, a current
+/// directory or base that is gone, or a system that would not say.
+pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    let start = if path.starts_with(b"/") {
+        PathBuf::from_slice(b"/")
+    } else {
+        match base {
+            Base::CurrentDir => fs.current_dir()?,
+            Base::Descriptor(fd) => fs.descriptor_path(fd)?,
+        }
+    };
+    resolve_from(fs, path, start)
+}
+
+/// Resolves a path that starts from a directory which is resolved already.
+pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Option<Resolved> {
+    if path.starts_with(b"/") {
+        return resolve(fs, path, Base::CurrentDir);
+    }
+    resolve_from(fs, path, dir.0.clone())
+}
+
+fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Resolved> {
+    if memchr(0, path).is_some() {
+        return None;
+    }
+    let mut whole = start.clone();
+    push(&mut whole, path);
+    let passes = match fs.passes_no_link(&whole) {
+        Passes::Whole => true,
+        // What is missing has no `..`: below it the path is taken as written.
+        Passes::UpToMissing => !has_dot_dot(&whole),
+        Passes::Unknown => false,
+    };
+    if passes {
+        // As far as it is there no component is a link, so `..` is the one before it.
+        let plain = Resolved(without_dots(whole));
+        debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
+        return Some(plain);
+    }
+    walk(fs, start, path)
+}
+
+fn has_dot_dot(path: &[u8]) -> bool {
+    memmem::find(path, b"/..").is_some()
+}
+
+/// Whether a slash is followed by another one, by a dot or by nothing: a path of which none is has
+/// no component to leave out.
+fn may_have_dots(path: &[u8]) -> bool {
+    memchr_iter(b'/', path).any(|slash| matches!(path.get(slash + 1), None | Some(b'/' | b'.')))
+}
+
+fn without_dots(path: PathBuf) -> PathBuf {
+    if !may_have_dots(&path) {
+        return path;
+    }
+    let mut plain = PathBuf::from_slice(b"/");
+    for component in path.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => pop(&mut plain),
+            component => push(&mut plain, component),
+        }
+    }
+    plain
+}
+
+/// Looks at the components one by one.
+fn walk(fs: &impl FileSystem, mut real: PathBuf, path: &[u8]) -> Option<Resolved> {
+    let mut rest = PathBuf::from_slice(path);
+    let mut links = 0;
+    // Up to where the path exists, once it was found not to: there is nothing to look up below.
+    let mut exists_to = usize::MAX;
+    while !rest.is_empty() {
+        let end = memchr(b'/', &rest).unwrap_or(rest.len());
+        match &rest[..end] {
+            b"" | b"." => {}
+            b".." => {
+                pop(&mut real);
+                if real.len() <= exists_to {
+                    exists_to = usize::MAX;
+                }
+            }
+            component => {
+                let parent = real.len();
+                push(&mut real, component);
+                let link = if parent > exists_to || links >= MAX_LINKS {
+                    Link::None
+                } else {
+                    fs.read_link(&real)
+                };
+                match link {
+                    Link::None => {}
+                    Link::Missing => exists_to = parent,
+                    Link::Unknown => return None,
+                    Link::To(mut text) => {
+                        links += 1;
+                        real.truncate(if text.starts_with(b"/") { 1 } else { parent });
+                        text.extend_from_slice(&rest[end..]);
+                        rest = PathBuf::from_vec(text);
+                        continue;
+                    }
+                }
+            }
+        }
+        rest.drain(..(end + 1).min(rest.len()));
+    }
+    Some(Resolved(real))
+}
+
+fn push(path: &mut PathBuf, component: &[u8]) {
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(component);
+}
+
+fn pop(path: &mut PathBuf) {
+    let slash = memrchr(b'/', path).unwrap_or(0);
+    path.truncate(slash.max(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn split_is_posixpath_split() {
+        for (path, head, tail) in [
+            ("a", "", "a"),
+            ("a/b", "a", "b"),
+            ("a/b/", "a/b", ""),
+            ("a//b", "a", "b"),
+            ("/a", "/", "a"),
+            ("//a", "//", "a"),
+            ("/", "/", ""),
+            ("", "", ""),
+        ] {
+            assert_eq!(
+                split(path.as_bytes()),
+                (head.as_bytes(), tail.as_bytes()),
+                "{path}"
+            );
+        }
+    }
+}

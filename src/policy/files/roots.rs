@@ -1,0 +1,121 @@
+//! The approved roots, and which paths lie inside them.
+
+use ahash::AHashSet;
+use memchr::memchr_iter;
+
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::path::Resolved;
+
+/// A set of approved directories. Containment is by path component and costs the same for one
+/// root as for a thousand: it looks up the path's ancestors, not the roots.
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    fixed: AHashSet<PathBuf>,
+    follows_current_dir: bool,
+}
+
+impl Roots {
+    /// Roots that approve nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Roots that approve every path.
+    #[must_use]
+    pub fn everywhere() -> Self {
+        let mut roots = Self::new();
+        roots.fixed.insert(PathBuf::from_slice(b"/"));
+        roots
+    }
+
+    /// Approves a directory and what is below it.
+    pub fn add(&mut self, root: &Resolved) {
+        self.fixed.insert(PathBuf::from_slice(root.as_bytes()));
+    }
+
+    /// Approves whatever the current directory is at the time of each check.
+    pub fn follow_current_dir(&mut self) {
+        self.follows_current_dir = true;
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && !self.follows_current_dir
+    }
+
+    /// Whether the path is a root or lies below one.
+    pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
+        self.contain_path(fs, path.as_bytes())
+    }
+
+    /// The same for a path that is resolved.
+    pub(crate) fn contain_path(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        self.fixed_contain(path)
+            || (self.follows_current_dir
+                && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
+    }
+
+    /// Whether a root is at this path.
+    pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        self.fixed.contains(path)
+            || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
+    }
+
+    fn fixed_contain(&self, path: &[u8]) -> bool {
+        !self.fixed.is_empty()
+            && (self.fixed.contains(&b"/"[..])
+                || self.fixed.contains(path)
+                || memchr_iter(b'/', path)
+                    .skip(1)
+                    .any(|end| self.fixed.contains(&path[..end])))
+    }
+}
+
+/// Whether a path is a directory or lies below it, by component.
+#[must_use]
+pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir)
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::files::fs::Os;
+    use crate::policy::files::path::{Base, resolve};
+
+    fn resolved(path: &str) -> Resolved {
+        resolve(&Os, path.as_bytes(), Base::CurrentDir).unwrap()
+    }
+
+    #[test]
+    fn containment_is_by_component() {
+        let mut roots = Roots::new();
+        roots.add(&resolved("/no-such-dir/ok"));
+        for (path, inside) in [
+            ("/no-such-dir/ok", true),
+            ("/no-such-dir/ok/a/b", true),
+            ("/no-such-dir/okay", false),
+            ("/no-such-dir", false),
+            ("/", false),
+        ] {
+            assert_eq!(roots.contain(&Os, &resolved(path)), inside, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_top_directory_contains_everything() {
+        let mut roots = Roots::new();
+        roots.add(&resolved("/"));
+        assert!(roots.contain(&Os, &resolved("/")));
+        assert!(roots.contain(&Os, &resolved("/no-such-dir/a")));
+        assert!(is_within(b"/a", b"/"));
+    }
+
+    #[test]
+    fn no_roots_contain_nothing() {
+        assert!(!Roots::new().contain(&Os, &resolved("/")));
+    }
+}

@@ -1,0 +1,194 @@
+//! What `sqlite3.connect(database)` opens.
+//!
+//! The audit event has the name but not the `uri` flag, so a `file:` name is read both ways:
+//! <https://www.sqlite.org/uri.html>.
+
+use memchr::memchr;
+
+/// What a database name opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// A private database in memory or in a temporary file of SQLite's own.
+    Private,
+    /// The file of this name.
+    File,
+    /// With `uri=True` what the URI says; else a file of this very name.
+    Uri(UriTarget),
+}
+
+/// What a `file:` URI opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UriTarget {
+    /// A database in memory.
+    Memory,
+    /// A file that nobody changes, for reading only (`mode=ro&immutable=1`).
+    Read(Vec<u8>),
+    /// A file, for reading only (`mode=ro`), with the locks and the log of those who write to it.
+    ReadShared(Vec<u8>),
+    /// A file, for writing.
+    Write(Vec<u8>),
+}
+
+/// Reads a database name as `sqlite3_open_v2` does.
+#[must_use]
+pub fn parse(name: &[u8]) -> Database {
+    if name.is_empty() || name == b":memory:" {
+        return Database::Private;
+    }
+    let Some(rest) = name.strip_prefix(b"file:") else {
+        return Database::File;
+    };
+    let rest = &rest[..memchr(b'#', rest).unwrap_or(rest.len())];
+    let (path, query) = match memchr(b'?', rest) {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest, &b""[..]),
+    };
+    // An authority, "//host", ends at the next slash. SQLite refuses any but "" and "localhost".
+    let path = match path.strip_prefix(b"//") {
+        Some(after) => &after[memchr(b'/', after).unwrap_or(after.len())..],
+        None => path,
+    };
+    let path = percent_decode(path);
+    let parameters: Vec<_> = query
+        .split(|&byte| byte == b'&')
+        .filter_map(parameter)
+        .collect();
+    let values = |name: &'static [u8]| {
+        let named = parameters.iter().filter(move |(key, _)| key == name);
+        named.map(|(_, value)| &value[..])
+    };
+    // The last one counts of these, the first of `immutable`.
+    let (mode, vfs) = (values(b"mode").next_back(), values(b"vfs").next_back());
+    Database::Uri(match mode {
+        Some(b"memory") => UriTarget::Memory,
+        _ if path.is_empty() || path == b":memory:" => UriTarget::Memory,
+        Some(b"ro") if values(b"immutable").next().is_some_and(is_true) => UriTarget::Read(path),
+        Some(b"ro") if vfs.is_none_or(locks_in_place) => UriTarget::ReadShared(path),
+        _ => UriTarget::Write(path),
+    })
+}
+
+fn is_true(value: &[u8]) -> bool {
+    let words: [&[u8]; 4] = [b"1", b"on", b"true", b"yes"];
+    words.iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Tells whether SQLite locks a file itself by this `vfs`: with `unix-dotfile` it makes another.
+fn locks_in_place(vfs: &[u8]) -> bool {
+    matches!(vfs, b"unix" | b"unix-excl" | b"unix-none" | b"win32")
+}
+
+/// `key=value`, both percent-decoded.
+fn parameter(pair: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let at = memchr(b'=', pair)?;
+    Some((percent_decode(&pair[..at]), percent_decode(&pair[at + 1..])))
+}
+
+/// The text with what `%` stands for.
+pub(crate) fn percent_decode(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        match (first, tail) {
+            (b'%', [high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                // For SQLite "%00" ends the path, the key or the value that it is in.
+                match hex(*high) << 4 | hex(*low) {
+                    0 => return out,
+                    byte => out.push(byte),
+                }
+                rest = after;
+            }
+            _ => out.push(first),
+        }
+    }
+    out
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &str) -> Database {
+        Database::Uri(UriTarget::Write(path.into()))
+    }
+
+    fn shared(path: &str) -> Database {
+        Database::Uri(UriTarget::ReadShared(path.into()))
+    }
+
+    #[test]
+    fn plain_names() {
+        assert_eq!(parse(b""), Database::Private);
+        assert_eq!(parse(b":memory:"), Database::Private);
+        assert_eq!(parse(b"/a/b.db"), Database::File);
+        assert_eq!(parse(b"FILE:x"), Database::File);
+    }
+
+    #[test]
+    fn uris_name_a_path() {
+        assert_eq!(parse(b"file:/a/b.db"), write("/a/b.db"));
+        assert_eq!(parse(b"file:///a/b.db?mode=rwc"), write("/a/b.db"));
+        assert_eq!(parse(b"file://localhost/a%20b"), write("/a b"));
+        assert_eq!(parse(b"file:a.db#x?mode=memory"), write("a.db"));
+        assert_eq!(parse(b"file:/%65tc/x%zz"), write("/etc/x%zz"));
+        assert_eq!(parse(b"file:/a?mode=ro"), shared("/a"));
+    }
+
+    #[test]
+    fn reading_alone() {
+        let read = Database::Uri(UriTarget::Read(b"/a".to_vec()));
+        for query in ["immutable=1", "immutable=Yes&immutable=0", "%69mmutable=on"] {
+            assert_eq!(parse(format!("file:/a?mode=ro&{query}").as_bytes()), read);
+        }
+        for query in [
+            "immutable=0&immutable=1",
+            "immutable",
+            "vfs=unix",
+            "nolock=1",
+        ] {
+            let uri = format!("file:/a?{query}&mode=ro");
+            assert_eq!(parse(uri.as_bytes()), shared("/a"), "{uri}");
+        }
+        assert_eq!(parse(b"file:/a?mode=ro&vfs=unix-dotfile"), write("/a"));
+        assert_eq!(parse(b"file:/a?vfs=unix&mode=ro&vfs=x"), write("/a"));
+        assert_eq!(parse(b"file:/a?immutable=1"), write("/a"));
+    }
+
+    #[test]
+    fn uris_in_memory() {
+        for name in [
+            &b"file::memory:"[..],
+            b"file:",
+            b"file:?cache=shared",
+            b"file:m?mode=memory",
+        ] {
+            assert_eq!(parse(name), Database::Uri(UriTarget::Memory), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_mode_counts() {
+        assert_eq!(parse(b"file:/a?mode=ro&mode=rwc"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=ro&%6dode=rw"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=memory&mode=rw"), write("/a"));
+    }
+
+    #[test]
+    fn an_encoded_nul_ends_what_it_is_in() {
+        assert_eq!(parse(b"file:/a%00/../b"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=memory&mode%00=rwc"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=memory&mode%00x=rwc"), write("/a"));
+        assert_eq!(parse(b"file:/a?mode=ro%00x"), shared("/a"));
+    }
+}

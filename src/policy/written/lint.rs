@@ -1,0 +1,225 @@
+//! Rules of a policy that never apply.
+
+use crate::policy::environment::Environment;
+use crate::policy::files::roots::is_within;
+use crate::policy::network::{Destination, Rules};
+use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where, is_within_module};
+
+/// What linting needs to know beside the policy itself.
+pub struct Found<'a> {
+    /// The policy, with its paths resolved where they can be.
+    pub spec: &'a Spec,
+    /// The programs that are not there, by their place in `commands`.
+    pub missing_programs: Vec<usize>,
+}
+
+/// Names each rule that never applies, as a sentence that begins with the field.
+#[must_use]
+pub fn lint(found: &Found<'_>) -> Vec<String> {
+    let spec = found.spec;
+    let mut lints = Vec::new();
+    let (write, read) = (below(&spec.write), below(&spec.read));
+    for (field, paths) in [("write", write), ("read", read), ("block", &spec.block[..])] {
+        covered(field, paths, &mut lints);
+    }
+    for (field, paths) in [("write", write), ("read", read)] {
+        for (index, path) in paths.iter().enumerate() {
+            if let Some(block) = spec.block.iter().position(|block| is_in(path, block)) {
+                lints.push(format!(
+                    "{field}[{index}]: {path:?} is inside block[{block}], {:?}",
+                    spec.block[block]
+                ));
+            }
+        }
+    }
+    let writes_nowhere = spec.write == Where::Below(Vec::new());
+    if writes_nowhere && matches!(&spec.protect, Choice::Named(names) if !names.is_empty()) {
+        lints.push("protect: nothing may be written anyway".to_owned());
+    }
+    if writes_nowhere && spec.max_bytes.is_some() {
+        lints.push("max_bytes: nothing may be written anyway".to_owned());
+    }
+    if let Choice::Named(names) = &spec.commands {
+        for &index in &found.missing_programs {
+            lints.push(format!(
+                "commands[{index}]: there is no program {:?}",
+                names[index]
+            ));
+        }
+    }
+    variables(spec, &mut lints);
+    modules(spec, &mut lints);
+    if let NetworkUse::Rules(rules) = &spec.network {
+        let judge = Rules::new(rules, None);
+        if let Where::Below(hosts) = &rules.hosts {
+            for (index, host) in hosts.iter().enumerate() {
+                let blocked = host
+                    .parse()
+                    .is_ok_and(|address| judge.block(&Destination::Address(address), 0))
+                    || rules.block.contains(host);
+                if blocked {
+                    lints.push(format!("network.hosts[{index}]: {host:?} is in block"));
+                }
+            }
+            if hosts.is_empty() && rules.ports.is_some() {
+                lints.push("network.ports: no host may be reached anyway".to_owned());
+            }
+            if hosts.is_empty() && rules.max_connections.is_some() {
+                lints.push("network.max_connections: no host may be reached anyway".to_owned());
+            }
+            if hosts.is_empty() && !rules.block.is_empty() {
+                lints.push("network.block: no host may be reached anyway".to_owned());
+            }
+        }
+    }
+    lints
+}
+
+fn below(place: &Where) -> &[String] {
+    match place {
+        Where::Anywhere => &[],
+        Where::Below(paths) => paths,
+    }
+}
+
+/// The current directory is another one each time.
+fn is_in(path: &str, dir: &str) -> bool {
+    if path == "." || dir == "." {
+        return path == dir;
+    }
+    is_within(path.as_bytes(), dir.as_bytes())
+}
+
+/// Paths that are inside another of the same list.
+fn covered(field: &str, paths: &[String], lints: &mut Vec<String>) {
+    for (index, path) in paths.iter().enumerate() {
+        let inside = paths.iter().enumerate().position(|(other, dir)| {
+            other != index && is_in(path, dir) && (path != dir || other < index)
+        });
+        if let Some(other) = inside {
+            lints.push(format!(
+                "{field}[{index}]: {path:?} is inside {field}[{other}], {:?}",
+                paths[other]
+            ));
+        }
+    }
+}
+
+fn variables(spec: &Spec, lints: &mut Vec<String>) {
+    let Choice::Named(names) = &spec.env else {
+        return;
+    };
+    for (index, name) in names.iter().enumerate() {
+        // A pattern does not allow the dangerous variables that begin so.
+        if let Some(start) = name.strip_suffix('*')
+            && !start.is_empty()
+            && !Environment::Harmless.may_set(format!("{start}_").as_bytes())
+            && !Environment::Harmless.may_set(start.as_bytes())
+        {
+            lints.push(format!(
+                "env[{index}]: {name:?} stands for dangerous variables alone, which need naming"
+            ));
+        }
+    }
+}
+
+fn modules(spec: &Spec, lints: &mut Vec<String>) {
+    let blocks = &spec.imports.block;
+    let blocked = |name: &String| {
+        blocks
+            .iter()
+            .position(|block| is_within_module(name, block))
+    };
+    if let Choice::Named(names) = &spec.imports.allow {
+        for (index, name) in names.iter().enumerate() {
+            if let Some(block) = blocked(name) {
+                lints.push(format!(
+                    "imports.allow[{index}]: {name:?} is in imports.block[{block}]"
+                ));
+            }
+        }
+    }
+    if spec.imports.allow == Choice::All(false) && !blocks.is_empty() {
+        lints.push("imports.block: no module may be imported anyway".to_owned());
+    }
+    for (index, name) in spec.import_allow.iter().enumerate() {
+        if let Some(block) = blocked(name) {
+            lints.push(format!(
+                "import_allow[{index}]: {name:?} is in imports.block[{block}]"
+            ));
+        } else if name != "*"
+            && spec
+                .import_allow
+                .iter()
+                .any(|other| other != name && is_within_module(name, other))
+        {
+            lints.push(format!(
+                "import_allow[{index}]: another name has {name:?} in it already"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Vec<String> {
+        let spec = Spec::from_toml(text, false).unwrap();
+        lint(&Found {
+            spec: &spec,
+            missing_programs: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn names_what_never_applies() {
+        for (text, lints) in [
+            ("", vec![]),
+            ("write = ['/a', '/b', '.']\nblock = ['/a/x']", vec![]),
+            (
+                "write = ['/a', '/a/b', '/a']",
+                vec![
+                    "write[1]: \"/a/b\" is inside write[0], \"/a\"",
+                    "write[2]: \"/a\" is inside write[0], \"/a\"",
+                ],
+            ),
+            (
+                "write = ['/a/b']\nblock = ['/a']",
+                vec!["write[0]: \"/a/b\" is inside block[0], \"/a\""],
+            ),
+            (
+                "protect = ['x']\nmax_bytes = 1",
+                vec![
+                    "protect: nothing may be written anyway",
+                    "max_bytes: nothing may be written anyway",
+                ],
+            ),
+            (
+                "env = ['LD_*', 'MY_*', '*']",
+                vec!["env[0]: \"LD_*\" stands for dangerous variables alone, which need naming"],
+            ),
+            (
+                "import_allow = ['a.b', 'c']\nimports = {allow = ['a.b'], block = ['a']}",
+                vec![
+                    "imports.allow[0]: \"a.b\" is in imports.block[0]",
+                    "import_allow[0]: \"a.b\" is in imports.block[0]",
+                ],
+            ),
+            (
+                "import_allow = ['a.b', 'a']",
+                vec!["import_allow[0]: another name has \"a.b\" in it already"],
+            ),
+            (
+                "[network]\nhosts = ['10.0.0.1', 'a.org']\nblock = ['10.0.0.0/8', 'a.org']",
+                vec![
+                    "network.hosts[0]: \"10.0.0.1\" is in block",
+                    "network.hosts[1]: \"a.org\" is in block",
+                ],
+            ),
+        ] {
+            assert_eq!(of(text), lints, "{text}");
+        }
+    }
+}

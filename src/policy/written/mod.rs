@@ -1,0 +1,9 @@
+//! A policy as a host writes it: its fields, TOML, presets, and checks of what was written.
+
+pub mod lint;
+pub mod presets;
+pub mod spec;
+pub mod stricter;
+pub mod toml_text;
+pub mod values;
+pub mod widening;

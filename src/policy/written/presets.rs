@@ -1,0 +1,91 @@
+//! Policies to begin with, each the TOML that it stands for.
+
+/// The presets by name. What a text leaves out has its default.
+pub const PRESETS: &[(&str, &str)] = &[
+    (
+        "readonly",
+        "\
+write = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
+        "workspace",
+        // The network of this machine alone. Reaching it goes nowhere else, and what listens there is
+        // reached from nowhere else.
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+packages = [\"data\"]
+
+[network]
+hosts = [\"127.0.0.0/8\", \"::1\"]
+listen = [\"127.0.0.0/8\", \"::1\"]
+unix = [\".\"]
+lookup = false
+",
+    ),
+    (
+        "notebook",
+        "\
+write = [\".\"]
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = true
+packages = [\"data\"]
+",
+    ),
+    (
+        "fastaudit-0.1",
+        "\
+write = []
+protect = false
+env = false
+threads = \"deny\"
+unknown_events = \"allow\"
+native = false
+network = true
+",
+    ),
+    (
+        "fastaudit-0.2",
+        "\
+write = []
+protect = false
+env = true
+threads = \"deny\"
+unknown_events = \"deny\"
+native = false
+network = false
+",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::written::spec::Spec;
+
+    #[test]
+    fn each_is_a_policy() {
+        for (name, text) in PRESETS {
+            assert!(Spec::from_toml(text, false).is_ok(), "{name}");
+        }
+        assert_eq!(
+            Spec::from_toml(PRESETS[3].1, false).unwrap(),
+            Spec {
+                protect: crate::policy::written::values::Choice::All(false),
+                ..Spec::default()
+            }
+        );
+    }
+}

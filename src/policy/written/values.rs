@@ -1,0 +1,122 @@
+//! Values of the fields of a policy, and what may be wrong with them.
+
+use std::fmt;
+
+/// The section of a `pyproject.toml`.
+pub const SECTION: &str = "tool.fastaudit";
+
+/// Where something is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Where {
+    /// Everywhere: `"anywhere"` in TOML, `None` in Python.
+    Anywhere,
+    /// Below these paths, or at these hosts.
+    Below(Vec<String>),
+}
+
+/// Which of some things: all, none, or those of these names. What "all" leaves out, if anything,
+/// is the field's to say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// All (`true`), or none (`false`).
+    All(bool),
+    /// These.
+    Named(Vec<String>),
+}
+
+impl Choice {
+    /// Tells whether it has this name, or the beginning of a dotted one that does.
+    #[must_use]
+    pub fn has_module(&self, module: &str) -> bool {
+        match self {
+            Self::All(all) => *all,
+            Self::Named(names) => names.iter().any(|name| is_within_module(module, name)),
+        }
+    }
+}
+
+/// Tells whether a module is the named one or below it; `*` names every module.
+#[must_use]
+pub fn is_within_module(module: &str, name: &str) -> bool {
+    name == "*"
+        || module
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Checks paths that are to be resolved.
+///
+/// # Errors
+/// `SpecError::Value`.
+pub fn check_paths(field: &str, paths: &[String]) -> Result<(), SpecError> {
+    for (index, path) in paths.iter().enumerate() {
+        let problem = if path.is_empty() {
+            "must not be empty: \".\" is the current directory"
+        } else if path.contains('\0') {
+            "must not contain a NUL"
+        } else {
+            continue;
+        };
+        return Err(SpecError::Value {
+            key: format!("{field}[{index}]"),
+            problem: problem.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// The error in a policy that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// The text is no TOML.
+    Syntax(String),
+    /// It has no such section.
+    NoSection,
+    /// A key that is none of these.
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Those that there are.
+        keys: &'static [&'static str],
+    },
+    /// A value of another type than the field has.
+    Type {
+        /// The key, with an index where it is an item.
+        key: String,
+        /// What is accepted.
+        accepted: &'static str,
+        /// What is there.
+        given: &'static str,
+    },
+    /// A value that is not accepted.
+    Value {
+        /// The key, with an index where it is an item.
+        key: String,
+        /// Why, and what is accepted.
+        problem: String,
+    },
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(error) => write!(to, "is not TOML: {error}"),
+            Self::NoSection => write!(to, "has no section [{SECTION}]"),
+            Self::UnknownKey { key, keys } => {
+                write!(
+                    to,
+                    "has the unknown key {key:?}: the keys are {}",
+                    keys.join(", ")
+                )
+            }
+            Self::Type {
+                key,
+                accepted,
+                given,
+            } => write!(to, "{key} must be {accepted}, not {given}"),
+            Self::Value { key, problem } => write!(to, "{key} {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}

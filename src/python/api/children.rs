@@ -1,0 +1,145 @@
+//! The processes of a sandbox: the one that waits for work, and its children, each used once.
+
+#![allow(unsafe_code)]
+
+use std::{os::fd::BorrowedFd, time::Duration};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::scope::{self, Current};
+
+/// The children of the current process, a sandbox's that waits for work: from now on also what they
+/// leave behind, and it is not killed when its own parent ends.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Children"
+)]
+pub struct Children {
+    children: crate::kernel::reaper::Children,
+    #[cfg(target_os = "linux")]
+    signals: crate::kernel::landlock::Signals,
+}
+
+#[pymethods]
+impl Children {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Ok(Self {
+            children: crate::kernel::reaper::Children::adopt()?,
+            #[cfg(target_os = "linux")]
+            signals: crate::kernel::landlock::signals().map_err(unconfined)?,
+        })
+    }
+
+    /// Copies the process, as `os.fork` does, which also looks for other threads to warn of them.
+    /// 0 in the copy.
+    fn fork(&self, py: Python<'_>) -> PyResult<i32> {
+        raw::audit(py, c"os.fork", &[])?;
+        // SAFETY: what runs in the copy until it ends is what runs after `os.fork`; CPython's hooks
+        // are called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
+        let child = unsafe {
+            ffi::PyOS_BeforeFork();
+            let child = libc::fork();
+            if child == 0 {
+                ffi::PyOS_AfterFork_Child();
+            } else {
+                ffi::PyOS_AfterFork_Parent();
+            }
+            child
+        };
+        if child < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        Ok(child)
+    }
+
+    /// Waits for the end of a child: its exit status, minus the number of a signal.
+    ///
+    /// When the host is gone, which is at the other end of a socket, this ends all, itself too.
+    fn status(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<i32> {
+        let Some(child) = rustix::process::Pid::from_raw(child) else {
+            return Err(PyValueError::new_err(
+                "child must be the number of a process",
+            ));
+        };
+        let waited = py.detach(|| {
+            // SAFETY: the caller has it open for as long as this takes.
+            let host = unsafe { BorrowedFd::borrow_raw(host) };
+            let waited = self.children.status(child, host);
+            if waited == Ok(None) {
+                crate::kernel::reaper::end_with(&self.children);
+            }
+            waited
+        });
+        Ok(waited.map_err(os_error)?.unwrap_or(1))
+    }
+
+    /// Waits for the end of all children, and kills them after some time, in seconds. Whether none is
+    /// left.
+    fn end(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
+        Ok(py.detach(|| self.children.end(patience)))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn unconfined(error: crate::kernel::landlock::Unconfined) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+fn os_error(error: rustix::io::Errno) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), error.to_string()))
+}
+
+/// The current process, a child that runs code of a sandbox: it ends when its parent does, and can
+/// send signals to itself and to what it starts alone, where the kernel can hold that.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Child"
+)]
+pub struct Child {}
+
+#[pymethods]
+impl Child {
+    #[new]
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    fn new(py: Python<'_>, children: &Bound<'_, Children>) -> PyResult<Self> {
+        let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
+        if is_guarded || scope::installed().next().is_some() {
+            return Err(PyRuntimeError::new_err(
+                "a guard is active, or a policy is installed",
+            ));
+        }
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{Signal, set_parent_process_death_signal};
+
+            crate::python::guard::workers::note_confined();
+            set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
+            crate::kernel::landlock::keep_signals_inside(&children.get().signals)
+                .map_err(unconfined)?;
+        }
+        Ok(Self {})
+    }
+
+    /// Ends it without the end of the interpreter and what C code has registered for its own
+    /// (`atexit(3)`), which free what the kernel frees faster. What C streams hold back is written.
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn end(&self, status: i32) {
+        // SAFETY: no other thread runs C code that would write to a stream meanwhile, or that is
+        // its own affair.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(status);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The native classes, and the class of denials.
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+#[cfg(unix)]
+use crate::python::api::children;
+use crate::python::api::confined;
+use crate::python::api::guard;
+use crate::python::api::network_rules;
+use crate::python::api::policy;
+use crate::python::api::recording;
+use crate::python::denials::denial;
+use crate::python::denials::report;
+use crate::python::events::explain;
+use crate::python::guard::active;
+use crate::python::guard::config;
+#[cfg(unix)]
+use crate::python::guard::reused_executors;
+use crate::python::guard::tempfile;
+use crate::python::guard::temporary;
+use crate::python::guard::tracked_calls;
+use crate::python::wrapped::callbacks_later;
+use crate::python::wrapped::executors;
+use crate::python::wrapped::threads;
+
+/// Makes them all: later there may be no memory, and PyO3 panics then.
+///
+/// # Errors
+/// The error that importing the class of denials raises.
+pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
+    let mut classes = vec![
+        py.get_type::<active::Active>(),
+        py.get_type::<tracked_calls::ActiveCall>(),
+        py.get_type::<tracked_calls::CallTracker>(),
+        py.get_type::<config::AuditCfg>(),
+        py.get_type::<confined::Confinement>(),
+        py.get_type::<denial::Denial>(),
+        py.get_type::<explain::Explanation>(),
+        py.get_type::<guard::AuditPerms>(),
+        py.get_type::<guard::Guard>(),
+        py.get_type::<guard::Ready>(),
+        py.get_type::<callbacks_later::Later>(),
+        py.get_type::<network_rules::Network>(),
+        py.get_type::<policy::Policy>(),
+        py.get_type::<recording::Observer>(),
+        py.get_type::<recording::Recording>(),
+        py.get_type::<report::Effect>(),
+        py.get_type::<tempfile::Ask>(),
+        py.get_type::<temporary::TemporaryFiles>(),
+        py.get_type::<executors::Job>(),
+        py.get_type::<threads::Carried>(),
+        denial::class(py)?.clone(),
+    ];
+    #[cfg(unix)]
+    classes.extend([
+        py.get_type::<children::Child>(),
+        py.get_type::<children::Children>(),
+        py.get_type::<reused_executors::ShutDown>(),
+    ]);
+    Ok(classes)
+}

@@ -1,0 +1,75 @@
+//! `Policy.call`: what the kernel can hold of a policy, for a thread of its own.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+use crate::python::api::policy::Policy;
+use crate::python::guard::resolve::Resolved;
+
+/// What the kernel holds of a policy in the threads that ask for it.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Confinement"
+)]
+pub struct Confinement {
+    #[cfg(target_os = "linux")]
+    rules: crate::kernel::landlock::Confinement,
+}
+
+#[pymethods]
+impl Confinement {
+    /// That of a policy; what is needed can be read whatever it says.
+    #[new]
+    fn new(py: Python<'_>, policy: &Bound<'_, Policy>, needed: Vec<PathBuf>) -> PyResult<Self> {
+        let resolved = Resolved::of(py, policy.get().spec())?;
+        Self::of(&resolved, needed)
+    }
+
+    /// Has the kernel hold it in the current thread, for good.
+    ///
+    /// Raises `RuntimeError` in the main thread, which would never be free again, and `OSError` where
+    /// the kernel cannot.
+    fn enter(&self) -> PyResult<()> {
+        #[cfg(unix)]
+        crate::python::guard::workers::note_confined();
+        self.confine_thread()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Confinement {
+    #[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
+    fn of(resolved: &Resolved, needed: Vec<PathBuf>) -> PyResult<Self> {
+        let rules = crate::kernel::landlock::Confinement::new(resolved.spec().clone(), needed);
+        Ok(Self { rules })
+    }
+
+    fn confine_thread(&self) -> PyResult<()> {
+        use pyo3::exceptions::PyRuntimeError;
+
+        if rustix::thread::gettid() == rustix::process::getpid() {
+            return Err(PyRuntimeError::new_err(
+                "the main thread would be confined for good: use policy.call()",
+            ));
+        }
+        let confined = self.rules.confine_thread();
+        confined.map_err(|error| PyOSError::new_err(format!("it cannot be confined: {error}")))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Confinement {
+    fn of(_resolved: &Resolved, _needed: Vec<PathBuf>) -> PyResult<Self> {
+        Err(PyOSError::new_err(
+            "it cannot be confined: that needs Linux, with Landlock",
+        ))
+    }
+
+    fn confine_thread(&self) -> PyResult<()> {
+        Ok(())
+    }
+}

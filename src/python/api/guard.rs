@@ -1,0 +1,491 @@
+//! What `mk_audit` returns, and the context managers that it makes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+
+use crate::python::api::fields;
+use crate::python::api::wrong_calls;
+use crate::python::calls::monitor;
+use crate::python::cpython::ffi as raw;
+use crate::python::denials::denial;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::log::Log;
+use crate::python::guard::scope::{self, Current, Entered};
+use crate::python::guard::sealed;
+use crate::python::guard::temporary::{self, TemporaryFiles};
+use crate::python::values::errors;
+use crate::python::values::process_start;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes guards of one configuration: ``with audit_perms(): ...``.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
+pub struct AuditPerms {
+    config: Mutex<Py<AuditCfg>>,
+}
+
+impl AuditPerms {
+    /// Guards of this configuration.
+    pub fn new(config: Py<AuditCfg>) -> Self {
+        Self {
+            config: Mutex::new(config),
+        }
+    }
+
+    fn config(&self, py: Python<'_>) -> Py<AuditCfg> {
+        lock(&self.config).clone_ref(py)
+    }
+}
+
+#[pymethods]
+impl AuditPerms {
+    /// A guard to enter with ``with``, or to decorate a function with.
+    #[pyo3(signature = (*given, **named))]
+    fn __call__(
+        slf: &Bound<'_, Self>,
+        given: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Guard> {
+        sealed::restore(slf.py());
+        if !given.is_empty() || named.is_some() {
+            let call = slf.get().config(slf.py()).get().call();
+            wrong_calls::check_bare(call, given, named)?;
+        }
+        Ok(Guard::new(slf.clone().unbind()))
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        let call = self.config(py).get().call();
+        Err(wrong_calls::not_called(call, &format!("{call}()")))
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__(py)
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let class = slf.py().get_type::<Guard>();
+        let text = name.to_string_lossy();
+        if !text.starts_with('_') && class.hasattr(name)? {
+            let call = slf.get().config(slf.py()).get().call();
+            return Err(wrong_calls::of_the_guard(call, &text));
+        }
+        wrong_calls::no_attribute(slf.as_any(), name)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "<AuditPerms of {}>",
+            fields::shown_of(py, self.config(py).get())?
+        ))
+    }
+
+    /// The ``sys.monitoring`` tool id that calls are watched with; ``None`` where they are not.
+    #[getter]
+    fn tool_id(&self, py: Python<'_>) -> Option<i32> {
+        let watches = self.config(py).get().monitor_calls();
+        watches.then(monitor::tool_id).flatten()
+    }
+
+    /// Replaces the host data for guards entered from now on, and returns it.
+    ///
+    /// Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
+    #[pyo3(signature = (d))]
+    fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        raw::audit(py, c"audit_perms.set_data", &[&d])?;
+        let config = Py::new(py, self.config(py).get().with_data(py, d.clone().unbind()))?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(d)
+    }
+
+    /// Has guards entered from now on share a directory for temporary files.
+    ///
+    /// Raises the audit event ``audit_perms.set_config``, which is denied inside a guard.
+    #[pyo3(name = "_share")]
+    fn share(&self, py: Python<'_>, files: &Bound<'_, TemporaryFiles>) -> PyResult<()> {
+        raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
+        let directories = Arc::clone(files.get().directories());
+        let config = self.config(py).get().with_directories(py, directories);
+        let config = Py::new(py, config)?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(())
+    }
+
+    /// The directory for temporary files, which is made if it is not there; ``None`` where the guards
+    /// may have none, or use the host's.
+    fn _temporary_directory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let guards = [self.config(py)];
+        if temporary::all_may_use(&guards, &temporary::usual()) {
+            return Ok(None);
+        }
+        let path = temporary::own_directory(&guards);
+        path.map(|path| raw::fs_decode(py, &path)).transpose()
+    }
+
+    /// Adds packages whose import may do what is denied, for guards entered from now on; returns all
+    /// of them.
+    ///
+    /// Raises the audit event ``audit_perms.add_imports``, which is denied inside a guard. Guards of
+    /// the rules of fastaudit 0.2 alone have it.
+    #[pyo3(signature = (*mods))]
+    fn add_imports<'py>(
+        &self,
+        py: Python<'py>,
+        mods: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        raw::audit(py, c"audit_perms.add_imports", &[mods.as_any()])?;
+        let config = self.config(py);
+        if !config.get().is_strict() {
+            return Err(errors::no_imports_to_add());
+        }
+        let config = config.get().with_imports(py, mods)?;
+        let packages = PyTuple::new(py, &config.policy().rest().import_allow)?;
+        let config = Py::new(py, config)?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        drop(old);
+        Ok(packages)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.config.try_lock() {
+            Ok(config) => visit.call(&*config),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
+///
+/// Enter it once at a time; it can be entered again after it was left. As a decorator it guards
+/// each call of the function, also of a coroutine function.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", weakref)]
+pub struct Guard {
+    perms: Py<AuditPerms>,
+    state: Mutex<State>,
+    /// Whether what is known of it stays when it is entered again.
+    goes_on: AtomicBool,
+}
+
+enum State {
+    Entered(Entered),
+    /// What was denied since it was entered last, if anything was.
+    Left(Option<Arc<Log>>),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Left(None)
+    }
+}
+
+impl Guard {
+    /// One of these guards, not entered yet.
+    pub fn new(perms: Py<AuditPerms>) -> Self {
+        Self {
+            perms,
+            state: Mutex::default(),
+            goes_on: AtomicBool::new(false),
+        }
+    }
+
+    /// What is known of what went on since it was entered last.
+    pub fn log(&self) -> Option<Arc<Log>> {
+        match &*lock(&self.state) {
+            State::Entered(entered) => Some(Arc::clone(entered.log())),
+            State::Left(log) => log.clone(),
+        }
+    }
+
+    /// Has it go on when it is entered again: what was denied, recorded, looked up and written adds
+    /// up.
+    pub fn go_on(&self) {
+        self.goes_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Enters it.
+    pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        sealed::restore(py);
+        let log = match &*lock(&self.state) {
+            State::Left(log) if self.goes_on.load(Ordering::Relaxed) => log.clone(),
+            State::Left(_) => None,
+            State::Entered(_) => {
+                return Err(PyRuntimeError::new_err(
+                    "this guard is entered already: call audit_perms() anew for each with block",
+                ));
+            }
+        };
+        let config = self.perms.get().config(py);
+        let mut current = scope::own(py)?;
+        if !matches!(&current, Current::Guarded(active) if active.get().config().is_some_and(|own| own.is(&config)))
+        {
+            raw::audit(py, c"audit_perms.set_config", &[config.bind(py).as_any()])?;
+            // A hook may have entered or left a guard meanwhile.
+            current = scope::own(py)?;
+        }
+        let outer = match current {
+            Current::Guarded(active) => Some(active),
+            Current::Unguarded | Current::Tampered => None,
+        };
+        let entered = scope::enter(py, config, outer, log)?;
+        let before = std::mem::replace(&mut *lock(&self.state), State::Entered(entered));
+        drop(before);
+        Ok(())
+    }
+
+    /// Leaves it, because of this error if there is one. A copy of the process that guarded code made
+    /// ends here.
+    ///
+    /// # Errors
+    /// `RuntimeError` where it is not entered, or was entered elsewhere.
+    pub fn leave(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        // Taken out first: the lock must not be held any longer.
+        let state = std::mem::take(&mut *lock(&self.state));
+        let entered = match state {
+            State::Entered(entered) => entered,
+            left @ State::Left(_) => {
+                *lock(&self.state) = left;
+                return Err(PyRuntimeError::new_err("this guard is not entered"));
+            }
+        };
+        match entered.may_be_left_here(py) {
+            Ok(true) => {}
+            other => {
+                *lock(&self.state) = State::Entered(entered);
+                return Err(other.err().unwrap_or_else(errors::left_by_what_it_guards));
+            }
+        }
+        #[cfg(unix)]
+        if let Err(error) = entered.end_copy(py, error) {
+            *lock(&self.state) = State::Entered(entered);
+            return Err(error);
+        }
+        if let Err(error) = scope::leave(py, &entered) {
+            // Still in force where it was entered: it can be left there.
+            *lock(&self.state) = State::Entered(entered);
+            return Err(errors::left_elsewhere(py, error));
+        }
+        sealed::restore(py);
+        // It is left in any case: what denials elsewhere tell may be lacking.
+        let _ = entered.settle(py);
+        let log = entered.log_after();
+        if log.is_some() {
+            *lock(&self.state) = State::Left(log);
+        }
+        process_start::forget();
+        Ok(())
+    }
+}
+
+impl Drop for Guard {
+    /// A `with` statement holds its guard until it ends. Where it does not end, as an exception was
+    /// raised between `__enter__` and its body (a signal handler's, since 3.14), the guard goes with it.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if matches!(state, State::Left(_)) {
+            return;
+        }
+        let State::Entered(entered) = std::mem::take(state) else {
+            return;
+        };
+        Python::attach(|py| {
+            if raw::is_finalizing(py) {
+                return;
+            }
+            let pending = PyErr::take(py);
+            if entered.is_of_with_statement(py) {
+                // Elsewhere it stays in force.
+                let _ = scope::leave(py, &entered);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+}
+
+#[pymethods]
+impl Guard {
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.enter(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    #[expect(unused_variables, reason = "the context manager protocol passes them")]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.leave(py, exc)
+    }
+
+    fn __aenter__(slf: &Bound<'_, Self>) -> PyResult<Ready> {
+        slf.get().enter(slf.py())?;
+        Ok(Ready::with(slf.as_any()))
+    }
+
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    #[expect(unused_variables, reason = "the context manager protocol passes them")]
+    fn __aexit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Ready> {
+        self.leave(py, exc)?;
+        Ok(Ready::with(py.None().bind(py)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let of = fields::shown_of(py, self.perms.get().config(py).get())?;
+        let state = match &*lock(&self.state) {
+            State::Entered(_) => "in force",
+            State::Left(_) => "not in force",
+        };
+        let denied = match self.log().map_or(0, |log| log.total()) {
+            0 => String::new(),
+            count => format!(", {count} denied"),
+        };
+        Ok(format!("<Guard of {of}: {state}{denied}>"))
+    }
+
+    /// The same guard, which goes on when it is entered again: what was denied, looked up and
+    /// written adds up.
+    #[pyo3(name = "_keep")]
+    fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf.go_on();
+        slf
+    }
+
+    /// What was denied since the guard was entered last, the first thousand, in order.
+    ///
+    /// Also what the guarded code, or a library, caught. These are new exceptions without a
+    /// traceback; they have the call chain that was read of the one that was raised.
+    #[getter]
+    fn violations<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        match self.log() {
+            Some(log) => {
+                let kept = log.kept(py).into_iter();
+                let exceptions = kept.map(|denial| denial::exception(denial.cast_exact()?));
+                PyList::new(py, exceptions.collect::<PyResult<Vec<_>>>()?)
+            }
+            None => Ok(PyList::empty(py)),
+        }
+    }
+
+    /// How much was denied since the guard was entered last.
+    #[getter]
+    fn violation_count(&self) -> usize {
+        self.log().map_or(0, |log| log.total())
+    }
+
+    /// Decorates a function or coroutine function: each call runs under a guard of its own.
+    ///
+    /// The wrapper is the standard library's, `contextlib.ContextDecorator` or
+    /// `AsyncContextDecorator`, so that no frame of this package is in a traceback.
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        function: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err(format!(
+                "a guard decorates a function, not {}",
+                errors::type_name(function)
+            )));
+        }
+        let inspect = py.import("inspect")?;
+        let is = |what: &str| inspect.call_method1(what, (function,))?.is_truthy();
+        if is("isgeneratorfunction")? || is("isasyncgenfunction")? {
+            return Err(PyTypeError::new_err(
+                "a guard cannot decorate a generator function, whose body runs after the call: \
+                 put `with audit_perms():` into the body",
+            ));
+        }
+        let kind = if is("iscoroutinefunction")? {
+            "AsyncContextDecorator"
+        } else {
+            "ContextDecorator"
+        };
+        let decorator = py
+            .import("contextlib")?
+            .getattr(kind)?
+            .cast_into::<PyType>()?;
+        decorator.call_method1("__call__", (slf, function))
+    }
+
+    /// A fresh guard for one call of a decorated function, as `contextlib` asks for it.
+    fn _recreate_cm(&self, py: Python<'_>) -> Self {
+        Self::new(self.perms.clone_ref(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.perms)?;
+        match self.state.try_lock().as_deref() {
+            Ok(State::Entered(entered)) => entered.traverse(visit),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An awaitable that is done: entering and leaving a guard waits for nothing.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Ready"
+)]
+pub struct Ready {
+    result: Py<PyAny>,
+}
+
+impl Ready {
+    fn with(result: &Bound<'_, PyAny>) -> Self {
+        Self {
+            result: result.clone().unbind(),
+        }
+    }
+}
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<()> {
+        Err(PyStopIteration::new_err((self.result.clone_ref(py),)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.result)
+    }
+}

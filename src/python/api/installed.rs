@@ -1,0 +1,40 @@
+//! Policies that are in force in the whole process for good.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::policy::written::stricter;
+use crate::python::api::policy::Policy;
+use crate::python::guard::resolve::Resolved;
+use crate::python::guard::scope;
+
+/// The policy that was installed last.
+pub fn installed(py: Python<'_>) -> Option<Bound<'_, Policy>> {
+    let last = scope::installed().next()?;
+    last.policy.bind(py).clone().cast_into().ok()
+}
+
+/// Checks that a policy allows nothing that the installed one does not.
+///
+/// # Errors
+/// `RuntimeError`, which names the field.
+pub fn check_stricter(py: Python<'_>, policy: &Policy, before: &Policy) -> PyResult<()> {
+    let (new, old) = (policy.spec(), before.spec());
+    if new == old {
+        return Ok(());
+    }
+    let (new, old) = (Resolved::of(py, new)?, Resolved::of(py, old)?);
+    match stricter::more_than(new.spec(), old.spec()) {
+        None => Ok(()),
+        Some(field) => Err(PyRuntimeError::new_err(format!(
+            "a policy is installed already, and this one is not stricter: its {field} allows what \
+             that does not"
+        ))),
+    }
+}
+
+/// The policy that was installed last, if one was.
+#[pyfunction]
+pub fn installed_policy(py: Python<'_>) -> Option<Bound<'_, Policy>> {
+    installed(py)
+}

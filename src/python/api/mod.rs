@@ -1,0 +1,20 @@
+//! The classes and functions that Python sees.
+
+#[cfg(unix)]
+pub mod children;
+pub mod classes;
+pub mod confined;
+pub mod fields;
+pub mod guard;
+pub mod installed;
+pub mod mk_audit;
+pub mod network_rules;
+pub mod options;
+pub mod policy;
+pub mod readers;
+pub mod recording;
+pub mod setup;
+pub mod v02;
+#[cfg(unix)]
+pub mod worker_entry;
+pub mod wrong_calls;

@@ -1,0 +1,150 @@
+//! The options that `mk_audit` and `Policy.guard` take beside what is allowed.
+
+use crate::policy::RuleSet;
+use crate::python::api::guard::AuditPerms;
+use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::setup;
+use crate::python::api::wrong_calls;
+use crate::python::calls::monitor;
+use crate::python::cpython::ffi as raw;
+use crate::python::events::outcome;
+use crate::python::guard::callbacks;
+use crate::python::guard::config::{Allowed, AuditCfg, Callbacks};
+use crate::python::guard::tempfile;
+use crate::python::values::distributions;
+use crate::python::values::errors;
+#[cfg(unix)]
+use crate::python::values::extensions;
+use crate::python::values::imports;
+use crate::python::wrapped::builtin_modules;
+use crate::python::wrapped::file_methods;
+use crate::python::wrapped::lookups;
+use crate::python::wrapped::quota;
+use crate::python::wrapped::threads;
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+/// The options that `mk_audit` and `Policy.guard` take beside what is allowed.
+pub struct GuardOptions<'py> {
+    pub before_deny: Option<Bound<'py, PyAny>>,
+    pub on_call: Option<Bound<'py, PyAny>>,
+    pub data: Option<Bound<'py, PyAny>>,
+    pub tool_id: OrDefault<'py>,
+    pub monitor_calls: OrDefault<'py>,
+    pub retire_sites: OrDefault<'py>,
+    pub on_denied: Option<Bound<'py, PyAny>>,
+    /// The rules of the guard, which say what callbacks get.
+    pub rules: RuleSet,
+}
+
+impl<'py> GuardOptions<'py> {
+    /// Checks everything, installs what is missing, makes the guards. `given` is the argument of the
+    /// audit event `audit_perms.set_config`.
+    pub fn make(
+        self,
+        given: &Bound<'py, PyAny>,
+        read_allowed: impl FnOnce() -> PyResult<Allowed>,
+    ) -> PyResult<AuditPerms> {
+        self.configure(given, read_allowed).map(AuditPerms::new)
+    }
+
+    /// The same for one guard of this configuration.
+    pub fn configure(
+        self,
+        given: &Bound<'py, PyAny>,
+        read_allowed: impl FnOnce() -> PyResult<Allowed>,
+    ) -> PyResult<Py<AuditCfg>> {
+        let py = given.py();
+        raw::audit(py, c"audit_perms.set_config", &[given])?;
+        let rules = self.rules;
+        let tool_id = read_tool_id(&self.tool_id)?;
+        let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;
+        let retire_sites = read_bool(&self.retire_sites, "retire_sites", false)?;
+        if retire_sites && !monitor_calls {
+            return Err(errors::retire_sites_without_monitor());
+        }
+        let read = |callback: &Option<Bound<'py, PyAny>>, contract| {
+            let callback = callback.as_ref();
+            let callback = callback.map(|callback| callbacks::read(callback, contract, rules));
+            callback.transpose()
+        };
+        let callbacks = Callbacks {
+            before_deny: read(&self.before_deny, &callbacks::BEFORE_DENY)?,
+            on_call: read(&self.on_call, &callbacks::ON_CALL)?,
+            on_denied: read(&self.on_denied, &callbacks::ON_DENIED)?,
+        };
+        if callbacks.on_call.is_some() && !monitor_calls {
+            return Err(errors::on_call_without_monitor());
+        }
+        // Who says nothing of calls gets what this Python can do.
+        let demanded_by = match self.monitor_calls {
+            OrDefault::Given(_) => Some("monitor_calls=True"),
+            OrDefault::Default if callbacks.on_call.is_some() => Some("on_call"),
+            OrDefault::Default if retire_sites => Some("retire_sites=True"),
+            OrDefault::Default => None,
+        };
+        let allowed = read_allowed()?;
+        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
+        // Where all native code may be called there is nothing to watch.
+        let monitor_calls = monitor_calls
+            && (is_asked || !allowed.policy.calls_all_native())
+            && monitor::is_possible(py, demanded_by)?;
+        wrong_calls::warn_of_missing(py, &allowed)?;
+        let free = match monitor_calls {
+            true => monitor::find_tool_id(py, tool_id)?,
+            false => None,
+        };
+        setup::install(py)?;
+        prepare(py, &allowed)?;
+        tempfile::look_again(py);
+        if let Some(free) = free {
+            monitor::install(py, free)?;
+        }
+        let data = self.data.map_or_else(|| py.None(), Bound::unbind);
+        let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+        Py::new(py, config)
+    }
+}
+
+/// Installs and imports what a policy needs beside the hook.
+fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
+    distributions::prepare(py)?;
+    #[cfg(unix)]
+    extensions::prepare(py)?;
+    let policy = &allowed.policy;
+    let records = allowed.records.is_some();
+    if policy.network().rules().is_some() || records {
+        lookups::install(py)?;
+    }
+    let rest = policy.rest();
+    // Some start under every guard, and take it along.
+    threads::install(py)?;
+    // What installed modules do is excused in places.
+    imports::learn_libraries(py)?;
+    let is_strict = policy.rules() == RuleSet::Strict;
+    let imports = !rest.import_allow.is_empty() || !rest.packages.is_empty();
+    if policy.restricts_imports() || imports || records || is_strict {
+        builtin_modules::prepare(py)?;
+    }
+    imports::know_import_system(py)?;
+    if rest.max_bytes.is_some() {
+        quota::install(py)?;
+        file_methods::install(py)?;
+    }
+    outcome::prepare(py, allowed.on_violation)
+}
+
+/// The tool id that the host chose; `None` where any does.
+fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
+    let OrDefault::Given(given) = given else {
+        return Ok(None);
+    };
+    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<pyo3::types::PyInt>() {
+        return Err(errors::tool_id_type(given));
+    }
+    raw::int_value(given)
+        .and_then(|id| i32::try_from(id).ok())
+        .filter(|id| (0..=5).contains(id))
+        .map(Some)
+        .ok_or_else(|| errors::tool_id_range(given))
+}

@@ -1,0 +1,264 @@
+//! `Policy.observe`: guards that record what code does, and what a policy would have to allow.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::sync::{Arc, Mutex};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
+
+use crate::policy::files::fs::PathBuf;
+use crate::policy::learn::{self, Need};
+use crate::python::api::guard::{AuditPerms, Guard};
+use crate::python::api::policy::Policy;
+use crate::python::api::wrong_calls;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::denials::report::{self, Effect};
+use crate::python::guard::recorder::Entry;
+use crate::python::guard::resolve::Resolved;
+use crate::python::guard::temporary::TemporaryFiles;
+use crate::python::values::decode;
+use crate::python::values::errors;
+
+/// How an observer is made.
+const CALL: &str = "policy.observe()";
+
+/// How many entries of a directory are named one by one before it may stand for them.
+const THRESHOLD: usize = 10;
+
+/// Makes guards that record: ``with observe() as recording: ...``.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
+pub struct Observer {
+    perms: Py<AuditPerms>,
+    policy: Py<Policy>,
+}
+
+impl Observer {
+    /// Guards of this configuration that record.
+    pub fn new(perms: Py<AuditPerms>, policy: Py<Policy>) -> Self {
+        Self { perms, policy }
+    }
+}
+
+#[pymethods]
+impl Observer {
+    #[pyo3(signature = (*given, **named))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Recording> {
+        wrong_calls::check_bare(CALL, given, named)?;
+        Ok(Recording {
+            guard: Py::new(py, Guard::new(self.perms.clone_ref(py)))?,
+            policy: self.policy.clone_ref(py),
+        })
+    }
+
+    fn __enter__(&self) -> PyResult<()> {
+        Err(wrong_calls::not_called(
+            CALL,
+            &format!("{CALL}() as recording"),
+        ))
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.__enter__()
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let class = slf.py().get_type::<Recording>();
+        let text = name.to_string_lossy();
+        if !text.starts_with('_') && class.hasattr(name)? {
+            return Err(wrong_calls::of_the_guard(CALL, &text));
+        }
+        wrong_calls::no_attribute(slf.as_any(), name)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let policy = self.policy.get().shown(py)?;
+        Ok(format!("<Observer of {policy}>"))
+    }
+
+    /// Has recordings from now on share a directory for temporary files.
+    #[pyo3(name = "_share")]
+    fn share<'py>(
+        &self,
+        py: Python<'py>,
+        files: &Bound<'py, TemporaryFiles>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.perms.bind(py).call_method1("_share", (files,))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.perms)?;
+        visit.call(&self.policy)
+    }
+}
+
+/// Opens the decision log.
+///
+/// # Errors
+/// `TypeError` for what is no path, `OSError` where it cannot be opened.
+pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
+    let given = calling::fs_path(path).map_err(|_| {
+        PyTypeError::new_err(format!(
+            "log must be None, str, bytes or os.PathLike, not {}",
+            errors::type_name(path)
+        ))
+    })?;
+    let name = native_path(decode::root_name(&given)?);
+    let file = OpenOptions::new().create(true).append(true).open(name)?;
+    Ok(Arc::new(Mutex::new(file)))
+}
+
+#[cfg(unix)]
+fn native_path(name: PathBuf) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    std::ffi::OsString::from_vec(name.into_vec()).into()
+}
+
+#[cfg(not(unix))]
+fn native_path(name: PathBuf) -> std::path::PathBuf {
+    String::from_utf8_lossy(&name).into_owned().into()
+}
+
+/// Guards code and records what it does. Enter it once at a time.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
+pub struct Recording {
+    guard: Py<Guard>,
+    policy: Py<Policy>,
+}
+
+#[pymethods]
+impl Recording {
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.guard.get().enter(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    #[expect(unused_variables, reason = "the context manager protocol passes them")]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.guard.get().leave(py, exc)
+    }
+
+    /// The same recording, which goes on when it is entered again.
+    #[pyo3(name = "_keep")]
+    fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf.guard.get().go_on();
+        slf
+    }
+
+    /// What was done, in the order in which it was done first.
+    #[getter]
+    fn effects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for entry in self.entries(py) {
+            list.append(Bound::new(py, Effect::of(py, &entry)?)?)?;
+        }
+        Ok(list)
+    }
+
+    /// How many decisions are not in `effects`, as there were too many different ones.
+    #[getter]
+    fn dropped(&self) -> u64 {
+        let log = self.guard.get().log();
+        log.map_or(0, |log| log.recorder().seen().dropped)
+    }
+
+    /// The events that no policy allows, of what was done.
+    #[getter]
+    fn never_allowed(&self, py: Python<'_>) -> Vec<String> {
+        let needs = self.needs(py);
+        let events = needs.into_iter().filter_map(|need| match need {
+            Need::Never(event) => Some(event),
+            _ => None,
+        });
+        events.collect()
+    }
+
+    /// A table of what was done.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(report::text(&report::rows(py, &self.entries(py))?))
+    }
+
+    /// Everything as JSON.
+    fn to_json(&self, py: Python<'_>) -> PyResult<String> {
+        report::json(py, &self.entries(py), self.dropped())
+    }
+
+    /// A table of what was done, for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        report::html(py, &report::rows(py, &self.entries(py))?)
+    }
+
+    /// The least policy under which all of it passes.
+    #[pyo3(signature = (threshold=None), text_signature = "($self, threshold=10)")]
+    fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<Policy> {
+        let threshold = threshold.map_or(Ok(THRESHOLD), read_threshold)?;
+        let base = Resolved::of(py, self.policy.get().spec())?;
+        let spec = learn::suggest(base.spec(), &self.needs(py), threshold, list);
+        Policy::of(spec)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let counts = report::counts(py, &self.entries(py))?;
+        Ok(format!("<Recording: {}>", counts.repr()?))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.guard)?;
+        visit.call(&self.policy)
+    }
+}
+
+impl Recording {
+    /// What was seen so far. A copy: what tells of it may run code that is recorded itself.
+    fn entries(&self, py: Python<'_>) -> Vec<Entry> {
+        let log = self.guard.get().log();
+        log.map_or_else(Vec::new, |log| {
+            let seen = log.recorder().seen();
+            seen.entries.iter().map(|entry| entry.copy(py)).collect()
+        })
+    }
+
+    fn needs(&self, py: Python<'_>) -> BTreeSet<Need> {
+        let entries = self.entries(py).into_iter();
+        entries.flat_map(|entry| entry.needs).collect()
+    }
+}
+
+fn read_threshold(given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    const ACCEPTED: &str = "threshold must be a whole number from 1";
+    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
+        return Err(PyTypeError::new_err(format!(
+            "{ACCEPTED}, not {}",
+            errors::type_name(given)
+        )));
+    }
+    raw::int_value(given)
+        .and_then(|number| usize::try_from(number).ok())
+        .filter(|number| *number > 0)
+        .ok_or_else(|| PyValueError::new_err(format!("{ACCEPTED}, not {given}")))
+}
+
+/// The names in a directory.
+fn list(dir: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let entries = std::fs::read_dir(native_path(PathBuf::from_slice(dir))).ok()?;
+    entries
+        .map(|entry| Some(entry.ok()?.file_name().into_encoded_bytes()))
+        .collect()
+}

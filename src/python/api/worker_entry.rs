@@ -1,0 +1,34 @@
+//! The first line of a worker that is started anew: it enters the policy.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::python::api::policy::Policy;
+use crate::python::api::setup;
+use crate::python::excuses::pool_files;
+use crate::python::guard::scope::{self, Current};
+use crate::python::guard::workers;
+
+/// Puts a policy in force in a worker, for good.
+///
+/// # Errors
+/// `RuntimeError` where a guard is in force already; what installing it raises.
+#[pyfunction]
+#[pyo3(name = "_enter_worker")]
+pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool) -> PyResult<()> {
+    let py = policy.py();
+    setup::install(py)?;
+    let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
+    if is_guarded || scope::installed().next().is_some() {
+        return Err(PyRuntimeError::new_err(
+            "a guard is active, or a policy is installed",
+        ));
+    }
+    let options = PyDict::new(py);
+    options.set_item("monitor_calls", monitor_calls)?;
+    policy.call_method("install", (), Some(&options))?;
+    pool_files::note_worker();
+    workers::note_worker();
+    Ok(())
+}

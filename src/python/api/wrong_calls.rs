@@ -1,0 +1,172 @@
+//! Calls that are wrong as a whole, and names that nothing has: the message says which one to write.
+//!
+//! The words for wrong names are `fastaudit_rs._near`'s, which is imported on these ways alone.
+
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::policy::events::EVENTS;
+use crate::policy::files::fs::{FileSystem, Os};
+use crate::policy::files::path;
+use crate::policy::written::values::{Choice, SpecError};
+use crate::python::guard::config::Allowed;
+use crate::python::guard::resolve;
+use crate::python::values::decode;
+use crate::python::values::errors;
+use crate::python::values::suggestions::{as_list, near, suggestion};
+use crate::python::values::wording::Words;
+
+/// Refuses keywords that a function does not have.
+///
+/// # Errors
+/// `TypeError`, which names the near one.
+pub fn check_named(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some((name, _)) = given.and_then(|given| given.iter().next()) else {
+        return Ok(());
+    };
+    let told = near(name.py(), "unknown", (function, &name));
+    Err(PyTypeError::new_err(match told {
+        Ok(message) => message.to_string(),
+        // A guard may be in force that lets nothing be imported.
+        Err(_) => format!("{function}() has no argument {}", errors::shown(&name)),
+    }))
+}
+
+/// The error in a policy that was read from text, with the key that is near.
+pub fn of_text(py: Python<'_>, error: &SpecError) -> String {
+    let SpecError::UnknownKey { key, keys } = error else {
+        return error.to_string();
+    };
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let names: Vec<_> = keys.iter().map(|key| last(key)).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    match suggestion(py, &last(key), &names) {
+        near if near.is_empty() => error.to_string(),
+        near => format!("{error}.{near}"),
+    }
+}
+
+/// Refuses arguments by position where there are fields alone. `example` writes one of them with a
+/// value.
+///
+/// # Errors
+/// `TypeError`, which says how to write it.
+pub fn check_fields(function: &str, field: &str, given: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let Ok(first) = given.get_item(0) else {
+        return Ok(());
+    };
+    let example = match first.is_instance_of::<PyDict>() {
+        true => "**fields".to_owned(),
+        false => format!("{field}={}", as_list(&first)),
+    };
+    Err(PyTypeError::new_err(format!(
+        "{function}() takes its fields by name: write {function}({example})"
+    )))
+}
+
+/// The error where a maker of guards is entered like one. `call` is how it is written, `guard` how
+/// a guard of it is.
+pub fn not_called(call: &str, guard: &str) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{call} makes guards and is none: call it, `with {guard}:`"
+    ))
+}
+
+/// The error where a maker of guards is called with an argument, as a decorator for example.
+///
+/// # Errors
+/// `TypeError`, where there is one.
+pub fn check_bare(
+    call: &str,
+    given: &Bound<'_, PyTuple>,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let first = given.get_item(0);
+    if first.is_err() && named.is_none_or(|named| named.is_empty()) {
+        return Ok(());
+    }
+    let is_decorator = first.is_ok_and(|first| first.is_callable());
+    Err(PyTypeError::new_err(match is_decorator {
+        true => format!("{call} makes guards, and a guard decorates: write @{call}()"),
+        false => format!("{call} makes guards and takes no arguments: `with {call}():`"),
+    }))
+}
+
+/// An attribute of the guard is asked of what makes it.
+pub fn of_the_guard(call: &str, name: &str) -> PyErr {
+    PyAttributeError::new_err(format!(
+        "{call} makes guards, and the guard has {name}: write `with {call}() as guard:` and \
+         guard.{name}"
+    ))
+}
+
+/// Raises the `AttributeError` of CPython for an attribute that an object does not have.
+///
+/// # Errors
+/// The error.
+pub fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+    let plain = object.py().import("builtins")?.getattr("object")?;
+    let found = plain.call_method1("__getattribute__", (object, name))?;
+    Ok(found.unbind())
+}
+
+/// Warns of an event that passes because nobody knows it.
+///
+/// # Errors
+/// The warning, where the host makes warnings errors.
+pub fn warn_of_event(name: &Bound<'_, PyString>) -> PyResult<()> {
+    let own = name.to_str()?;
+    if EVENTS.iter().any(|known| known.name == own) || is_of_others(own) {
+        return Ok(());
+    }
+    let names: Vec<_> = EVENTS.iter().map(|known| known.name).collect();
+    let text = near(name.py(), "event", (name, names))?;
+    near(name.py(), "warn", (text,)).map(drop)
+}
+
+/// Tells whether it is named as events of other packages are: by a module that has none in Python.
+fn is_of_others(event: &str) -> bool {
+    let Some((module, _)) = event.split_once('.') else {
+        return false;
+    };
+    let modules = EVENTS.iter().filter_map(|known| known.name.split_once('.'));
+    modules.into_iter().all(|(known, _)| known != module)
+}
+
+/// Warns of roots and programs that are not there. A sandbox tells of its own.
+///
+/// # Errors
+/// The warning, where the host makes warnings errors.
+pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
+    let told = allowed.told.as_ref();
+    if told.is_some_and(|told| told.words == Words::Sandbox) {
+        return Ok(());
+    }
+    let argument = if told.is_some() { "write" } else { "oks" };
+    for root in allowed.oks.bind(py) {
+        let name = decode::root_name(&root)?;
+        if name.as_slice() != b"." && !Os.exists(&name) && !is_to_be_made(&name, told.is_some()) {
+            let text = format!("{argument}: there is no {}", errors::shown(&root));
+            near(py, "warn", (text,))?;
+        }
+    }
+    let Some(told) = told else {
+        return Ok(());
+    };
+    if let Choice::Named(names) = &told.spec.commands {
+        for index in resolve::missing_programs(py, names)? {
+            let text = format!("commands: there is no program {:?}", names[index]);
+            near(py, "warn", (text,))?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a root is likely to be made: hints and recordings name exact paths in a policy,
+/// and files for `mk_audit` (`report.txt`), in a directory that is there.
+fn is_to_be_made(name: &[u8], of_policy: bool) -> bool {
+    let (directory, last) = path::split(name);
+    let has_suffix = last.iter().skip(1).any(|&byte| byte == b'.');
+    (of_policy || has_suffix) && !last.contains(&b'*') && Os.is_dir(directory)
+}

@@ -1,0 +1,165 @@
+//! A call of native code of someone else: whether it is declared safe, and what the host says of it.
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyModule, PyString, PyType};
+
+use crate::policy::Operation;
+use crate::policy::files::fs::Os;
+use crate::python::calls::writes;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::layout;
+use crate::python::guard::asking;
+use crate::python::guard::callbacks::Callback;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::declared::Declared;
+use crate::python::values::callee::{Name, Native};
+use crate::python::values::distributions::{self, Announced};
+use crate::python::values::errors;
+
+/// A call of native code of someone else.
+pub struct NativeCall<'a, 'py> {
+    /// Who makes it.
+    pub caller: &'a Bound<'py, PyString>,
+    /// What is called, by its name and itself.
+    pub name: &'a Bound<'py, PyString>,
+    pub native: &'a Native<'py>,
+    /// The code object and the offset.
+    pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
+    /// `sys.monitoring.DISABLE`.
+    pub disable: *mut PyObject,
+}
+
+/// What becomes of a call.
+pub enum Said {
+    /// It may be made.
+    Allowed,
+    /// So may all others of its call site.
+    SwitchOff,
+}
+
+impl NativeCall<'_, '_> {
+    /// Asks the host, and raises the event.
+    ///
+    /// # Errors
+    /// The denial, and what a callback raised.
+    pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Said> {
+        let py = self.caller.py();
+        if let Some(config) = config {
+            let declared = Declared::known(py).filter(|_| config.is_strict());
+            let hooks = declared.map_or(&[][..], |declared| &declared.monitor_hooks);
+            for callback in hooks.iter().chain(config.asks_on_call()) {
+                if let Some(said) = self.answer_of(callback, config)? {
+                    return Ok(said);
+                }
+            }
+        }
+        let _announced = Announced::new(self.name, self.native);
+        raw::audit(py, c"fastaudit.call", &[self.caller, self.name])?;
+        Ok(Said::Allowed)
+    }
+
+    /// What the host says of the call; `None` when the event is to be raised.
+    ///
+    /// # Errors
+    /// What its callback raised.
+    fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
+        let py = self.caller.py();
+        let (code, offset) = self.site;
+        let data = config.data(py);
+        let answer = on_call.call_with([
+            self.caller.as_any(),
+            self.name.as_any(),
+            &self.native.function,
+            code,
+            offset,
+            &data,
+        ])?;
+        if let Ok(answer) = answer.cast::<PyBool>() {
+            return Ok((!answer.is_true()).then_some(Said::Allowed));
+        }
+        if asking::is_awaitable(&answer) {
+            return Err(errors::returned_awaitable("on_call", &answer));
+        }
+        let switches_off = std::ptr::eq(answer.as_ptr(), self.disable);
+        Ok(switches_off.then_some(Said::SwitchOff))
+    }
+}
+
+/// Tells that a call needs no asking.
+pub enum Passes {
+    /// So do all others of this callee.
+    Always,
+    /// This one does.
+    Now,
+    No,
+}
+
+/// Tells that a call may be made for what the guard lets be called. `first` is its first argument,
+/// `None` where that is not seen.
+///
+/// # Errors
+/// The denial of a file that it would write.
+pub fn passes(
+    config: &AuditCfg,
+    native: &Native<'_>,
+    first: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Passes> {
+    let py = native.function.py();
+    if config.is_strict() && is_declared_safe(py, &native.name) {
+        return Ok(Passes::Always);
+    }
+    if config.safe_set() == 0 {
+        return Ok(Passes::No);
+    }
+    let policy = config.policy();
+    let packages = &policy.rest().packages;
+    let name = native.name.full()?;
+    let name = name.to_string_lossy();
+    let module = distributions::module_of(native);
+    if let Some(module) = &module
+        && packages.have(module)
+    {
+        return match packages.writer(&name) {
+            None => Ok(Passes::Always),
+            Some(writer) if writes::may_write(py, packages, writer, first)? => Ok(Passes::Now),
+            Some(_) => Ok(Passes::No),
+        };
+    }
+    // Where the host is asked of calls, it is of these too.
+    if config.is_strict() || config.asks_on_call().is_some() {
+        return Ok(Passes::No);
+    }
+    let is_named = policy.check(&Os, Operation::CallNative(&name)).allows();
+    let is_of_package =
+        || module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed));
+    Ok(match is_named || is_of_package() {
+        true => Passes::Always,
+        false => Passes::No,
+    })
+}
+
+/// Whether installed packages declare native code of this name safe to call.
+pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
+    let (module, own) = (name.module.to_string_lossy(), name.own.to_string_lossy());
+    Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))
+}
+
+/// Whether a callable is what its module has by its name, and so never goes away; of functions and
+/// classes it is not asked.
+///
+/// # Errors
+/// What looking it up raised.
+pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !layout::method_entry(callee.as_ptr()).is_null() || callee.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    let Some(module) = raw::imported_module(callee.py(), &name.module)? else {
+        return Ok(false);
+    };
+    let Ok(module) = module.cast::<PyModule>() else {
+        return Ok(false);
+    };
+    let own = module.dict().get_item(&name.own)?;
+    Ok(own.is_some_and(|own| own.is(callee)))
+}

@@ -1,0 +1,200 @@
+//! Native functions that do not survive an exception in Python code that they call.
+//!
+//! A call is denied by raising where it is made. When that is Python code called by native code
+//! which goes on as if nothing had been raised, the process crashes, as it would on any other
+//! exception there. For the functions listed here a denial in their own Python code is kept until
+//! they return, and raised then, so that what they made does not reach the guarded code.
+
+use std::cell::{Cell, RefCell};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::values::stack;
+
+/// A function, and the packages whose Python code it calls without looking at the outcome.
+struct Fragile {
+    function: &'static str,
+    packages: &'static [&'static str],
+}
+
+const FRAGILE: &[Fragile] = &[
+    // `DataFrame.to_json`: objToJSON.c reads `array_values` and others of a block unchecked.
+    Fragile {
+        function: "pandas._libs._ujson.ujson_dumps",
+        packages: PANDAS,
+    },
+    // The same under the name it had before pandas 3.
+    Fragile {
+        function: "pandas._libs.json.ujson_dumps",
+        packages: PANDAS,
+    },
+];
+const PANDAS: &[&str] = &["pandas", "numpy", "pyarrow"];
+
+/// A call of a fragile function that is being made.
+struct Running {
+    frame: Py<PyAny>,
+    at: Py<PyAny>,
+    packages: &'static [&'static str],
+    denial: Option<PyErr>,
+}
+
+thread_local! {
+    static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
+    static REGISTERING: Cell<bool> = const { Cell::new(false) };
+}
+
+static ENDS: PyOnceLock<Ends> = PyOnceLock::new();
+
+/// What tells of the end of a native call: `sys.monitoring.register_callback`, the events, and
+/// the callback.
+struct Ends {
+    register: Py<PyAny>,
+    events: [Py<PyAny>; 2],
+    callback: Py<PyAny>,
+}
+
+/// Gets ready, before any call is seen.
+pub fn prepare(py: Python<'_>, callback: pyo3::ffi::vectorcallfunc) -> PyResult<()> {
+    ENDS.get_or_try_init(py, || {
+        let monitoring = py.import("sys")?.getattr("monitoring")?;
+        let events = monitoring.getattr("events")?;
+        let event = |name| events.getattr(name).map(Bound::unbind);
+        Ok::<_, PyErr>(Ends {
+            register: monitoring.getattr("register_callback")?.unbind(),
+            events: [event("C_RETURN")?, event("C_RAISE")?],
+            callback: raw::new_callback(py, callback)?.unbind(),
+        })
+    })
+    .map(|_| ())
+}
+
+/// Whether the callback that is being registered is ours, or of another tool than the monitor: guarded
+/// code may not have any for that.
+pub fn is_registering() -> bool {
+    REGISTERING.get()
+}
+
+/// Registers callbacks of ours, or of another tool.
+pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
+    let before = REGISTERING.replace(true);
+    let result = register();
+    REGISTERING.set(before);
+    result
+}
+
+fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
+    let Some(ends) = ENDS.get(py) else {
+        return Ok(());
+    };
+    let none = py.None();
+    let callback = if on { &ends.callback } else { &none };
+    let events = ends.events.each_ref();
+    let register = |event| ends.register.bind(py).call1((tool_id, event, callback));
+    let results = while_registering(|| events.map(register));
+    results
+        .into_iter()
+        .try_for_each(|result| result.map(|_| ()))
+}
+
+fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    frame
+        .getattr(pyo3::intern!(frame.py(), "f_lasti"))
+        .map(Bound::unbind)
+}
+
+/// Whether a function is one of those.
+pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
+    FRAGILE.iter().any(|fragile| name == fragile.function)
+}
+
+/// Takes note of a native call that is going to be made.
+pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyResult<()> {
+    let Some(fragile) = FRAGILE.iter().find(|fragile| name == fragile.function) else {
+        return Ok(());
+    };
+    if is_running(py)? {
+        return Ok(());
+    }
+    let Some(frame) = frames::current_frame(py) else {
+        return Ok(());
+    };
+    register(py, tool_id, true)?;
+    let running = Running {
+        at: position(&frame)?,
+        frame: frame.unbind(),
+        packages: fragile.packages,
+        denial: None,
+    };
+    let before = RUNNING.replace(Some(running));
+    drop(before);
+    Ok(())
+}
+
+/// Whether the call that was noted is still being made: its frame is on the stack, where it was.
+fn is_running(py: Python<'_>) -> PyResult<bool> {
+    let noted = RUNNING.with_borrow(|running| {
+        let running = running.as_ref()?;
+        Some((running.frame.clone_ref(py), running.at.clone_ref(py)))
+    });
+    let Some((noted, at)) = noted else {
+        return Ok(false);
+    };
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        if current.is(&noted) {
+            return position(&current)?.bind(py).eq(&at);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// What a denied call comes to: the denial, or nothing yet where it cannot be raised.
+///
+/// # Errors
+/// The denial.
+pub fn deny(py: Python<'_>, caller: &Bound<'_, PyString>, denial: PyErr) -> PyResult<()> {
+    let is_its_own = RUNNING.with_borrow(|running| {
+        let package = caller.to_str().ok()?.split('.').next()?;
+        let running = running.as_ref()?;
+        Some(running.packages.contains(&package))
+    });
+    if is_its_own != Some(true) || !stack::is_of_its_module(py)? || !is_running(py)? {
+        return Err(denial);
+    }
+    RUNNING.with_borrow_mut(|running| {
+        if let Some(running) = running {
+            running.denial.get_or_insert(denial);
+        }
+    });
+    Ok(())
+}
+
+/// Handles the end of a native call.
+///
+/// # Errors
+/// A denial that was kept.
+pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
+    let frame = frames::current_frame(py);
+    let is_it = RUNNING.with_borrow(|running| match (running, &frame) {
+        (Some(running), Some(frame)) => Some((frame.is(&running.frame), running.at.clone_ref(py))),
+        _ => None,
+    });
+    let (Some((true, at)), Some(frame)) = (is_it, frame) else {
+        return Ok(());
+    };
+    if !position(&frame)?.bind(py).eq(&at)? {
+        return Ok(());
+    }
+    let running = RUNNING.take();
+    register(py, tool_id, false)?;
+    match running.and_then(|running| running.denial) {
+        Some(denial) => Err(denial),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,13 @@
+//! Calls that the monitor sees: the callee's name, its cache, and the question to the host.
+
+#[cfg(Py_3_12)]
+pub mod ask;
+#[cfg(Py_3_12)]
+pub mod deferred;
+pub mod monitor;
+#[cfg(Py_3_12)]
+pub mod monitoring;
+#[cfg(Py_3_12)]
+pub mod named;
+#[cfg(Py_3_12)]
+pub mod writes;

@@ -1,0 +1,512 @@
+//! The CALL monitor (PEP 669): sees calls while some guard that asks for it is in force.
+//!
+//! Outside guards its events are off, and code runs at full speed. No call site is switched off
+//! because its first callee was harmless, unless the host asks for that: the next one need not be.
+
+#[cfg(Py_3_12)]
+pub use crate::python::calls::monitoring::tool_id;
+#[cfg(Py_3_12)]
+pub use on::{find_tool_id, holds, install, is_possible, native_code_loads, unwatch, watch};
+
+#[cfg(not(Py_3_12))]
+pub use off::{
+    find_tool_id, holds, install, is_possible, native_code_loads, tool_id, unwatch, watch,
+};
+
+#[cfg(not(Py_3_12))]
+mod off {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use pyo3::exceptions::PyRuntimeWarning;
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
+    use crate::python::guard::config::AuditCfg;
+    use crate::python::guard::turns::Watched;
+    use crate::python::values::errors;
+
+    /// Whether this process was told that calls are not watched.
+    static TOLD: AtomicBool = AtomicBool::new(false);
+
+    /// Tells that calls cannot be watched: the one who demands it by an error, others by a warning,
+    /// the first time.
+    ///
+    /// # Errors
+    /// `RuntimeError` for the argument that demands it, and the warning where it is made an error.
+    pub fn is_possible(py: Python<'_>, demanded_by: Option<&str>) -> PyResult<bool> {
+        if let Some(argument) = demanded_by {
+            return Err(errors::no_monitoring(argument));
+        }
+        // Before Python code runs, which could come here again.
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            let class = py.get_type::<PyRuntimeWarning>();
+            let text = errors::not_watched(py);
+            // Ours has no frame: the innermost one is the caller's.
+            PyErr::warn(py, &class, &text, 1)
+                .inspect_err(|_| TOLD.store(false, Ordering::Relaxed))?;
+        }
+        Ok(false)
+    }
+
+    /// No guard can ask for monitoring.
+    pub fn watch(_py: Python<'_>, _config: &AuditCfg) -> PyResult<Watched> {
+        Err(errors::no_monitoring("monitor_calls=True"))
+    }
+
+    pub fn unwatch(_watched: Watched) {}
+
+    pub fn native_code_loads(_event: &[u8], _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Ok(())
+    }
+
+    pub fn tool_id() -> Option<i32> {
+        None
+    }
+
+    pub fn holds() -> usize {
+        0
+    }
+
+    /// Never made: there are no tool ids.
+    #[derive(Clone, Copy)]
+    pub enum Free {}
+
+    pub fn find_tool_id(_py: Python<'_>, _chosen: Option<i32>) -> PyResult<Option<Free>> {
+        Err(errors::no_monitoring("monitor_calls=True"))
+    }
+
+    pub fn install(_py: Python<'_>, _free: Free) -> PyResult<()> {
+        Err(errors::no_monitoring("monitor_calls=True"))
+    }
+}
+
+#[cfg(Py_3_12)]
+mod on {
+    #![allow(unsafe_code)]
+
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+    use pyo3::exceptions::PyRuntimeError;
+    use pyo3::ffi::PyObject;
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
+    use crate::python::calls::ask::{self, NativeCall, Passes, Said};
+    use crate::python::calls::deferred;
+    use crate::python::calls::monitoring::{self, Free, HOLDS, Monitoring};
+    use crate::python::calls::named;
+    use crate::python::calls::named::Found;
+    use crate::python::cpython::ffi as raw;
+    use crate::python::cpython::layout;
+    use crate::python::denials::failure;
+    use crate::python::values::callee::{self, Native};
+    use crate::python::values::callee_cache as cache;
+    use crate::python::values::loaded;
+
+    use crate::python::guard::asking;
+    use crate::python::guard::config::AuditCfg;
+    use crate::python::guard::scope::{self, Current};
+    use crate::python::guard::turns::Watched;
+    use crate::python::values::caller;
+
+    /// How many of them let sites be retired.
+    static RETIRING: AtomicUsize = AtomicUsize::new(0);
+    /// The set of callees that is remembered as safe: that of guards which let the same be called.
+    static SAFE_SET: AtomicU64 = AtomicU64::new(0);
+    /// How many of them let just those be called.
+    static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
+    /// Whether the events are on. They are not while there is no native code to watch.
+    static ON: AtomicBool = AtomicBool::new(false);
+    /// Whether `on_call` has had a call site switched off since all were last switched on.
+    static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
+    /// Whether a call site was retired since all were last switched on.
+    static RETIRED: AtomicBool = AtomicBool::new(false);
+    /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
+    static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
+
+    /// Tells that calls can be watched.
+    ///
+    /// # Errors
+    /// None; there are some before Python 3.12.
+    #[expect(clippy::unnecessary_wraps, reason = "what it is before Python 3.12")]
+    pub fn is_possible(_py: Python<'_>, _demanded_by: Option<&str>) -> PyResult<bool> {
+        Ok(true)
+    }
+
+    /// A tool id for the monitor, the one that the host chose if it did; `None` where it runs.
+    ///
+    /// # Errors
+    /// As `monitoring::find`.
+    pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
+        monitoring::find(py, Monitoring::get(py, call_event)?, chosen)
+    }
+
+    /// Takes the tool id and registers the callback.
+    ///
+    /// # Errors
+    /// As `monitoring::take`.
+    pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
+        let monitoring = Monitoring::get(py, call_event)?;
+        callee::prepare(py)?;
+        loaded::install(py)?;
+        deferred::prepare(py, call_ended)?;
+        DISABLE.store(monitoring.disable.as_ptr(), Ordering::Relaxed);
+        monitoring::take(py, monitoring, free)?;
+        ON.store(false, Ordering::Relaxed);
+        if HOLDS.load(Ordering::Relaxed) > 0 {
+            // The tool id was freed under a guard that is still in force.
+            begin(py, monitoring)?;
+        }
+        Ok(())
+    }
+
+    /// Switches the events on, if there is anything to watch.
+    fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+        if loaded::foreign() && !ON.load(Ordering::Relaxed) {
+            monitoring.set_events(py, true)?;
+            ON.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes the tool id again, registers the callback and switches the events on, whatever others
+    /// made of them.
+    #[cold]
+    fn repair(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
+        monitoring::take_again(py, monitoring)?;
+        ON.store(false, Ordering::Relaxed);
+        if HOLDS.load(Ordering::Relaxed) > 0 {
+            begin(py, monitoring)?;
+        }
+        Ok(())
+    }
+
+    /// How many guards want calls watched.
+    pub fn holds() -> usize {
+        HOLDS.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of an audit event that says that native code is going to be loaded, and begins
+    /// to watch if that is the first from outside the standard library.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the tool id is no longer ours: its calls would go unseen.
+    pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if !loaded::take_note(event, args) || HOLDS.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let py = args.py();
+        let monitoring = Monitoring::get(py, call_event)?;
+        if monitoring::was_changed() || !monitoring.is_ours(py)? {
+            repair(py, monitoring)?;
+        }
+        begin(py, monitoring)
+    }
+
+    /// Switches the events on, and each call site that was switched off on another's account.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
+    pub fn watch(py: Python<'_>, config: &AuditCfg) -> PyResult<Watched> {
+        let retires = config.retire_sites();
+        let monitoring = Monitoring::get(py, call_event)?;
+        if monitoring::was_changed() || !monitoring.is_ours(py)? {
+            repair(py, monitoring)?;
+        }
+        let blind =
+            SWITCHED_OFF.load(Ordering::Relaxed) || (RETIRED.load(Ordering::Relaxed) && !retires);
+        if blind {
+            monitoring.restart_events.bind(py).call0()?;
+            SWITCHED_OFF.store(false, Ordering::Relaxed);
+            RETIRED.store(false, Ordering::Relaxed);
+        }
+        let is_of_safe_set = has_safe_set(config.safe_set());
+        let watched = Watched {
+            retires,
+            is_of_safe_set,
+        };
+        HOLDS.fetch_add(1, Ordering::Relaxed);
+        OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
+        RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
+        begin(py, monitoring).inspect_err(|_| unwatch(watched))?;
+        Ok(watched)
+    }
+
+    /// Goes back on `watch`: without a guard that watches the events are switched off.
+    pub fn unwatch(watched: Watched) {
+        RETIRING.fetch_sub(watched.retires.into(), Ordering::Relaxed);
+        OF_SAFE_SET.fetch_sub(watched.is_of_safe_set.into(), Ordering::Relaxed);
+        if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: a hold is part of a pyclass or a local of an attached function.
+        let py = unsafe { Python::assume_attached() };
+        if raw::is_finalizing(py) {
+            return;
+        }
+        let pending = PyErr::take(py);
+        // A tool id that is no longer ours has no events of ours to switch off.
+        if let Ok(monitoring) = Monitoring::get(py, call_event)
+            && monitoring.is_ours(py).unwrap_or(false)
+        {
+            let _ = monitoring.set_events(py, false);
+        }
+        ON.store(false, Ordering::Relaxed);
+        if let Some(pending) = pending {
+            pending.restore(py);
+        }
+    }
+
+    /// Whether all guards in force let those callees be called that are remembered as safe.
+    #[inline]
+    fn all_have_safe_set() -> bool {
+        let same = OF_SAFE_SET.load(Ordering::Relaxed);
+        same != 0 && same == HOLDS.load(Ordering::Relaxed)
+    }
+
+    /// Tells that a set of safe callees is the one that is remembered, or has become it: another is
+    /// forgotten where no guard in force has that. 0 is none.
+    fn has_safe_set(set: u64) -> bool {
+        if set != 0
+            && set != SAFE_SET.load(Ordering::Relaxed)
+            && OF_SAFE_SET.load(Ordering::Relaxed) == 0
+        {
+            cache::forget_safe();
+            SAFE_SET.store(set, Ordering::Relaxed);
+        }
+        set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
+    }
+
+    /// The answer to an event whose callee is quiet: its site is watched further, unless every
+    /// guard in force lets it be retired.
+    #[inline]
+    fn quiet_answer() -> *mut PyObject {
+        let retiring = RETIRING.load(Ordering::Relaxed);
+        if retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed) {
+            RETIRED.store(true, Ordering::Relaxed);
+            let disable = DISABLE.load(Ordering::Relaxed);
+            // SAFETY: set before the callback was registered, and kept alive.
+            return unsafe { pyo3::ffi::Py_NewRef(disable) };
+        }
+        // SAFETY: `None` lives for ever; the result is a new reference to it.
+        unsafe { pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None()) }
+    }
+
+    /// # Safety
+    /// Called by CPython with the code object, the offset, the callee and its first argument.
+    unsafe extern "C" fn call_event(
+        _slf: *mut PyObject,
+        args: *const *mut PyObject,
+        nargsf: usize,
+        names: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: only takes a bit away. Anyone may call with other arguments, so they are counted.
+        if unsafe { pyo3::ffi::PyVectorcall_NARGS(nargsf) } == 4 && names.is_null() {
+            // SAFETY: there are four arguments, which live for the duration of the call.
+            if cache::is_plainly_quiet(unsafe { *args.add(2) }) {
+                return quiet_answer();
+            }
+            // SAFETY: as above.
+            return unsafe { look(args) };
+        }
+        // SAFETY: the monitor, and whoever else calls, is attached.
+        let py = unsafe { Python::assume_attached() };
+        PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
+        ptr::null_mut()
+    }
+
+    /// What the callback does when the callee has to be looked at.
+    ///
+    /// # Safety
+    /// As `call_event`, with four arguments.
+    #[inline(never)]
+    unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
+        // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to it.
+        unsafe {
+            if all_have_safe_set() && cache::is_plainly_safe(*args.add(2)) {
+                return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());
+            }
+            if cache::is_quiet_in_second_place(*args.add(2)) {
+                return quiet_answer();
+            }
+            look_closely(args)
+        }
+    }
+
+    /// The same for a callee of which nothing is remembered.
+    ///
+    /// # Safety
+    /// As `call_event`, with four arguments.
+    #[inline(never)]
+    unsafe fn look_closely(args: *const *mut PyObject) -> *mut PyObject {
+        // SAFETY: the monitor, and whoever else calls, is attached; there are four arguments, which
+        // live for the duration of the call.
+        let (py, code, offset, callee, first) = unsafe {
+            let py = Python::assume_attached();
+            let at = |index: usize| Borrowed::from_ptr(py, *args.add(index));
+            (py, at(0), at(1), at(2), at(3))
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            raw::with_attachment_counted(|| {
+                call(py, &code, &offset, &callee, &first).map_err(|error| error.restore(py))
+            })
+        }));
+        match result {
+            Ok(Ok(Answer::Quiet)) => quiet_answer(),
+            Ok(Ok(Answer::Watch)) => py.None().into_ptr(),
+            Ok(Ok(Answer::SwitchOff)) => {
+                disable_object(py).map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
+            }
+            Ok(Err(())) => ptr::null_mut(),
+            Err(_panic) => {
+                failure::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
+                ptr::null_mut()
+            }
+        }
+    }
+
+    /// What is to become of a call site.
+    enum Answer {
+        /// Its callee is no native code of someone else.
+        Quiet,
+        /// It is watched further, whatever guards are in force.
+        Watch,
+        /// The host wants it switched off.
+        SwitchOff,
+    }
+
+    fn disable_object(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+        let monitoring = Monitoring::get(py, call_event).ok();
+        monitoring.map(|monitoring| monitoring.disable.bind(py).clone())
+    }
+
+    /// Handles a call.
+    fn call(
+        py: Python<'_>,
+        code: &Bound<'_, PyAny>,
+        offset: &Bound<'_, PyAny>,
+        callee: &Bound<'_, PyAny>,
+        first: &Bound<'_, PyAny>,
+    ) -> PyResult<Answer> {
+        if !scope::may_be_guarded() || asking::is_asking_host() {
+            return Ok(Answer::Watch);
+        }
+        let mut is_alone = false;
+        let config = match scope::own(py)? {
+            // The event raised below is denied then, as every other.
+            Current::Tampered => None,
+            Current::Guarded(active) if active.get().watching().is_some() => {
+                is_alone = active.get().other().is_none()
+                    && !scope::installed().any(|installed| installed.active.get().watches());
+                let active = active.get().watching();
+                active.and_then(|active| Some(active.config()?.clone_ref(py)))
+            }
+            Current::Guarded(_) | Current::Unguarded => {
+                let mut installed = scope::installed().map(|installed| installed.active.get());
+                match installed.find(|active| active.watches()) {
+                    Some(active) => active.config().map(|config| config.clone_ref(py)),
+                    None => return Ok(Answer::Watch),
+                }
+            }
+        };
+        let config = config.as_ref().map(|config| config.get());
+        let key = named::Key::of(callee.as_ptr());
+        let versions = layout::class_versions_of(callee.as_ptr());
+        let found = match named::find(callee, key) {
+            Some(found) => found,
+            None => match callee::native(callee, Some(first))? {
+                Some(native) => {
+                    let found = Found::new(native)?;
+                    named::remember(callee, key, &found)?;
+                    found
+                }
+                None => return Ok(Answer::Quiet),
+            },
+        };
+        let Found {
+            native,
+            full,
+            is_fragile,
+        } = &found;
+        let Native { name, function } = native;
+        let passes = match config {
+            Some(config) if is_alone || config.is_strict() => {
+                ask::passes(config, native, function.is(callee).then_some(first))
+            }
+            _ => Ok(Passes::No),
+        };
+        if let Ok(passes @ (Passes::Always | Passes::Now)) = &passes {
+            // What calls its first argument has to be looked at each time.
+            if matches!(passes, Passes::Always)
+                && function.is(callee)
+                && !is_fragile
+                && config.is_some_and(|config| is_remembered(config.safe_set()))
+            {
+                cache::remember_safe(callee.as_ptr(), versions);
+                if ask::is_of_its_module(name, callee)? {
+                    cache::remember_safe_object(callee.clone().unbind());
+                }
+            }
+            if *is_fragile {
+                deferred::begins(py, monitoring::id(), full)?;
+            }
+            return Ok(Answer::Watch);
+        }
+        let caller = caller::name(code)?;
+        let call = NativeCall {
+            caller: &caller,
+            name: full,
+            native,
+            site: (code, offset),
+            disable: DISABLE.load(Ordering::Relaxed),
+        };
+        match passes.and_then(|_| call.ask(config)) {
+            Ok(said) => {
+                if *is_fragile {
+                    deferred::begins(py, monitoring::id(), full)?;
+                }
+                // A site that is off is off for every guard, so only where no other could miss it.
+                let off = matches!(said, Said::SwitchOff) && HOLDS.load(Ordering::Relaxed) == 1;
+                SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
+                Ok(if off {
+                    Answer::SwitchOff
+                } else {
+                    Answer::Watch
+                })
+            }
+            Err(denial) => deferred::deny(py, &caller, denial).map(|()| Answer::Watch),
+        }
+    }
+
+    fn is_remembered(set: u64) -> bool {
+        set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    /// Called by CPython when a native call has ended, while `fragile` wants to know.
+    unsafe extern "C" fn call_ended(
+        _slf: *mut PyObject,
+        _args: *const *mut PyObject,
+        _nargsf: usize,
+        _names: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: the monitor, and whoever else calls, is attached.
+        let py = unsafe { Python::assume_attached() };
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            raw::with_attachment_counted(|| {
+                let ended = deferred::ends(py, monitoring::id());
+                ended.map_err(|error| error.restore(py))
+            })
+        }));
+        match result {
+            Ok(Ok(())) => py.None().into_ptr(),
+            Ok(Err(())) => ptr::null_mut(),
+            Err(_panic) => {
+                failure::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
+                ptr::null_mut()
+            }
+        }
+    }
+}

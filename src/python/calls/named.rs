@@ -1,0 +1,212 @@
+//! Native callees that were named before: what a host is told of them, without asking them again.
+//!
+//! A direct-mapped table. It keeps what its module, or a class of that, has by the name that it
+//! gives itself: such a callee lives as long as the module anyway, and what is kept here is kept
+//! for good, so that its address never becomes another's. Of a native method that is bound to an
+//! object, which is made anew for each call, it keeps what the method was made from. A class, and
+//! the class of an object, is the same only while CPython has given it no new version.
+//!
+//! A callee that is kept is still native code that the host is asked about: here is decided what
+//! it is called, and never whether it is quiet.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyString, PyType};
+
+use crate::python::calls::deferred;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::functions::{self, Builtin};
+use crate::python::cpython::layout;
+use crate::python::values::callee::{self as callees, Name, Native};
+
+const PLACES: usize = 4096;
+
+static NAMED: [AtomicPtr<Named>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+
+/// A callee that has its name for good.
+struct Named {
+    key: Key,
+    /// The object that keeps its address from becoming another's.
+    _held: Py<PyAny>,
+    module: Py<PyString>,
+    own: Py<PyString>,
+    full: Py<PyString>,
+    is_fragile: bool,
+}
+
+/// A callee with its name.
+pub struct Found<'py> {
+    pub native: Native<'py>,
+    /// The name as one.
+    pub full: Bound<'py, PyString>,
+    /// Tells whether it is one of `fragile`.
+    pub is_fragile: bool,
+}
+
+impl<'py> Found<'py> {
+    /// Of a callee that was just named.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn new(native: Native<'py>) -> PyResult<Self> {
+        let full = native.name.full()?;
+        let is_fragile = deferred::is_fragile(&full);
+        Ok(Self {
+            native,
+            full,
+            is_fragile,
+        })
+    }
+}
+
+/// The mark of one callee among all, and of what it was before: its address, or that of the
+/// table entry that a bound method is made from, and the versions of a class and its metaclass, or
+/// those of the class of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    address: usize,
+    versions: u64,
+}
+
+impl Key {
+    /// The key of a callee now; `None` where CPython knows no version.
+    pub fn of(callee: *mut PyObject) -> Option<Self> {
+        let (address, versions) = match layout::bound_method(callee) {
+            Some((entry, receiver)) => (entry as usize, layout::version_of_type(receiver)),
+            None if layout::is_class(callee) => (callee as usize, layout::class_versions(callee)),
+            None => (callee as usize, layout::version_of_type(callee)),
+        };
+        (versions != 0).then_some(Self { address, versions })
+    }
+
+    /// The two places where it may be.
+    fn places(self) -> [&'static AtomicPtr<Named>; 2] {
+        // Objects and table entries are aligned to 16 bytes. The second mixes in all bits.
+        let number = self.address >> 4;
+        let mixed = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let mixed = usize::try_from(mixed).unwrap_or(0);
+        [&NAMED[number % PLACES], &NAMED[mixed % PLACES]]
+    }
+}
+
+/// The name of a callee that was remembered.
+pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'py>> {
+    let (py, key) = (callee.py(), key?);
+    let named = key.places().into_iter().find_map(|place| {
+        // SAFETY: what is in the table stays there, for good.
+        let named = unsafe { place.load(Ordering::Acquire).as_ref() };
+        named.filter(|named| named.key == key)
+    })?;
+    let name = Name {
+        module: named.module.bind(py).clone(),
+        own: named.own.bind(py).clone(),
+    };
+    Some(Found {
+        native: Native {
+            name,
+            function: callee.clone(),
+        },
+        full: named.full.bind(py).clone(),
+        is_fragile: named.is_fragile,
+    })
+}
+
+/// Remembers the name of a callee. `key` is what it had before it was named.
+///
+/// # Errors
+/// The error that looking for its module raised.
+pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) -> PyResult<()> {
+    let Some(key) = key else {
+        return Ok(());
+    };
+    let mut places = key.places().into_iter();
+    let Some(place) = places.find(|place| place.load(Ordering::Relaxed).is_null()) else {
+        return Ok(());
+    };
+    if !found.native.function.is(callee) {
+        return Ok(());
+    }
+    let name = &found.native.name;
+    let held = match layout::bound_method(callee.as_ptr()) {
+        Some(_) => descriptor_of(callee)?,
+        None => {
+            // A class has a name of its own, whatever its instances are made by.
+            let own = callee
+                .cast::<PyType>()
+                .ok()
+                .map(|class| callees::qualified_name(class));
+            let own = own.transpose()?.flatten();
+            is_of_its_module(own.as_ref().unwrap_or(name), callee)?.then(|| callee.clone())
+        }
+    };
+    let Some(held) = held.filter(|_| Key::of(callee.as_ptr()) == Some(key)) else {
+        return Ok(());
+    };
+    let named = Box::into_raw(Box::new(Named {
+        key,
+        _held: held.unbind(),
+        module: name.module.clone().unbind(),
+        own: name.own.clone().unbind(),
+        full: found.full.clone().unbind(),
+        is_fragile: found.is_fragile,
+    }));
+    let empty = std::ptr::null_mut();
+    let set = place.compare_exchange(empty, named, Ordering::Release, Ordering::Relaxed);
+    if set.is_err() {
+        // SAFETY: it was made above, and nobody else has it.
+        drop(unsafe { Box::from_raw(named) });
+    }
+    Ok(())
+}
+
+/// The descriptor that a bound native method was made from, if its object's class has that by its
+/// name.
+///
+/// # Errors
+/// `MemoryError`.
+fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(function) = Builtin::cast(callee) else {
+        return Ok(None);
+    };
+    let Some(receiver) = function.receiver() else {
+        return Ok(None);
+    };
+    let found = raw::type_lookup(&receiver.get_type(), &function.name(callee.py())?);
+    let method = Some(function.method());
+    Ok(found.filter(|found| functions::descriptor_method(found) == method))
+}
+
+/// Tells whether a callable is what its module has by its name, or a class there: so it never goes
+/// away. Runs none of their code.
+///
+/// # Errors
+/// The error that looking the module up raised.
+fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = callee.py();
+    let Some(module) = raw::imported_module(py, &name.module)? else {
+        return Ok(false);
+    };
+    let (Ok(module), Ok(own)) = (module.cast::<PyModule>(), name.own.to_str()) else {
+        return Ok(false);
+    };
+    let mut parts = own.split('.');
+    let Some(mut found) = (match parts.next() {
+        Some(first) => module.dict().get_item(first)?,
+        None => None,
+    }) else {
+        return Ok(false);
+    };
+    for part in parts {
+        let Ok(class) = found.cast::<PyType>() else {
+            return Ok(false);
+        };
+        let Some(next) = raw::type_lookup(class, &PyString::new(py, part)) else {
+            return Ok(false);
+        };
+        found = next;
+    }
+    Ok(found.is(callee))
+}

@@ -1,0 +1,260 @@
+//! Calls of Python code while a function of ours that catches panics is on the stack.
+//!
+//! Before 3.14 CPython ends a daemon thread that wants to go on when the interpreter has ended by
+//! unwinding its stack (pthread_exit(3)). That may happen wherever Python code runs, and a function
+//! that catches panics turns it into an abort. So the thread is held here, for good: that is what
+//! CPython itself does from 3.14 on.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+/// How a function object is called (PEP 590). Before 3.14 CPython ends a daemon thread that wants to
+/// go on when the interpreter has ended by unwinding its stack (pthread_exit(3)): such a call must
+/// let that pass, with nothing to drop and nothing that catches it on the way.
+pub type Vectorcall = unsafe extern "C-unwind" fn(
+    *mut PyObject,
+    *const *mut PyObject,
+    usize,
+    *mut PyObject,
+) -> *mut PyObject;
+
+type Call =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+type Convert = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
+type Test = unsafe extern "C-unwind" fn(*mut PyObject) -> c_int;
+type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
+type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
+
+/// A function of CPython as one that may be unwound. Where the compiler sees which it is, it knows
+/// it as one that may not be, and leaves out what happens then.
+fn function(address: *const ()) -> *const () {
+    std::hint::black_box(address)
+}
+
+/// `PyObject_Call`, which may be unwound.
+pub fn object_call() -> Call {
+    // SAFETY: the same function, with the same arguments.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Call as *const ())) }
+}
+
+#[cfg(Py_3_12)]
+fn object_vectorcall() -> Vectorcall {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Vectorcall as *const ())) }
+}
+
+fn object_repr() -> Convert {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Repr as *const ())) }
+}
+
+fn object_str() -> Convert {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Str as *const ())) }
+}
+
+fn os_fs_path() -> Convert {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyOS_FSPath as *const ())) }
+}
+
+fn object_is_true() -> Test {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_IsTrue as *const ())) }
+}
+
+fn object_getattr() -> Attribute {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_GetAttr as *const ())) }
+}
+
+fn object_compare() -> Compare {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_RichCompare as *const ())) }
+}
+
+fn object_hash() -> Hash {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(function(ffi::PyObject_Hash as *const ())) }
+}
+
+/// Holds a thread that is being unwound, not by a panic.
+struct Hold;
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        while !std::thread::panicking() {
+            std::thread::park();
+        }
+    }
+}
+
+/// Runs what may be unwound.
+pub fn held<R>(work: impl FnOnce() -> R) -> R {
+    let hold = Hold;
+    let result = work();
+    std::mem::forget(hold);
+    result
+}
+
+/// Calls an object.
+///
+/// # Errors
+/// The error that it raised.
+pub fn call<'py>(
+    callable: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let kwargs = kwargs.map_or(std::ptr::null_mut(), |kwargs| kwargs.as_ptr());
+    // SAFETY: the arguments are a tuple and a dict, or null; a new reference or an error.
+    unsafe {
+        let result = held(|| object_call()(callable.as_ptr(), args.as_ptr(), kwargs));
+        Bound::from_owned_ptr_or_err(callable.py(), result)
+    }
+}
+
+/// Calls an object with arguments that are in no tuple.
+///
+/// # Errors
+/// The error that it raised.
+#[cfg(Py_3_12)]
+pub fn call_with<'py, const COUNT: usize>(
+    callable: &Bound<'py, PyAny>,
+    args: [&Bound<'py, PyAny>; COUNT],
+) -> PyResult<Bound<'py, PyAny>> {
+    let args = args.map(|argument| argument.as_ptr());
+    let names = std::ptr::null_mut();
+    // SAFETY: the arguments are so many objects, which their borrowers keep alive; a new reference
+    // or an error.
+    unsafe {
+        let call = object_vectorcall();
+        let result = held(|| call(callable.as_ptr(), args.as_ptr(), COUNT, names));
+        Bound::from_owned_ptr_or_err(callable.py(), result)
+    }
+}
+
+/// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked for
+/// its text again where it is shown.
+///
+/// # Errors
+/// The error that it raised.
+pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: a new reference to a str or an error.
+    unsafe {
+        let result = held(|| object_repr()(object.as_ptr()));
+        let text = Bound::from_owned_ptr_or_err(object.py(), result)?;
+        crate::python::cpython::text::plain_str(text.cast_into_unchecked())
+    }
+}
+
+/// `str(object)`.
+///
+/// # Errors
+/// The error that it raised.
+pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: a new reference to a str or an error.
+    unsafe {
+        let result = held(|| object_str()(object.as_ptr()));
+        let text = Bound::from_owned_ptr_or_err(object.py(), result)?;
+        crate::python::cpython::text::plain_str(text.cast_into_unchecked())
+    }
+}
+
+/// `os.fspath(object)`.
+///
+/// # Errors
+/// The error that it raised.
+pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: a new reference or an error.
+    unsafe {
+        let result = held(|| os_fs_path()(object.as_ptr()));
+        Bound::from_owned_ptr_or_err(object.py(), result)
+    }
+}
+
+/// Whether an object is true.
+///
+/// # Errors
+/// What asking it raised.
+pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // SAFETY: an object of an attached thread.
+    match held(|| unsafe { object_is_true()(object.as_ptr()) }) {
+        -1 => Err(PyErr::fetch(object.py())),
+        answer => Ok(answer != 0),
+    }
+}
+
+/// An attribute.
+///
+/// # Errors
+/// The error that reading it raised.
+pub fn getattr<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: two objects of an attached thread; a new reference or an error.
+    unsafe {
+        let result = held(|| object_getattr()(object.as_ptr(), name.as_ptr()));
+        Bound::from_owned_ptr_or_err(object.py(), result)
+    }
+}
+
+/// An attribute, `None` where there is none.
+///
+/// # Errors
+/// The error that else reading it raised.
+pub fn getattr_opt<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match getattr(object, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyAttributeError>(object.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The result of comparing two objects.
+///
+/// # Errors
+/// The error that it raised.
+pub fn compare<'py>(
+    one: &Bound<'py, PyAny>,
+    other: &Bound<'py, PyAny>,
+    how: CompareOp,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: two objects of an attached thread; a new reference or an error.
+    unsafe {
+        let result = held(|| object_compare()(one.as_ptr(), other.as_ptr(), how as c_int));
+        Bound::from_owned_ptr_or_err(one.py(), result)
+    }
+}
+
+/// `hash(object)`.
+///
+/// # Errors
+/// The error that it raised.
+pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    // SAFETY: an object of an attached thread.
+    match held(|| unsafe { object_hash()(object.as_ptr()) }) {
+        -1 => Err(PyErr::fetch(object.py())),
+        hash => Ok(hash),
+    }
+}
+
+/// A text in the bytes of an encoding, which may be Python code.
+///
+/// # Errors
+/// The error that encoding it raised.
+pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
+    let encode = text.getattr("encode")?;
+    call(&encode, &PyTuple::new(text.py(), [encoding])?, None)
+}

@@ -1,0 +1,527 @@
+//! Every raw C-API call that PyO3 does not wrap, each behind a small safe function.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject, PyTypeObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
+
+use crate::python::cpython::calling;
+
+/// `Py_AuditHookFunction` of the C API.
+pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
+    fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
+    #[cfg(not(Py_3_13))]
+    fn _Py_IsFinalizing() -> c_int;
+    fn PyThread_get_thread_ident() -> c_ulong;
+}
+
+unsafe extern "C-unwind" {
+    // It runs the hooks of others: see `host_code`.
+    fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
+}
+
+/// Adds a native audit hook for the rest of the process's life (PEP 578).
+///
+/// # Errors
+/// What an earlier hook raised to veto it. A veto by a `RuntimeError` is reported as success by
+/// CPython: probe for the hook.
+pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
+    // SAFETY: the interpreter is attached, and the hook is a function, which lives for ever.
+    let result = unsafe { PySys_AddAuditHook(hook, ptr::null_mut()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(py))
+    }
+}
+
+/// Sets the exception for an event in an interpreter that is not ours, with nothing of ours.
+pub fn refuse_elsewhere() {
+    // SAFETY: the class is one of CPython's own, and the text NUL-terminated; called by CPython,
+    // so the thread is attached.
+    unsafe {
+        ffi::PyErr_SetString(
+            ffi::PyExc_PermissionError,
+            c"Audit: denied in another interpreter by the installed policy".as_ptr(),
+        );
+    }
+}
+
+/// Raises an audit event, as `sys.audit` does, whatever that name stands for now.
+///
+/// # Errors
+/// What a hook raised.
+pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
+    let event = event.as_ptr();
+    // A tuple as the only object stands for the arguments themselves.
+    let all = match args.len() {
+        0..=2 => None,
+        _ => Some(PyTuple::new(py, args)?),
+    };
+    // SAFETY: the interpreter is attached, the texts are NUL-terminated, and each format has as
+    // many objects as are passed, which live for the duration of the call.
+    let result = calling::held(|| unsafe {
+        match (args, &all) {
+            (_, Some(all)) => PySys_Audit(event, c"O".as_ptr(), all.as_ptr()),
+            ([one], _) => PySys_Audit(event, c"O".as_ptr(), one.as_ptr()),
+            ([one, two], _) => PySys_Audit(event, c"OO".as_ptr(), one.as_ptr(), two.as_ptr()),
+            _ => PySys_Audit(event, ptr::null()),
+        }
+    });
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(py))
+    }
+}
+
+/// Runs `work`, on an attached thread that CPython called us on directly, with PyO3 knowing that
+/// it is attached. References that are dropped meanwhile are given back at once; otherwise PyO3
+/// would keep them until it is next entered.
+pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: the interpreter runs: callers are called by it.
+    unsafe { Python::attach_unchecked(|_| work()) }
+}
+
+/// Whether the interpreter is being torn down.
+pub fn is_finalizing(_py: Python<'_>) -> bool {
+    is_finalizing_anywhere()
+}
+
+/// The same, asked by a thread that need not be attached.
+pub fn is_finalizing_anywhere() -> bool {
+    // SAFETY: may be called at any time.
+    #[cfg(Py_3_13)]
+    let finalizing = unsafe { ffi::Py_IsFinalizing() };
+    // SAFETY: as above; the name it had before 3.13.
+    #[cfg(not(Py_3_13))]
+    let finalizing = unsafe { _Py_IsFinalizing() };
+    finalizing != 0
+}
+
+/// The interpreter of this thread; null when the thread has none.
+pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
+    // SAFETY: asks for the thread state without requiring one, and only uses it when there is.
+    unsafe {
+        let state = ffi::compat::PyThreadState_GetUnchecked();
+        if state.is_null() {
+            ptr::null_mut()
+        } else {
+            ffi::PyThreadState_GetInterpreter(state)
+        }
+    }
+}
+
+/// The identifier of this thread, as `threading.get_ident` gives it.
+#[allow(
+    clippy::useless_conversion,
+    reason = "it has 32 bits on some platforms"
+)]
+pub fn thread_ident() -> u64 {
+    // SAFETY: takes nothing, and asks the system alone.
+    u64::from(unsafe { PyThread_get_thread_ident() })
+}
+
+/// A context that is entered for as long as this lives.
+pub struct EnteredContext<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> EnteredContext<'a, 'py> {
+    /// Enters a context; `None` for what is none.
+    ///
+    /// # Errors
+    /// `RuntimeError` where it is entered already.
+    pub fn new(context: &'a Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        // SAFETY: only the type is read, and then a context entered.
+        unsafe {
+            if ffi::PyContext_CheckExact(context.as_ptr()) == 0 {
+                return Ok(None);
+            }
+            if ffi::PyContext_Enter(context.as_ptr()) != 0 {
+                return Err(PyErr::fetch(context.py()));
+            }
+        }
+        Ok(Some(Self(context)))
+    }
+}
+
+impl Drop for EnteredContext<'_, '_> {
+    fn drop(&mut self) {
+        // SAFETY: it was entered on this thread, and what was entered later was left.
+        unsafe { ffi::PyContext_Exit(self.0.as_ptr()) };
+    }
+}
+
+/// Tells that an object is a context.
+pub fn is_context(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: only the type is read.
+    unsafe { ffi::PyContext_CheckExact(object.as_ptr()) != 0 }
+}
+
+/// A copy of a context, or a new one that is empty.
+///
+/// # Errors
+/// `MemoryError`.
+pub fn copy_context<'py>(
+    py: Python<'py>,
+    context: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: callers give a context; a new reference or null.
+    unsafe {
+        let copy = match context {
+            Some(context) => ffi::PyContext_Copy(context.as_ptr()),
+            None => ffi::PyContext_New(),
+        };
+        Bound::from_owned_ptr_or_err(py, copy)
+    }
+}
+
+/// Makes a context variable without a default.
+pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name is NUL-terminated; the result is a new reference or an error.
+    unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyContextVar_New(name.as_ptr(), ptr::null_mut()))
+    }
+}
+
+/// The context variable's value in the current context, `None` when it is not set there.
+pub fn context_var_get<'py>(
+    py: Python<'py>,
+    var: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut value = ptr::null_mut();
+    // SAFETY: `var` is a context variable (only this crate passes one), `value` a place for a new
+    // reference, which stays null when the variable is not set.
+    unsafe {
+        if ffi::PyContextVar_Get(var.as_ptr(), ptr::null_mut(), &raw mut value) < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(Bound::from_owned_ptr_or_opt(py, value))
+    }
+}
+
+/// Sets the context variable in the current context; returns the token that undoes it.
+pub fn context_var_set<'py>(
+    var: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: `var` is a context variable; the result is a new reference or an error.
+    unsafe {
+        let token = ffi::PyContextVar_Set(var.as_ptr(), value.as_ptr());
+        Bound::from_owned_ptr_or_err(var.py(), token)
+    }
+}
+
+/// Undoes the `context_var_set` that gave the token.
+///
+/// # Errors
+/// `ValueError` in another context than the one it was set in.
+pub fn context_var_reset(var: &Bound<'_, PyAny>, token: &Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: `var` is a context variable and `token` one of its tokens.
+    let result = unsafe { ffi::PyContextVar_Reset(var.as_ptr(), token.as_ptr()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(var.py()))
+    }
+}
+
+/// A module that was imported before.
+pub fn imported_module<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    // SAFETY: the result is a new reference, or null with or without an exception set.
+    unsafe {
+        let module = ffi::PyImport_GetModule(name.as_ptr());
+        match Bound::from_owned_ptr_or_opt(py, module) {
+            None => PyErr::take(py).map_or(Ok(None), Err),
+            module => Ok(module),
+        }
+    }
+}
+
+/// The name in the C code of a native module; `None` where it has none.
+pub fn module_definition_name(module: &Bound<'_, PyAny>) -> Option<String> {
+    // SAFETY: only a module is asked; the definition of one lives for ever, and its name, which is
+    // NUL-terminated, with it.
+    unsafe {
+        if ffi::PyModule_Check(module.as_ptr()) == 0 {
+            return None;
+        }
+        let definition = ffi::PyModule_GetDef(module.as_ptr());
+        if definition.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let name = (*definition).m_name;
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+    }
+}
+
+/// Whether nothing else holds the object.
+pub fn is_only_reference<T>(object: &Py<T>) -> bool {
+    // SAFETY: the object is alive; its count is only read.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
+}
+
+/// Looks an attribute up on a type and its bases, without running any code of a metaclass.
+pub fn type_lookup<'py>(
+    ty: &Bound<'py, PyType>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a type and a str. The result is borrowed, or null without an exception set.
+    unsafe {
+        let found = _PyType_Lookup(ty.as_type_ptr(), name.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(ty.py(), found)
+    }
+}
+
+/// Whether a class is another one or derives from it, by its actual bases.
+#[cfg(Py_3_12)]
+pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
+    // SAFETY: both are types, which are alive.
+    unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) != 0 }
+}
+
+/// Whether the object is a function made by Python code.
+pub fn is_python_function(object: *mut PyObject) -> bool {
+    // SAFETY: callers hold the object alive; only its type is read.
+    unsafe { ffi::PyFunction_Check(object) != 0 }
+}
+
+/// `module.name`, whatever characters they have.
+pub fn dotted<'py>(
+    module: &Bound<'py, PyString>,
+    name: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyString>> {
+    let py = module.py();
+    let dot = pyo3::intern!(py, ".");
+    // SAFETY: the arguments of both are objects; what is not a str is an error. The results are
+    // new references or errors.
+    unsafe {
+        let head = ffi::PyUnicode_Concat(module.as_ptr(), dot.as_ptr());
+        let head = Bound::from_owned_ptr_or_err(py, head)?;
+        let whole = ffi::PyUnicode_Concat(head.as_ptr(), name.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(py, whole)?.cast_into()?)
+    }
+}
+
+/// The bytes of a `str` in the file system encoding, without a copy when it is plain ASCII.
+///
+/// # Errors
+/// `UnicodeEncodeError` for what no file name can hold.
+pub fn fs_encode<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<FsBytes<'a, 'py>> {
+    // SAFETY: `text` is a str. Its UTF-8 form is kept by the object, so it lives as long; of an
+    // ASCII str it is the text's own buffer, and ASCII is the same in every file system encoding.
+    unsafe {
+        let mut len = 0;
+        let data = ffi::PyUnicode_AsUTF8AndSize(text.as_ptr(), &raw mut len);
+        if data.is_null() {
+            // Surrogates, which the file system encoding may have a meaning for.
+            ffi::PyErr_Clear();
+        } else {
+            let len = usize::try_from(len).unwrap_or(0);
+            let bytes = std::slice::from_raw_parts(data.cast::<u8>(), len);
+            if bytes.is_ascii() {
+                return Ok(FsBytes::Shared(bytes));
+            }
+        }
+        let bytes = ffi::PyUnicode_EncodeFSDefault(text.as_ptr());
+        Ok(FsBytes::Owned(
+            Bound::from_owned_ptr_or_err(text.py(), bytes)?.cast_into()?,
+        ))
+    }
+}
+
+/// A file name's bytes.
+pub enum FsBytes<'a, 'py> {
+    /// The buffer of the object they came from.
+    Shared(&'a [u8]),
+    /// A `bytes` made of it.
+    Owned(Bound<'py, PyBytes>),
+}
+
+impl FsBytes<'_, '_> {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Owned(bytes) => bytes.as_bytes(),
+        }
+    }
+}
+
+/// The part of a `str` up to and including its last slash, read from the actual text.
+pub fn up_to_last_slash<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: `text` is a str, and the bounds lie within it: FindChar gives -1 for "not there".
+    unsafe {
+        let len = ffi::PyUnicode_GetLength(text.as_ptr());
+        let slash = ffi::PyUnicode_FindChar(text.as_ptr(), u32::from(b'/'), 0, len, -1);
+        let head = ffi::PyUnicode_Substring(text.as_ptr(), 0, slash + 1);
+        Ok(Bound::from_owned_ptr_or_err(text.py(), head)?.cast_into()?)
+    }
+}
+
+/// An item of a tuple.
+///
+/// # Panics
+/// When there is none at that index.
+#[inline]
+pub fn tuple_item<'a, 'py>(
+    tuple: &'a Bound<'py, PyTuple>,
+    index: usize,
+) -> Borrowed<'a, 'py, PyAny> {
+    assert!(index < tuple.len());
+    // SAFETY: the index is in bounds, and the tuple keeps its items.
+    unsafe { tuple.get_borrowed_item_unchecked(index) }
+}
+
+/// The value of an `int`; `None` for another object or a value out of range.
+pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
+    // SAFETY: an int is checked for. Its own value is read: no `__index__` runs. On overflow
+    // the exception is cleared.
+    unsafe {
+        if ffi::PyLong_Check(object.as_ptr()) == 0 {
+            return None;
+        }
+        let value = ffi::PyLong_AsLongLong(object.as_ptr());
+        if value == -1 && !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        Some(value)
+    }
+}
+
+/// Whether the object is an `int` or can be turned into one, as a file descriptor is taken.
+pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: only the type's slots are read.
+    unsafe { ffi::PyIndex_Check(object.as_ptr()) != 0 }
+}
+
+/// `str.__repr__` of the actual text, whatever a subclass makes of it.
+pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: `PyUnicode_Type` has a `tp_repr`, which takes any str.
+    unsafe {
+        let plain = ffi::PyUnicode_Type.tp_repr;
+        let Some(plain) = plain else {
+            return text.repr();
+        };
+        Ok(Bound::from_owned_ptr_or_err(text.py(), plain(text.as_ptr()))?.cast_into()?)
+    }
+}
+
+/// The name of an object's class as it was made, whatever a metaclass makes of it.
+pub fn class_name(object: &Bound<'_, PyAny>) -> String {
+    // SAFETY: each type has a name, which is NUL-terminated and lives as long as the type.
+    let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(object.as_ptr())).tp_name) };
+    let name = name.to_string_lossy();
+    name.rsplit('.').next().unwrap_or(&name).to_owned()
+}
+
+/// Raises an exception as `raise` does: its context is the exception that is being handled.
+pub fn raise(exception: &Bound<'_, PyAny>) {
+    // SAFETY: CPython looks whether the type is one of exceptions.
+    unsafe { ffi::PyErr_SetObject(exception.get_type().as_ptr(), exception.as_ptr()) }
+}
+
+/// Makes a `PermissionError`, or one of a subclass, with this message as its only argument. Runs
+/// `OSError`'s own code alone.
+pub fn new_permission_error<'py>(
+    class: &Bound<'py, PyType>,
+    message: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let args = PyTuple::new(py, [message])?;
+    // SAFETY: the exception type is static, and has `tp_new`, which makes subclasses of it as well.
+    unsafe {
+        let base = ffi::PyExc_PermissionError.cast::<PyTypeObject>();
+        let Some(new) = (*base).tp_new else {
+            return Err(PyErr::fetch(py));
+        };
+        let made = new(class.as_type_ptr(), args.as_ptr(), ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, made)
+    }
+}
+
+/// Keeps Python code from changing a class.
+pub fn make_immutable(class: &Bound<'_, PyType>) {
+    // SAFETY: the flag only makes setting attributes of the class an error; nobody else has the
+    // class yet, as its module is being imported.
+    unsafe { (*class.as_type_ptr()).tp_flags |= ffi::Py_TPFLAGS_IMMUTABLETYPE };
+}
+
+/// An object that is nothing but a vectorcall.
+#[cfg(Py_3_12)]
+#[repr(C)]
+struct Callback {
+    base: PyObject,
+    vectorcall: ffi::vectorcallfunc,
+}
+
+/// Makes an object that, when called, calls the function directly: a native function object would
+/// have CPython check the arguments and the recursion depth before.
+#[cfg(Py_3_12)]
+pub fn new_callback(py: Python<'_>, vectorcall: ffi::vectorcallfunc) -> PyResult<Bound<'_, PyAny>> {
+    // Both are read while the type is made, and the members by the type for ever.
+    let members = Box::leak(Box::new([
+        ffi::PyMemberDef {
+            name: c"__vectorcalloffset__".as_ptr(),
+            type_code: ffi::Py_T_PYSSIZET,
+            offset: std::mem::offset_of!(Callback, vectorcall) as ffi::Py_ssize_t,
+            flags: ffi::Py_READONLY,
+            doc: ptr::null(),
+        },
+        ffi::PyMemberDef::default(),
+    ]));
+    let mut slots = [
+        ffi::PyType_Slot {
+            slot: ffi::Py_tp_members,
+            pfunc: members.as_mut_ptr().cast(),
+        },
+        ffi::PyType_Slot {
+            slot: ffi::Py_tp_call,
+            pfunc: ffi::PyVectorcall_Call as *mut c_void,
+        },
+        ffi::PyType_Slot {
+            slot: 0,
+            pfunc: ptr::null_mut(),
+        },
+    ];
+    let flags = ffi::Py_TPFLAGS_DEFAULT
+        | ffi::Py_TPFLAGS_HAVE_VECTORCALL
+        | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
+        | ffi::Py_TPFLAGS_IMMUTABLETYPE;
+    let mut spec = ffi::PyType_Spec {
+        name: c"fastaudit_rs._native._Callback".as_ptr(),
+        basicsize: size_of::<Callback>() as c_int,
+        itemsize: 0,
+        flags: flags as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the spec is complete and its slots end with 0. The type allocates objects of the
+    // layout given; without a vectorcall no object is seen by anyone.
+    unsafe {
+        let ty = Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))?;
+        let object = ffi::PyType_GenericAlloc(ty.as_ptr().cast(), 0);
+        let object = Bound::from_owned_ptr_or_err(py, object)?;
+        (*object.as_ptr().cast::<Callback>()).vectorcall = vectorcall;
+        Ok(object)
+    }
+}
+
+/// `os.fsdecode(path)`.
+pub fn fs_decode<'py>(py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    let len = ffi::Py_ssize_t::try_from(path.len()).unwrap_or(0);
+    // SAFETY: the bytes are valid for `len`; the result is a new reference or an error.
+    unsafe {
+        let text = ffi::PyUnicode_DecodeFSDefaultAndSize(path.as_ptr().cast(), len);
+        Ok(Bound::from_owned_ptr_or_err(py, text)?.cast_into()?)
+    }
+}

@@ -1,0 +1,54 @@
+//! Copies of the process (fork(2)): how many there were on the way from the first one to this.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::python::cpython::ffi as raw;
+
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// `_thread._count`, as it was.
+static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// How often the process was copied: another number in each copy than in what it was made from.
+#[inline]
+pub fn generation() -> usize {
+    FORKS.load(Ordering::Relaxed)
+}
+
+#[cfg(unix)]
+extern "C" fn is_copy() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Begins to count.
+///
+/// # Errors
+/// What importing `_thread` raises.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    COUNT.get_or_try_init(py, || {
+        // SAFETY: the function does nothing that is not allowed in a copy (pthread_atfork(3)).
+        #[cfg(unix)]
+        unsafe {
+            libc::pthread_atfork(None, None, Some(is_copy));
+        }
+        py.import("_thread")?.getattr("_count").map(Bound::unbind)
+    })?;
+    Ok(())
+}
+
+/// Whether Python runs other threads than this one.
+///
+/// # Errors
+/// What asking raises.
+pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
+    let Some(count) = COUNT.get(py) else {
+        return Ok(true);
+    };
+    // All but the main thread, the one that runs this among them.
+    let count = count.bind(py).call0()?;
+    Ok(raw::int_value(&count) != Some(0))
+}

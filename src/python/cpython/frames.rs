@@ -1,0 +1,98 @@
+//! Frames, tracebacks and functions, read without the audit events that reading their attributes raises.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFrame, PyTraceback};
+
+/// The frame of the innermost Python code, `None` when there is none.
+pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    // SAFETY: the result is borrowed from the running interpreter frame, or null.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }
+}
+
+/// The globals of the innermost Python code.
+pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
+    // SAFETY: the result is borrowed from the running frame, or null.
+    let globals = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetGlobals()) };
+    globals.and_then(|globals| globals.cast_into().ok())
+}
+
+/// The code of a frame.
+pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
+    // SAFETY: the object is a frame; the result is a new reference and never null.
+    unsafe {
+        let code = ffi::PyFrame_GetCode(frame.as_ptr().cast());
+        Bound::from_owned_ptr(frame.py(), code.cast())
+    }
+}
+
+/// The offset of the instruction that a frame is at, in bytes; `None` before its first.
+#[cfg(Py_3_11)]
+pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
+    let frame = frame.cast::<PyFrame>().ok()?;
+    // SAFETY: the object is a frame.
+    let offset = unsafe { PyFrame_GetLasti(frame.as_ptr().cast()) };
+    usize::try_from(offset).ok()
+}
+
+/// The same, on a Python without the function.
+#[cfg(not(Py_3_11))]
+pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
+    let offset = frame.getattr(pyo3::intern!(frame.py(), "f_lasti")).ok()?;
+    usize::try_from(crate::python::cpython::ffi::int_value(&offset)?).ok()
+}
+
+#[cfg(Py_3_11)]
+unsafe extern "C" {
+    /// <https://docs.python.org/3/c-api/frame.html#c.PyFrame_GetLasti>
+    fn PyFrame_GetLasti(frame: *mut ffi::PyFrameObject) -> c_int;
+}
+
+/// The line of an instruction of some code; that of its first where there is no instruction.
+pub fn line(code: &Bound<'_, PyAny>, instruction: Option<usize>) -> c_int {
+    let offset = instruction.map_or(-1, |offset| c_int::try_from(offset).unwrap_or(-1));
+    // SAFETY: callers give the code of a frame; its table of lines is read within its bounds.
+    unsafe { ffi::PyCode_Addr2Line(code.as_ptr().cast(), offset) }
+}
+
+/// The frame of a traceback's entry.
+pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyAny> {
+    // SAFETY: the object is a traceback, whose frame is set when it is made and never changed.
+    unsafe {
+        let entry_ptr = entry.as_ptr().cast::<ffi::PyTracebackObject>();
+        Bound::from_borrowed_ptr(entry.py(), (*entry_ptr).tb_frame.cast())
+    }
+}
+
+/// The code of a function made by Python code. Reading `__code__` would raise an audit event.
+pub fn function_code<'py>(function: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+    // SAFETY: callers looked that it is such a function; the result is borrowed from it.
+    unsafe { Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetCode(function.as_ptr())) }
+}
+
+/// The globals of a function, if it is one made by Python code.
+pub fn function_globals<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: the object is looked at first; the result is borrowed from it.
+    let globals = unsafe {
+        if ffi::PyFunction_Check(function.as_ptr()) == 0 {
+            return None;
+        }
+        Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetGlobals(function.as_ptr()))
+    };
+    globals.cast_into().ok()
+}
+
+/// How many defaults a function made by Python code has for what is given by position.
+pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
+    // SAFETY: callers looked that it is such a function; the result is borrowed from it, or null.
+    unsafe {
+        let defaults = ffi::PyFunction_GetDefaults(function.as_ptr());
+        if defaults.is_null() || ffi::PyTuple_Check(defaults) == 0 {
+            return 0;
+        }
+        usize::try_from(ffi::PyTuple_GET_SIZE(defaults)).unwrap_or(0)
+    }
+}

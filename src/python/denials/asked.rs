@@ -1,0 +1,167 @@
+//! What a denial keeps of its guard and of the moment, so as to tell later what would allow it.
+
+use std::sync::{Arc, OnceLock};
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::policy::learn::Need;
+use crate::policy::packages::Packages;
+use crate::policy::written::widening::Lack;
+use crate::policy::{Policy, Why};
+use crate::python::denials::denial::Denial;
+use crate::python::denials::denied_event::{Lacking, Noted};
+use crate::python::denials::lacking;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::scope::Active;
+use crate::python::values::imports::{self, Importing};
+use crate::python::values::seen::Seen;
+use crate::python::values::wording::Told;
+
+/// The denials before one whose needs its hint covers too.
+const MOST_EARLIER: usize = 100;
+
+/// What a denial keeps of its guard and of the moment. All of it is plain values.
+pub struct Asked {
+    /// What the guard allows.
+    policy: Arc<Policy>,
+    /// How its policy is told of; `None` of a guard that `mk_audit` made.
+    pub told: Option<Arc<Told>>,
+    noted: Noted,
+    /// The import that it is part of.
+    importing: Option<Importing>,
+    /// What was denied before by the same field, and how many there were.
+    earlier: OnceLock<(Py<Denial>, usize)>,
+    lacks: OnceLock<Vec<Lack>>,
+}
+
+impl Asked {
+    /// Notes it while the event is going on.
+    ///
+    /// # Errors
+    /// What reading an argument raised.
+    pub fn now(
+        active: &Active,
+        config: &AuditCfg,
+        event: &str,
+        args: &Bound<'_, PyTuple>,
+        why: Option<Why>,
+    ) -> PyResult<Self> {
+        let told = config.told().cloned();
+        let asked = Self {
+            policy: config
+                .policy_with_temporary()
+                .unwrap_or_else(|| Arc::clone(config.shared_policy())),
+            noted: match why {
+                Some(_) => Noted::now(args)?,
+                None => Noted::default(),
+            },
+            importing: imports::going_on(args.py())?,
+            earlier: OnceLock::new(),
+            lacks: OnceLock::new(),
+            told,
+        };
+        if let Some(why) = why
+            && (asked.told.is_some() || matches!(why, Why::Unapproved))
+            && lacking::is_of_the_moment(event, args, why)
+        {
+            let lacks = asked.find(event, args, why, &active.log().network)?;
+            let _ = asked.lacks.set(lacks);
+        }
+        Ok(asked)
+    }
+
+    /// Whether its rules are those of fastaudit 0.2.
+    pub fn is_strict(&self) -> bool {
+        self.policy.rules() == crate::policy::RuleSet::Strict
+    }
+
+    /// The packages that may do what they need.
+    pub fn packages(&self) -> &Packages {
+        &self.policy.rest().packages
+    }
+
+    fn find(
+        &self,
+        event: &str,
+        args: &Bound<'_, PyTuple>,
+        why: Why,
+        seen: &Seen,
+    ) -> PyResult<Vec<Lack>> {
+        let lacking = Lacking {
+            event,
+            args,
+            noted: self.noted,
+            policy: &self.policy,
+        };
+        lacking.lacks(why, seen)
+    }
+
+    /// Has the hint cover what an earlier denial needs as well.
+    pub fn follow(&self, earlier: &Py<Denial>, py: Python<'_>) {
+        let before = earlier.get().asked.as_ref();
+        let before = before.and_then(|asked| asked.earlier.get());
+        let count = before.map_or(0, |(_, count)| *count) + 1;
+        if count <= MOST_EARLIER {
+            let _ = self.earlier.set((earlier.clone_ref(py), count));
+        }
+    }
+
+    /// The package whose import may do it, if such a thing can be said.
+    pub fn package(&self, py: Python<'_>) -> Option<&str> {
+        self.importing.as_ref()?.package(py)
+    }
+
+    /// What the denial needs.
+    fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
+        if let Some(known) = self.lacks.get() {
+            return known;
+        }
+        let find = || -> PyResult<Vec<Lack>> {
+            let Some(why) = denial.why else {
+                return Ok(Vec::new());
+            };
+            let event = denial.event.bind(py).to_str()?;
+            self.find(event, denial.args.bind(py), why, &Seen::default())
+        };
+        // What cannot be told needs nothing that could be said. Python code runs, so that nobody may
+        // wait for it meanwhile.
+        let found = find().unwrap_or_default();
+        self.lacks.get_or_init(|| found)
+    }
+
+    /// What the denial needs, and what those before it by the same field did.
+    pub fn lacks(&self, py: Python<'_>, denial: &Denial) -> Vec<Lack> {
+        let own = self.own_lacks(py, denial);
+        if own.is_empty() {
+            return Vec::new();
+        }
+        let mut before = Vec::new();
+        let mut earlier = self.earlier.get();
+        while let Some((denial, _)) = earlier {
+            let denial = denial.get();
+            let Some(asked) = &denial.asked else {
+                break;
+            };
+            before.push(asked.own_lacks(py, denial));
+            earlier = asked.earlier.get();
+        }
+        let all = before.into_iter().rev().flatten().chain(own);
+        let mut lacks: Vec<Lack> = Vec::new();
+        for lack in all {
+            if !lacks.contains(lack) {
+                lacks.push(lack.clone());
+            }
+        }
+        lacks
+    }
+
+    /// The same as a need of an import.
+    pub fn import_lack(&self, py: Python<'_>, why: Option<Why>) -> Option<Lack> {
+        if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = why {
+            return None;
+        }
+        let package = self.package(py)?.to_owned();
+        Some(Lack::new(Need::ImportOf(package), Why::Import))
+    }
+}

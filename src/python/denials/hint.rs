@@ -1,0 +1,311 @@
+//! What a host would have to say to allow what was denied.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::policy::Why;
+use crate::policy::events::is_excused_by_import;
+use crate::policy::files::fs::{FileSystem, Os};
+use crate::policy::files::path::{self, Base};
+use crate::policy::files::roots::is_within;
+use crate::policy::learn::Need;
+use crate::policy::packages::ALL;
+use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::written::spec::Spec;
+use crate::policy::written::widening::{self, Lack, Places};
+use crate::python::cpython::ffi as raw;
+use crate::python::denials::asked::Asked;
+use crate::python::denials::denial::Denial;
+use crate::python::values::distributions;
+use crate::python::values::simple::{self, shown};
+use crate::python::values::wording::{self, Told, Words};
+
+/// What would allow it, in words and as values.
+#[derive(Default)]
+pub struct Hint {
+    /// In the words of where the policy was written.
+    pub text: Option<String>,
+    /// The fields that would have to be other ones, each as a whole.
+    pub suggestion: Option<Py<PyDict>>,
+}
+
+impl Hint {
+    /// One that says this, and changes no field.
+    pub fn saying(text: impl Into<String>) -> Self {
+        Self {
+            text: Some(text.into()),
+            suggestion: None,
+        }
+    }
+}
+
+/// The hint for a denial; it says nothing where the guard failed to check.
+pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
+    let (Some(asked), Ok(event)) = (&denial.asked, denial.event.bind(py).to_str()) else {
+        return Hint::default();
+    };
+    if reads_logged_database(py, denial, event) {
+        return Hint::saying(READ_COPY);
+    }
+    if event == "import"
+        && let (None | Some(Why::Native), Ok(module)) =
+            (denial.why, denial.args.bind(py).get_item(0))
+        && (denial.why.is_none() || asked.told.is_none())
+    {
+        return import_before(denial, &module);
+    }
+    match &asked.told {
+        Some(told) => of_policy(py, denial, asked, told, event),
+        None => of_arguments(py, denial, asked, event),
+    }
+}
+
+/// The hint for an extension module that may not be loaded.
+fn import_before(denial: &Denial, module: &Bound<'_, PyAny>) -> Hint {
+    let module = module.str().map(|name| name.to_string_lossy().into_owned());
+    let module = module.unwrap_or_default();
+    let place = match denial.why {
+        None => "its file is in a root, where guarded code may have written it",
+        Some(_) => "its file is not where packages are installed",
+    };
+    Hint::saying(format!(
+        "import {module} before the guard is entered: it is native code, and {place}"
+    ))
+}
+
+/// How a database can be read without the files that SQLite makes for that.
+const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immutable=1' in its URI if nobody writes to it: \
+     reading a database with a write-ahead log makes files beside it";
+
+/// Tells whether a database was to be opened for reading alone.
+fn reads_logged_database(py: Python<'_>, denial: &Denial, event: &str) -> bool {
+    if denial.why != Some(Why::Unapproved) || !event.starts_with("sqlite3.") {
+        return false;
+    }
+    let Ok(Ok(Some(name))) = denial
+        .args
+        .bind(py)
+        .get_item(0)
+        .map(|name| simple::text(&name))
+    else {
+        return false;
+    };
+    matches!(
+        names::parse(name.to_string_lossy().as_bytes()),
+        Database::Uri(UriTarget::ReadShared(_))
+    )
+}
+
+/// The places that a policy names, by what is there.
+struct Here<'py>(Python<'py>);
+
+impl Places for Here<'_> {
+    fn resolve(&self, path: &str) -> Option<Vec<u8>> {
+        let name = crate::python::guard::resolve::expanded(self.0, path).ok()?;
+        Some(
+            path::resolve(&Os, &name, Base::CurrentDir)?
+                .as_bytes()
+                .to_vec(),
+        )
+    }
+
+    fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
+        let is_home = self.resolve("~").is_some_and(|home| is_within(&home, dir));
+        dir != b"/" && !is_home
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        Os.exists(path) && !Os.is_dir(path)
+    }
+}
+
+fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event: &str) -> Hint {
+    let mut lacks = asked.lacks(py, denial);
+    if let Some(Why::Native | Why::Environment) = denial.why
+        && let Some(package) = asked.package(py)
+        && !asked.packages().have(package)
+        && distributions::installed().has(package)
+    {
+        // What is imported is what is meant, not what that calls or sets in turn.
+        lacks = vec![Lack::new(Need::Package(package.to_owned()), Why::Import)];
+    } else if (lacks.is_empty() || denial.why.is_none())
+        && is_excused_by_import(event)
+        && let Some(lack) = asked.import_lack(py, denial.why)
+    {
+        lacks = vec![lack];
+    }
+    if told.words == Words::Sandbox {
+        lacks.iter_mut().for_each(as_the_kernel_can_hold);
+    }
+    let wide = widening::widened(&told.spec, &lacks, &Here(py));
+    if let Some(text) = told.change_to(py, &wide) {
+        return Hint {
+            text: Some(text),
+            suggestion: suggestion(py, told, &wide),
+        };
+    }
+    if denial.why == Some(Why::Command) {
+        return Hint::saying("nothing would: there is no such program");
+    }
+    match event {
+        "os.fork" | "os.forkpty" => {
+            Hint::saying(format!("no other thread, or {}", told.never(event)))
+        }
+        _ => Hint::saying(told.never(event)),
+    }
+}
+
+/// Has a place be one that the kernel can hold to: what is there, and of entries that are made or
+/// removed the directory.
+fn as_the_kernel_can_hold(lack: &mut Lack) {
+    let (Need::Write(path), Some(root)) = (&mut lack.need, &lack.root) else {
+        return;
+    };
+    let is_file_itself = lack.is_file && Os.exists(path);
+    if !is_file_itself && root != b"/" {
+        path.clone_from(root);
+    }
+}
+
+fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    for (field, value) in wording::changed(&told.spec, wide) {
+        dict.set_item(field, wording::object(py, &value).ok()?)
+            .ok()?;
+    }
+    Some(dict.unbind())
+}
+
+/// The hint of a guard that `mk_audit` made.
+fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Hint {
+    if denial.why == Some(Why::Unapproved)
+        && let Some(hint) = roots(py, denial, &asked.lacks(py, denial))
+    {
+        return hint;
+    }
+    if let Some(hint) = packages(py, denial, asked, event) {
+        return hint;
+    }
+    if asked.is_strict()
+        && is_excused_by_import(event)
+        && let Some(package) = asked.package(py)
+    {
+        let package = PyString::new(py, package);
+        if let Ok(package) = raw::str_repr(&package) {
+            return Hint::saying(format!("audit_perms.add_imports({package})"));
+        }
+    }
+    if event == "fastaudit.call" {
+        let callee = denial.args.bind(py).get_item(1);
+        if let Ok(callee) = callee.and_then(|callee| shown(&callee)) {
+            return Hint::saying(format!("an on_call that returns False for {callee}"));
+        }
+    }
+    if matches!(event, "os.fork" | "os.forkpty") {
+        return Hint::saying(format!(
+            "no other thread, or a before_deny that returns True for {event:?}"
+        ));
+    }
+    Hint::saying(format!("a before_deny that returns True for {event:?}"))
+}
+
+/// The packages as they would have to be, for native code of one, and for what importing one does.
+fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Option<Hint> {
+    let package = match denial.why {
+        Some(Why::Native) => {
+            let callee = denial.args.bind(py).get_item(1).ok()?;
+            let callee = callee.cast::<PyString>().ok()?.to_string_lossy();
+            distributions::package_of(&callee)
+        }
+        _ if is_excused_by_import(event) => asked.package(py)?.to_owned(),
+        _ => return None,
+    };
+    let installed = distributions::installed();
+    let names = asked.packages().names_with(&package, &installed)?;
+    let own = denial.roots(py);
+    let roots: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    let names: Vec<_> = names.iter().map(|name| PyString::new(py, name)).collect();
+    let shown = match &names[..] {
+        [one] if one == ALL => raw::str_repr(one).ok()?.to_string_lossy().into_owned(),
+        names => wording::list(names)?,
+    };
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("packages", &names).ok()?;
+    Some(Hint {
+        text: Some(format!(
+            "mk_audit({}, packages={shown})",
+            wording::list(&roots)?
+        )),
+        suggestion: Some(suggestion.unbind()),
+    })
+}
+
+/// The roots as they would have to be.
+fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
+    let own = denial.roots(py);
+    let mut roots: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    let before = roots.len();
+    let is_strict = denial.asked.as_ref()?.is_strict();
+    let mut needs_top = false;
+    for lack in lacks {
+        let root = match (&lack.need, is_strict) {
+            // There a root approves itself.
+            (Need::Write(path), true) => path,
+            _ => lack.root.as_ref()?,
+        };
+        needs_top |= root == b"/" && !matches!(&lack.need, Need::Write(path) if path == b"/");
+        let root = raw::fs_decode(py, root).ok()?;
+        if !roots
+            .iter()
+            .any(|own| own.as_any().eq(&root).unwrap_or(false))
+        {
+            roots.push(root);
+        }
+    }
+    if roots.len() == before {
+        return None;
+    }
+    if needs_top {
+        return exact(py, denial, lacks);
+    }
+    let shown = wording::list(&roots)?;
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("oks", &roots).ok()?;
+    Some(Hint {
+        text: Some(format!("mk_audit({shown})")),
+        suggestion: Some(suggestion.unbind()),
+    })
+}
+
+/// The same where only the top directory would do as a root: a `Policy` with these rules approves
+/// what a root names itself.
+fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
+    let own = denial.roots(py);
+    let mut write: Vec<Bound<'_, PyString>> = own
+        .bind(py)
+        .iter()
+        .map(|root| root.cast_into().ok())
+        .collect::<Option<_>>()?;
+    for lack in lacks {
+        if let Need::Write(path) = &lack.need {
+            write.push(raw::fs_decode(py, path).ok()?);
+        }
+    }
+    let shown = wording::list(&write)?;
+    let suggestion = PyDict::new(py);
+    suggestion.set_item("write", &write).ok()?;
+    Some(Hint {
+        text: Some(format!(
+            "Policy.preset('fastaudit-0.1').replace(write={shown}).guard()"
+        )),
+        suggestion: Some(suggestion.unbind()),
+    })
+}

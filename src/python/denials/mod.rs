@@ -1,0 +1,10 @@
+//! The record of what was denied and seen, and its words.
+
+pub mod asked;
+pub mod denial;
+pub mod denied_event;
+pub mod failure;
+pub mod hint;
+pub mod lacking;
+pub mod lacking_network;
+pub mod report;

@@ -1,0 +1,295 @@
+//! The audit hook (PEP 578).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::policy::Policy;
+use crate::policy::events;
+use crate::policy::rules::Rule;
+use crate::policy::rules_02;
+use crate::python::calls::monitor;
+use crate::python::cpython::ffi as raw;
+use crate::python::denials::failure;
+use crate::python::events::observe;
+use crate::python::guard::event::Event;
+use crate::python::guard::scope::{self, Active, Current};
+use crate::python::guard::tempfile;
+use crate::python::values::decode::is_open_for_reading;
+use crate::python::values::errors;
+
+/// Raised once, to see that the hook is there: CPython does not tell when it was refused.
+const PROBE: &CStr = c"fastaudit_rs.installed";
+
+const ABSENT: u8 = 0;
+const INSTALLING: u8 = 1;
+const INSTALLED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(ABSENT);
+static PROBED: AtomicBool = AtomicBool::new(false);
+
+/// Installs the hook, once for the process: after what prepares for it, and before what relies on it.
+///
+/// # Errors
+/// `RuntimeError` when another hook refuses it, and the errors of the two. The hook counts as absent
+/// then.
+pub fn install(
+    py: Python<'_>,
+    prepare: fn(Python<'_>) -> PyResult<()>,
+    finish: fn(Python<'_>) -> PyResult<()>,
+) -> PyResult<()> {
+    match STATE.compare_exchange(ABSENT, INSTALLING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(INSTALLED) => return Ok(()),
+        Err(_) => return Err(errors::being_installed()),
+    }
+    let result = prepare(py).and_then(|()| add(py)).and_then(|()| finish(py));
+    STATE.store(
+        if result.is_ok() { INSTALLED } else { ABSENT },
+        Ordering::Release,
+    );
+    result
+}
+
+fn add(py: Python<'_>) -> PyResult<()> {
+    raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
+    // A hook that denies events it does not know may stop the probe, but not before ours saw it
+    // if ours is there: native hooks are asked first.
+    let probe = raw::audit(py, PROBE, &[]).err();
+    if !PROBED.load(Ordering::Acquire) {
+        return Err(errors::hook_vetoed(py, probe));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Called by CPython, with the event's name and its tuple of arguments.
+unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut c_void) -> c_int {
+    // SAFETY: the event's name is NUL-terminated.
+    let may_load = matches!(unsafe { *event.cast::<u8>() }, b'i' | b'c');
+    if !scope::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
+        return 0;
+    }
+    // SAFETY: as this function's.
+    unsafe { look(event, args, may_load) }
+}
+
+/// What the hook does when there may be something to do. `may_load`: whether the event may say
+/// that native code is going to be loaded.
+///
+/// # Safety
+/// As `hook`.
+#[inline(never)]
+unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_int {
+    if !scope::may_be_guarded() {
+        if scope::installed().next().is_some() && !scope::is_ours() {
+            // SAFETY: as this function's.
+            return unsafe { elsewhere(CStr::from_ptr(event), args) };
+        }
+        if may_load && scope::is_ours() {
+            // SAFETY: this thread runs our interpreter; CPython passes a tuple.
+            unsafe { note_loading(event, args) };
+        }
+        if STATE.load(Ordering::Relaxed) == INSTALLING {
+            // SAFETY: the event's name is NUL-terminated.
+            let event = unsafe { CStr::from_ptr(event) };
+            PROBED.fetch_or(event == PROBE, Ordering::AcqRel);
+        }
+        return 0;
+    }
+    // SAFETY: this thread runs our interpreter (`may_be_guarded` looked), so it is attached; the
+    // event's name is NUL-terminated.
+    let (py, event) = unsafe { (Python::assume_attached(), CStr::from_ptr(event)) };
+    let verdict = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: CPython passes a tuple, and holds it for the duration of the call.
+        let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
+        if may_load {
+            return check_loading(py, event, args);
+        }
+        check(py, event, args)
+    }));
+    match verdict {
+        Ok(Ok(())) => 0,
+        Ok(Err(())) => -1,
+        Err(_panic) => {
+            fail(py, event, "internal error");
+            -1
+        }
+    }
+}
+
+/// Judges an event in another interpreter while a policy is installed. What objects are there is not
+/// ours to use, so that whatever has a rule is denied but for reading and imports.
+///
+/// # Safety
+/// The thread is attached to that interpreter; `args` is a tuple that lives for the call.
+#[cold]
+unsafe fn elsewhere(event: &CStr, args: *mut PyObject) -> c_int {
+    let all = |allows: fn(&Policy) -> bool| {
+        scope::installed()
+            .filter_map(|installed| installed.active.get().config())
+            .all(|config| allows(config.get().policy()))
+    };
+    let reads_everything = || all(|policy| !policy.checks_reads());
+    let allowed = match events::lookup(event.to_bytes()) {
+        None | Some(Rule::Import | Rule::Exec) => true,
+        Some(Rule::Read(_)) => reads_everything(),
+        Some(Rule::Network(_) | Rule::Bind) => all(|policy| policy.network().is_open()),
+        Some(rule @ Rule::Open) => {
+            // SAFETY: as this function's; the arguments are looked at alone, and by no object of
+            // ours.
+            let reads = unsafe {
+                let py = Python::assume_attached();
+                let args = Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>();
+                is_open_for_reading(args, rule)
+            };
+            reads && reads_everything()
+        }
+        Some(_) => false,
+    };
+    if allowed {
+        return 0;
+    }
+    raw::refuse_elsewhere();
+    -1
+}
+
+/// Takes note of native code that is loaded while no guard is in force.
+///
+/// # Safety
+/// This thread runs our interpreter; the event's name is NUL-terminated; `args` is a tuple that
+/// lives for the duration of the call.
+#[cold]
+unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
+    // SAFETY: as above.
+    let (py, event) = unsafe { (Python::assume_attached(), CStr::from_ptr(event)) };
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as above.
+        let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
+        // Nothing is to be watched yet, so nothing can fail.
+        let _ = monitor::native_code_loads(event.to_bytes(), args);
+        tempfile::import(event.to_bytes(), args);
+    }));
+}
+
+/// Denies an event because of what went wrong in here.
+fn fail(py: Python<'_>, event: &CStr, what: &str) {
+    raw::with_attachment_counted(|| failure::deny_by_failure(py, event, None, what).restore(py));
+}
+
+/// Checks an event that may say that code is going to be loaded, and takes note of that.
+#[inline(never)]
+fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    let noted = monitor::native_code_loads(event.to_bytes(), args);
+    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    check(py, event, args)?;
+    raw::with_attachment_counted(|| tempfile::import(event.to_bytes(), args));
+    Ok(())
+}
+
+/// Checks an event. On `Err` the exception is set.
+#[inline(always)]
+fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    // Modules and objects are being taken apart then, ours among them.
+    if raw::is_finalizing(py) && scope::installed().next().is_none() {
+        return Ok(());
+    }
+    let active = match scope::current(py) {
+        Ok(Current::Unguarded) => return Ok(()),
+        Ok(Current::Guarded(active)) => active,
+        Ok(Current::Tampered) => {
+            fail(py, event, "the guard's context variable was changed");
+            return Err(());
+        }
+        Err(error) => {
+            raw::with_attachment_counted(|| error.restore(py));
+            return Err(());
+        }
+    };
+    let rule = if !scope::any_guard_restricts_more() {
+        events::lookup_if(event.to_bytes(), false)
+    } else if active.get().is_strict()
+        && active.get().other().is_none()
+        && scope::installed().next().is_none()
+    {
+        rules_02::lookup(event.to_bytes())
+    } else {
+        return check_by_all(event, args, active.get());
+    };
+    let Some(rule) = rule else {
+        return Ok(());
+    };
+    if is_open_for_reading(args, rule) {
+        return Ok(());
+    }
+    let Some(config) = active.get().config() else {
+        return Ok(());
+    };
+    let event = Event {
+        name: event,
+        args,
+        active: active.get(),
+        config: config.get(),
+        reads_passed: true,
+        probe: None,
+    };
+    raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
+}
+
+/// The same while some guard restricts more than fastaudit 0.1 does, or is installed.
+#[inline(never)]
+fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    let beside = std::iter::successors(Some(active), |active| active.other());
+    for active in beside {
+        check_by_all_rules(event, args, active)?;
+    }
+    for installed in scope::installed() {
+        let installed = installed.active.get();
+        if !std::ptr::eq(installed, active) {
+            check_by_all_rules(event, args, installed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an event is part of running a process, so that what is in force for all of it lets it
+/// pass: a guard that is entered can only restrict more, exceptions that nobody caught are told, and
+/// in other interpreters it holds as well.
+fn is_part_of_running(event: &CStr) -> bool {
+    let event = event.to_bytes();
+    event.starts_with(b"audit_perms.")
+        || event.starts_with(b"_interpreters.")
+        || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
+}
+
+fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    let Some(config) = active.config() else {
+        return Ok(());
+    };
+    if active.is_installed() && is_part_of_running(event) {
+        return Ok(());
+    }
+    let py = args.py();
+    if let Some(records) = config.get().records() {
+        let recorded = || observe::event(event, args, active, config.get(), records);
+        return raw::with_attachment_counted(|| recorded().map_err(|error| error.restore(py)));
+    }
+    let policy = config.get().policy();
+    let rule = policy.rules().rule(event.to_bytes());
+    if rule.is_none() && !policy.rest().denies_unknown {
+        return Ok(());
+    }
+    let event = Event {
+        name: event,
+        args,
+        active,
+        config: config.get(),
+        reads_passed: false,
+        probe: None,
+    };
+    raw::with_attachment_counted(|| event.check_any(rule).map_err(|error| error.restore(py)))
+}

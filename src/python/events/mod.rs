@@ -1,0 +1,9 @@
+//! Audit events: the hook, their decoding, and the denial.
+
+pub mod deny;
+pub mod explain;
+pub mod hook;
+pub mod judge;
+pub mod network;
+pub mod observe;
+pub mod outcome;

@@ -1,0 +1,236 @@
+//! Observing: an event is recorded, and judged where the guard enforces its policy.
+
+use std::ffi::CStr;
+use std::hash::Hasher;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+
+use ahash::{AHashMap, RandomState};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::policy::events;
+use crate::policy::events::{EVENTS, Effect, Known};
+use crate::policy::learn::Need;
+use crate::policy::rules::Rule;
+use crate::python::cpython::ffi as raw;
+use crate::python::denials::report;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::event::{Event, Probe};
+use crate::python::guard::recorder::{Entry, Recorder, Records};
+use crate::python::guard::scope::Active;
+use crate::python::guard::temporary;
+use crate::python::values::chain;
+use crate::python::values::imports;
+use crate::python::values::simple;
+
+/// An event as the tables have it, for those that are recorded.
+#[derive(Clone, Copy)]
+struct Class {
+    known: &'static Known,
+    rule: Option<Rule>,
+    is_recorded: bool,
+}
+
+static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
+    let class = |known: &'static Known| {
+        let rule = events::lookup(known.name.as_bytes());
+        let is_effect = !matches!(
+            known.effect,
+            Effect::Nothing
+                | Effect::Code
+                | Effect::Inspect
+                | Effect::Interpreter
+                | Effect::Descriptor
+                | Effect::Guard
+        );
+        let is_recorded = match rule {
+            Some(Rule::Exec | Rule::SetAttribute) => false,
+            Some(_) => true,
+            None => is_effect,
+        };
+        Class {
+            known,
+            rule,
+            is_recorded,
+        }
+    };
+    let classes = EVENTS.iter().map(class);
+    classes
+        .map(|class| (class.known.name.as_bytes(), class))
+        .collect()
+});
+
+static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Records an event, and judges it where the guard does.
+///
+/// # Errors
+/// The denial, where denials are enforced; what reading an argument raised.
+pub fn event(
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    active: &Active,
+    config: &AuditCfg,
+    records: &Records,
+) -> PyResult<()> {
+    let class = CLASSES.get(event.to_bytes());
+    let rule = class.and_then(|class| class.rule);
+    let is_recorded = class.is_none_or(|class| class.is_recorded);
+    let recorder = active.log().recorder();
+    let probe = Probe::new(records.enforces);
+    let judged = Event {
+        name: event,
+        args,
+        active,
+        config,
+        reads_passed: false,
+        probe: Some(&probe),
+    };
+    if !is_recorded {
+        let is_exec = matches!(rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
+        return if rule.is_none() || is_exec {
+            Ok(())
+        } else {
+            note_if_denied(&judged, rule, &probe, recorder, records)
+        };
+    }
+    let key = key(event, args, rule, recorder);
+    if !records.enforces && recorder.count(key, records) {
+        return Ok(());
+    }
+    let result = judged.check_any(rule);
+    if event == c"os.chdir" {
+        recorder.directories.fetch_add(1, Ordering::Relaxed);
+    }
+    if records.enforces && recorder.count(key, records) {
+        return result;
+    }
+    if result.is_err() && probe.denied().is_none() {
+        return result;
+    }
+    let entry = entry(&judged, class.map(|class| class.known), &probe)?;
+    recorder.add(key, entry, records);
+    result
+}
+
+/// Judges an event that is an effect only where it is denied.
+fn note_if_denied(
+    judged: &Event<'_, '_>,
+    rule: Option<Rule>,
+    probe: &Probe,
+    recorder: &Recorder,
+    records: &Records,
+) -> PyResult<()> {
+    let result = judged.check_any(rule);
+    if probe.denied().is_some() {
+        let key = key(judged.name, judged.args, rule, recorder);
+        if !recorder.count(key, records) {
+            let known = CLASSES.get(judged.name.to_bytes());
+            let entry = entry(judged, known.map(|class| class.known), probe)?;
+            recorder.add(key, entry, records);
+        }
+    }
+    result
+}
+
+/// What is kept of an event.
+fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) -> PyResult<Entry> {
+    let py = event.args.py();
+    let name = event.name.to_string_lossy().into_owned();
+    let denied = probe.denied();
+    let mut needs = probe.needs();
+    needs.retain(|need| match need {
+        Need::Read(path) => !imports::is_library_path(path),
+        _ => true,
+    });
+    for need in &mut needs {
+        let (path, writes) = match need {
+            Need::Write(path) => (path, true),
+            Need::Read(path) => (path, false),
+            _ => continue,
+        };
+        if event.config.temporary().hold(path) {
+            let (path, host) = (std::mem::take(path), temporary::usual().to_vec());
+            *need = Need::Temporary { path, writes, host };
+        }
+    }
+    let is_import_alone = needs.iter().all(|need| matches!(need, Need::Module(_)));
+    if denied.is_some_and(|why| why.is_none()) {
+        needs.push(Need::Never(name.clone()));
+    }
+    if !(needs.is_empty() || is_import_alone && denied.is_none())
+        && let Some(package) = imports::package_being_imported(py)?
+    {
+        needs = vec![Need::ImportOf(package)];
+    }
+    let args = match name.as_str() {
+        // Behind the module's name are `sys.path` and its hooks.
+        "import" => &event.args.get_slice(0, 1),
+        _ => event.args,
+    };
+    let mut entry = Entry {
+        event: name,
+        effect: known.map(|known| known.effect),
+        args: simple::tuple(args)?.unbind(),
+        needs,
+        call_chain: chain::shown(py, None)?,
+        denied,
+        count: 1,
+        line: String::new(),
+    };
+    entry.line = report::line(py, &entry)?;
+    Ok(entry)
+}
+
+/// The key of an event: what it is and what it is done to.
+fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
+    use std::hash::BuildHasher;
+    let mut hasher = HASHING.build_hasher();
+    hasher.write(event.to_bytes());
+    hasher.write_u64(recorder.directories.load(Ordering::Relaxed));
+    // What is behind the first argument of an import is the same for all.
+    let most = match rule {
+        Some(Rule::Import) => 1,
+        _ => 4,
+    };
+    // Anyone may raise the event with fewer.
+    for index in 0..args.len().min(most) {
+        add_to_key(&mut hasher, &raw::tuple_item(args, index), 2);
+    }
+    hasher.finish()
+}
+
+fn add_to_key(hasher: &mut impl Hasher, object: &Bound<'_, PyAny>, depth: usize) {
+    if let Ok(text) = object.cast::<PyString>() {
+        if let Ok(text) = raw::fs_encode(text.as_borrowed()) {
+            hasher.write(text.as_bytes());
+        }
+        hasher.write_u8(1);
+    } else if let Some(number) = raw::int_value(object) {
+        hasher.write_i64(number);
+    } else if let Ok(bytes) = object.cast::<PyBytes>() {
+        hasher.write(bytes.as_bytes());
+        hasher.write_u8(2);
+    } else if object.is_none() {
+        hasher.write_u8(3);
+    } else if let Ok(items) = object.cast::<PyTuple>()
+        && depth > 0
+    {
+        for item in items.iter_borrowed() {
+            add_to_key(hasher, &item, depth - 1);
+        }
+        hasher.write_u8(4);
+    } else if let Ok(items) = object.cast::<PyList>()
+        && depth > 0
+    {
+        for item in items {
+            add_to_key(hasher, &item, depth - 1);
+        }
+        hasher.write_u8(5);
+    } else if let Ok(Some(path)) = simple::text(object) {
+        add_to_key(hasher, path.as_any(), 0);
+    } else {
+        hasher.write_usize(object.get_type().as_ptr() as usize);
+    }
+}

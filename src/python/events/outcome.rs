@@ -1,0 +1,70 @@
+//! A violation that does not stop what the code does: a warning, a log record, or a function of
+//! the host.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::policy::written::spec::OnViolation;
+use crate::python::cpython::calling;
+use crate::python::denials::denial::Denial;
+use crate::python::guard::config::AuditCfg;
+
+/// The logger that violations go to.
+const LOGGER: &str = "fastaudit_rs";
+
+/// Tells of a violation that proceeds.
+///
+/// # Errors
+/// What the host's function raised, a warning that is an error, or a log handler's: then the
+/// operation does not proceed.
+pub fn tell(
+    config: &AuditCfg,
+    denial: &Bound<'_, Denial>,
+    exception: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = denial.py();
+    match config.on_violation() {
+        OnViolation::Raise => Ok(()),
+        OnViolation::Warn => {
+            let class = py.import("fastaudit_rs.denied")?.getattr("AuditWarning")?;
+            let message = denial.get().message(py);
+            let warn = py.import("warnings")?.getattr("warn")?;
+            // The innermost Python frame is that of the code that did it.
+            let args = (message, class, 1).into_pyobject(py)?;
+            calling::call(&warn, &args, None).map(|_| ())
+        }
+        OnViolation::Log => {
+            let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+            let fields = PyDict::new(py);
+            let told = exception.getattr("to_dict")?;
+            fields.set_item(
+                "fastaudit",
+                calling::call(&told, &PyTuple::empty(py), None)?,
+            )?;
+            let options = PyDict::new(py);
+            options.set_item("extra", fields)?;
+            let warning = logger.getattr("warning")?;
+            let args = ("%s", denial.get().message(py)).into_pyobject(py)?;
+            calling::call(&warning, &args, Some(&options)).map(|_| ())
+        }
+        OnViolation::Call => match config.violation_call(py) {
+            Some(call) => {
+                let args = (exception,).into_pyobject(py)?;
+                calling::call(&call, &args, None).map(|_| ())
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// Imports what telling needs, as a guard might deny that later.
+///
+/// # Errors
+/// What importing raises.
+pub fn prepare(py: Python<'_>, on_violation: OnViolation) -> PyResult<()> {
+    match on_violation {
+        OnViolation::Log => py.import("logging").map(|_| ()),
+        OnViolation::Warn => py.import("warnings").map(|_| ()),
+        OnViolation::Raise | OnViolation::Call => Ok(()),
+    }
+}

@@ -1,0 +1,175 @@
+//! The channel by which a host shows output in a notebook: what it does by native code is not what
+//! the guarded code chose.
+//!
+//! A call of native code passes where a function of the channel makes it, with code of installed
+//! modules alone in between. Nothing of what the guarded code wrote runs then: its own calls of the
+//! same native code are denied, and so are those of its `_repr_html_`.
+
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::policy::written::values::is_within_module;
+use crate::python::cpython::frames;
+use crate::python::guard::event::Event;
+use crate::python::values::imports;
+use crate::python::values::stack;
+
+/// A function of a host's output channel. Another host's is a row more.
+struct Channel {
+    module: &'static str,
+    /// Its qualified name.
+    function: &'static str,
+    natives: Natives,
+}
+
+/// The native code that a channel may call.
+#[derive(Clone, Copy)]
+enum Natives {
+    /// That of these packages, for what it needs itself.
+    Of(&'static [&'static str]),
+    /// The functions of this name in a package.
+    Named(&'static str, &'static str),
+    /// All that the library of an object calls to show it.
+    OfWhatIsShown,
+}
+
+/// An empty message.
+const WAKING: Natives = Natives::Named("zmq", "send");
+
+/// What is sent is for the host's own front end, to which its sockets are connected.
+const SENDING: Natives = Natives::Of(&["zmq"]);
+
+/// What messages can be made of, by the host's choice.
+const PACKING: Natives = Natives::Of(&["orjson", "msgpack"]);
+
+const CHANNELS: &[Channel] = &[
+    // Output is put into a queue. A thread without a guard sends it, which this wakes by an empty
+    // message; the first time in each thread it takes a socket within the process.
+    channel("ipykernel.iostream", "IOPubThread.schedule", WAKING),
+    channel("ipykernel.iostream", "IOPubThread._event_pipe", SENDING),
+    channel("ipykernel.iostream", "IOPubThread._really_send", SENDING),
+    // `input()` and `getpass.getpass()`.
+    channel("ipykernel.kernelbase", "Kernel._input_request", SENDING),
+    channel("jupyter_client.session", "Session.serialize", PACKING),
+    channel("jupyter_client.session", "Session.send", PACKING),
+    // A table that shows itself, a figure that is drawn.
+    channel(
+        FORMATTERS,
+        "DisplayFormatter.format",
+        Natives::OfWhatIsShown,
+    ),
+];
+
+/// The module that finds out how an object is shown.
+const FORMATTERS: &str = "IPython.core.formatters";
+
+/// The modules that call the methods by which an object shows itself.
+const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty"];
+
+/// How the names of those methods begin.
+const SHOWN_BY: &[&str] = &["_repr_", "_ipython_display_", "__repr__"];
+
+const fn channel(module: &'static str, function: &'static str, natives: Natives) -> Channel {
+    Channel {
+        module,
+        function,
+        natives,
+    }
+}
+
+/// The event of a call of native code.
+pub const CALL: &CStr = c"fastaudit.call";
+
+/// Tells that a call of native code is one that the host's output channel makes.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
+    let py = event.args.py();
+    let Ok(native) = event.args.get_item(1) else {
+        return Ok(false);
+    };
+    let native = native.cast::<PyString>().ok();
+    let Some(native) = native.and_then(|native| native.to_str().ok()) else {
+        return Ok(false);
+    };
+    let mut shown_by_method = true;
+    let mut called = (native.to_owned(), own_name(native).to_owned());
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !imports::is_installed(&code)? {
+            return Ok(false);
+        }
+        let module = imports::module_of(&current)?;
+        let module = module.as_ref().and_then(|module| module.to_str().ok());
+        let module = module.unwrap_or_default();
+        if SHOWING.contains(&module) {
+            shown_by_method &= shows(&called.0, &called.1);
+        }
+        if let Some(channel) = channel_of(&current, &code, module)?
+            && (match channel.natives {
+                Natives::OfWhatIsShown => shown_by_method,
+                natives => natives.include(native),
+            })
+        {
+            return Ok(true);
+        }
+        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        let name = name
+            .cast::<PyString>()
+            .map_or_else(|_| "".into(), |name| name.to_string_lossy());
+        called = (module.to_owned(), name.into_owned());
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Tells that what finds out how an object is shown calls nothing but a method of that object for it,
+/// and no other function that the guarded code put there.
+fn shows(module: &str, name: &str) -> bool {
+    is_within_module(module, "IPython") || SHOWN_BY.iter().any(|own| name.starts_with(own))
+}
+
+/// The function of a channel that a frame runs: one whose code and globals are its module's.
+fn channel_of(
+    frame: &Bound<'_, PyAny>,
+    code: &Bound<'_, PyAny>,
+    module: &str,
+) -> PyResult<Option<&'static Channel>> {
+    let mut of_module = CHANNELS
+        .iter()
+        .filter(|channel| module == channel.module)
+        .peekable();
+    if of_module.peek().is_none() {
+        return Ok(None);
+    }
+    let name = stack::own_name(code)?;
+    let Ok(name) = name.cast::<PyString>() else {
+        return Ok(None);
+    };
+    let Some(channel) = of_module.find(|channel| name == channel.function) else {
+        return Ok(None);
+    };
+    Ok(imports::is_of_imported_module(frame)?.then_some(channel))
+}
+
+impl Natives {
+    /// Tells that they include the one of this name.
+    fn include(self, native: &str) -> bool {
+        match self {
+            Self::Of(packages) => packages.iter().any(|own| is_within_module(native, own)),
+            Self::Named(package, name) => {
+                is_within_module(native, package) && own_name(native) == name
+            }
+            Self::OfWhatIsShown => true,
+        }
+    }
+}
+
+/// The last part of a name with dots.
+fn own_name(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}

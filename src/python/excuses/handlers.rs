@@ -1,0 +1,401 @@
+//! Handlers of `logging` that the host set up before the guard: where they write and send to is what
+//! the host chose, and not the guarded code, which only has something logged.
+//!
+//! A handler is the host's if it was made while no guard was in force. `logging` lists its handlers
+//! in the order in which they were made; the list is looked at when the first guard is entered and
+//! when the last one has ended, and is remembered where no Python code gets at it.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyDict, PyList, PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference,
+};
+
+use crate::policy::Why;
+use crate::policy::events::{self, Effect};
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::excuses::channels;
+use crate::python::guard::event::Event;
+use crate::python::guard::event::Reason;
+use crate::python::values::imports;
+use crate::python::values::stack;
+
+const MODULE: &str = "logging";
+
+/// The attributes that say where a handler of the standard library writes or sends to.
+const PLACES: &[&str] = &[
+    FILE,
+    "_builtin_open",
+    "namer",
+    "rotator",
+    "host",
+    "port",
+    "address",
+    "mailhost",
+    "url",
+];
+
+/// The file of a `FileHandler`.
+const FILE: &str = "baseFilename";
+
+/// The list of weak references to handlers; null until `logging` is imported. Kept alive for ever.
+static LIST: AtomicPtr<PyObject> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Its length and last item when it was looked at last.
+static SEEN: (AtomicUsize, AtomicPtr<PyObject>) =
+    (AtomicUsize::new(0), AtomicPtr::new(std::ptr::null_mut()));
+
+/// All handlers that were in the list then.
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// A handler, by the weak reference to it that `logging` made.
+struct Known {
+    reference: Py<PyAny>,
+    /// `None` for one that guarded code may have made.
+    of_host: Option<OfHost>,
+}
+
+/// A handler of the host, as it was when it was first seen.
+struct OfHost {
+    class: Py<PyType>,
+    /// The code of its method `emit`.
+    emit: Py<PyAny>,
+    /// The code of all methods of its classes that are not in installed modules.
+    methods: Vec<Py<PyAny>>,
+    /// The values of `PLACES`.
+    places: Vec<Option<Py<PyAny>>>,
+}
+
+/// Takes note of the handlers that were made since it was last called: by the host, or by code under
+/// a guard perhaps.
+#[inline]
+pub fn take_note(py: Python<'_>, by_host: bool) {
+    let mut list = LIST.load(Ordering::Relaxed);
+    if list.is_null() {
+        list = find_list(py);
+        if list.is_null() {
+            return;
+        }
+    }
+    if state(list)
+        != (
+            SEEN.0.load(Ordering::Relaxed),
+            SEEN.1.load(Ordering::Relaxed),
+        )
+    {
+        beside_pending(py, || take_note_of_new(py, list, by_host));
+    }
+}
+
+/// Does something while an exception may be on its way, as where a guard is freed.
+fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
+    let pending = PyErr::take(py);
+    let result = work();
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+    result
+}
+
+/// The length and the last item of a list.
+fn state(list: *mut PyObject) -> (usize, *mut PyObject) {
+    // SAFETY: it is a list, and the thread is attached; the item is only compared.
+    unsafe {
+        match ffi::PyList_GET_SIZE(list) {
+            0 => (0, std::ptr::null_mut()),
+            size => {
+                let last = ffi::PyList_GET_ITEM(list, size - 1);
+                (usize::try_from(size).unwrap_or(0), last)
+            }
+        }
+    }
+}
+
+/// Finds the list, if `logging` is imported.
+fn find_list(py: Python<'_>) -> *mut PyObject {
+    let name = pyo3::intern!(py, MODULE);
+    // SAFETY: the dict of modules is borrowed and a dict; so is the result, or null.
+    let module = unsafe {
+        let modules = ffi::PyImport_GetModuleDict();
+        Bound::from_borrowed_ptr_or_opt(py, ffi::PyDict_GetItemWithError(modules, name.as_ptr()))
+    };
+    let Some(Ok(module)) = module.map(Bound::cast_into::<PyModule>) else {
+        return std::ptr::null_mut();
+    };
+    let list = module.dict().get_item(pyo3::intern!(py, "_handlerList"));
+    match list.ok().flatten().map(Bound::cast_into_exact::<PyList>) {
+        Some(Ok(list)) => {
+            let list = list.into_ptr();
+            LIST.store(list, Ordering::Relaxed);
+            list
+        }
+        _ => std::ptr::null_mut(),
+    }
+}
+
+#[cold]
+fn take_note_of_new(py: Python<'_>, list: *mut PyObject, by_host: bool) {
+    // SAFETY: it is a list, which is alive.
+    let list = unsafe { Borrowed::from_ptr(py, list) };
+    let Ok(list) = list.cast::<PyList>() else {
+        return;
+    };
+    let mut before = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut now = Vec::with_capacity(list.len());
+    for reference in list.iter() {
+        let position = before
+            .iter()
+            .position(|known| known.reference.is(&reference));
+        now.push(match position {
+            Some(position) => before.swap_remove(position),
+            None => Known {
+                of_host: by_host.then(|| OfHost::new(&reference)).flatten(),
+                reference: reference.unbind(),
+            },
+        });
+    }
+    let (length, last) = state(list.as_ptr());
+    SEEN.0.store(length, Ordering::Relaxed);
+    SEEN.1.store(last, Ordering::Relaxed);
+    let other = std::mem::replace(
+        &mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner),
+        now,
+    );
+    drop((before, other));
+}
+
+/// The handler that a weak reference is to.
+fn handler<'py>(reference: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    reference.cast::<PyWeakrefReference>().ok()?.upgrade()
+}
+
+/// The attributes that are an object's own, read without code of its class.
+fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    let py = object.py();
+    // SAFETY: the result is a new reference, or null with an exception set.
+    let dict = unsafe {
+        let dict = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_opt(py, dict)
+    };
+    if dict.is_none() {
+        drop(PyErr::take(py));
+    }
+    dict?.cast_into().ok()
+}
+
+impl OfHost {
+    fn new(reference: &Bound<'_, PyAny>) -> Option<Self> {
+        let py = reference.py();
+        let handler = handler(reference)?;
+        let class = handler.get_type();
+        let attributes = own_attributes(&handler)?;
+        let emit = raw::type_lookup(&class, pyo3::intern!(py, "emit"))?;
+        if !raw::is_python_function(emit.as_ptr()) {
+            return None;
+        }
+        Some(Self {
+            emit: frames::function_code(&emit).unbind(),
+            methods: methods(&class).ok()?,
+            places: places(&attributes).ok()?,
+            class: class.unbind(),
+        })
+    }
+
+    /// Tells that the handler is as it was: guarded code made it no other.
+    fn is_as_before(&self, handler: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let class = handler.get_type();
+        let Some(attributes) = own_attributes(handler).filter(|_| class.is(&self.class)) else {
+            return Ok(false);
+        };
+        let now = places(&attributes)?;
+        let same = now.iter().zip(&self.places).all(|both| match both {
+            (None, None) => true,
+            (Some(now), Some(before)) => now.is(before),
+            _ => false,
+        });
+        let hides_a_method = attributes.keys().iter().any(|name| {
+            let name = name.cast::<PyString>();
+            let of_class = name.ok().and_then(|name| raw::type_lookup(&class, name));
+            of_class.is_some_and(|found| raw::is_python_function(found.as_ptr()))
+        });
+        Ok(same && !hides_a_method)
+    }
+
+    /// The file of a `FileHandler`.
+    fn file<'a>(&'a self, py: Python<'a>) -> Option<&'a str> {
+        let at = PLACES.iter().position(|place| *place == FILE)?;
+        let file = self.places.get(at)?.as_ref()?.bind(py);
+        file.cast::<PyString>().ok()?.to_str().ok()
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let own = |all: &[Py<PyAny>]| all.iter().map(|one| one.clone_ref(py)).collect();
+        let places = self.places.iter();
+        Self {
+            class: self.class.clone_ref(py),
+            emit: self.emit.clone_ref(py),
+            methods: own(&self.methods),
+            places: places
+                .map(|place| place.as_ref().map(|place| place.clone_ref(py)))
+                .collect(),
+        }
+    }
+}
+
+/// The values of `PLACES`.
+fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
+    let values = PLACES.iter().map(|place| attributes.get_item(place));
+    values.map(|value| Ok(value?.map(Bound::unbind))).collect()
+}
+
+/// The code of all methods of a class and its bases that are not in installed modules.
+fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
+    let py = class.py();
+    let mut methods = Vec::new();
+    for class in class.mro().iter() {
+        // SAFETY: a class has classes alone among its bases; its dict is borrowed, or null for those
+        // of the interpreter.
+        let dict = unsafe {
+            let class = class.as_ptr().cast::<ffi::PyTypeObject>();
+            Bound::from_borrowed_ptr_or_opt(py, (*class).tp_dict)
+        };
+        let Some(Ok(dict)) = dict.map(Bound::cast_into::<PyDict>) else {
+            continue;
+        };
+        for method in dict.values() {
+            if raw::is_python_function(method.as_ptr()) {
+                let code = frames::function_code(&method);
+                if !imports::is_installed(&code)? {
+                    methods.push(code.unbind());
+                }
+            }
+        }
+    }
+    Ok(methods)
+}
+
+/// What a handler is about to do.
+enum Act<'a> {
+    /// Opens, moves, removes or lists this.
+    File(&'a str),
+    /// Uses the network or calls native code.
+    Other,
+}
+
+/// Tells that a handler of the host does what is about to be denied, to have something logged.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    let py = event.args.py();
+    let effect = event.name.to_str().ok().and_then(events::known);
+    let effect = effect.map(|known| known.effect);
+    let path;
+    let act = match (reason, effect) {
+        (
+            Reason::Path(at, Why::Unapproved | Why::Unreadable),
+            Some(Effect::Open | Effect::Read | Effect::Write),
+        ) => {
+            path = event.args.get_item(at)?;
+            match path.cast_exact::<PyString>().map(|path| path.to_str()) {
+                Ok(Ok(path)) => Act::File(path),
+                _ => return Ok(false),
+            }
+        }
+        (Reason::Event | Reason::Switch(_), Some(Effect::Network)) => Act::Other,
+        (Reason::Switch(Why::Native), _) if event.name == channels::CALL => Act::Other,
+        _ => return Ok(false),
+    };
+    let Some((handler, inner, foreign)) = running(py)? else {
+        return Ok(false);
+    };
+    let Some(known) = known(py, &handler) else {
+        return Ok(false);
+    };
+    let is_own = |code: &Bound<'_, PyAny>| known.methods.iter().any(|own| own.is(code));
+    if !inner.is(&known.emit) || !foreign.iter().all(is_own) || !known.is_as_before(&handler)? {
+        return Ok(false);
+    }
+    let is_custom = is_own(&inner);
+    Ok(match (act, known.file(py)) {
+        (Act::File(path), Some(file)) => {
+            let is_its = path
+                .strip_prefix(file)
+                .is_some_and(|rest| !rest.contains('/'));
+            is_its
+                || file
+                    .rsplit_once('/')
+                    .is_some_and(|(directory, _)| directory == path && effect == Some(Effect::Read))
+        }
+        (Act::File(_), None) => is_custom,
+        // What a stream does is not the handler's.
+        (Act::Other, _) => {
+            let attributes = own_attributes(&handler);
+            let has_stream = match attributes {
+                Some(attributes) => attributes.contains(pyo3::intern!(py, "stream"))?,
+                None => true,
+            };
+            is_custom || !has_stream
+        }
+    })
+}
+
+/// What a handler is of the host, a copy: Python code may run as it is looked at.
+fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
+    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = all.iter().filter_map(|known| {
+        let of_host = known.of_host.as_ref()?.clone_ref(py);
+        Some((known.reference.clone_ref(py), of_host))
+    });
+    let all: Vec<_> = all.collect();
+    let is_its = |reference: &Py<PyAny>| {
+        self::handler(reference.bind(py)).is_some_and(|found| found.is(handler))
+    };
+    let mut all = all.into_iter();
+    all.find_map(|(reference, of_host)| is_its(&reference).then_some(of_host))
+}
+
+/// The handler that runs, the code of its method that does, and the code in between and inside that
+/// is not of installed modules; `None` where none does, or where it makes a text of a record, for
+/// which it calls what guarded code gave it.
+type Running<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>);
+
+fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
+    let mut foreign = Vec::new();
+    let mut inner: Option<Bound<'_, PyAny>> = None;
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !imports::is_installed(&code)? {
+            if !is_any_method(&code) {
+                return Ok(None);
+            }
+            foreign.push(code.clone());
+        } else if imports::module_of(&current)?.is_some_and(|module| module == MODULE) {
+            let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+            if name.eq(pyo3::intern!(py, "format"))? {
+                return Ok(None);
+            }
+            if name.eq(pyo3::intern!(py, "handle"))? && imports::is_of_imported_module(&current)? {
+                let locals = current.getattr(pyo3::intern!(py, "f_locals"))?;
+                let handler = locals.get_item(pyo3::intern!(py, "self"))?;
+                return Ok(inner.map(|inner| (handler, inner, foreign)));
+            }
+        }
+        inner = Some(code);
+        frame = stack::outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// Tells that the code is that of a method of some handler of the host.
+fn is_any_method(code: &Bound<'_, PyAny>) -> bool {
+    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut of_host = all.iter().filter_map(|known| known.of_host.as_ref());
+    of_host.any(|known| known.methods.iter().any(|method| method.is(code)))
+}

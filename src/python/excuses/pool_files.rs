@@ -1,0 +1,191 @@
+//! Files and sockets that pools make for themselves outside of all roots: shared memory, and the
+//! sockets by which their processes talk.
+//!
+//! They have names that the libraries make, which are found in the library that makes them, or were
+//! made under the guard before; where something is there already that is another's.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::policy::Why;
+use crate::policy::events;
+use crate::policy::files::fs::Os;
+use crate::policy::files::path::{self, Base, Name, Resolved};
+use crate::policy::files::roots::is_within;
+use crate::policy::rules::Rule;
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::event::Event;
+use crate::python::guard::event::Reason;
+use crate::python::guard::workers;
+use crate::python::values::decode;
+use crate::python::values::imports;
+
+/// Where the system has its shared memory: shm_overview(7).
+const MEMORY: &[u8] = b"/dev/shm";
+
+/// How the names begin that `multiprocessing.shared_memory` makes.
+const SEGMENT: &[u8] = b"psm_";
+
+/// How the names begin of directories that joblib shares arrays in; the number of the process that
+/// made it follows.
+const ARRAYS: &str = "joblib_memmapping_folder_";
+
+/// How the name begins of the directory that `multiprocessing` has sockets in, and those of them.
+const DIRECTORY: &[u8] = b"pymp-";
+const SOCKETS: &[&[u8]] = &[b"listener-", b"sock-"];
+
+/// The process that started this one, where this is a worker; 0 where it is none.
+static STARTED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Notes that this process is a worker, as one that was started now.
+pub fn note_worker() {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    STARTED_BY.store(parent, Ordering::Relaxed);
+}
+
+/// Tells that the event is about such a file or socket.
+///
+/// # Errors
+/// What reading frames or arguments raised.
+pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    match (event.name.to_bytes(), reason) {
+        (
+            b"socket.bind" | b"socket.listen" | b"socket.connect",
+            Reason::Switch(Why::Network(_)),
+        ) => channel(event, 1),
+        (b"socket.bind", Reason::Path(1, Why::Unapproved)) => channel(event, 1),
+        (name, Reason::Path(index, Why::Unapproved)) => {
+            let Some(landing) = landing(event, index)? else {
+                return Ok(false);
+            };
+            if !workers::may_start(event.config) {
+                return Ok(false);
+            }
+            if event.config.memory().holds(landing.as_bytes()) {
+                return Ok(true);
+            }
+            match (name, is_within(landing.as_bytes(), MEMORY)) {
+                (_, true) => memory(event, name, &landing),
+                (b"tempfile.mkdtemp" | b"os.mkdir", false) => directory(event, name, &landing),
+                (b"os.chmod" | b"os.remove", false) => channel(event, index),
+                _ => Ok(false),
+            }
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The directory of `multiprocessing` for its sockets, in the usual one for temporary files.
+fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bool> {
+    let path = landing.as_bytes();
+    let py = event.args.py();
+    let is_new = path::split(path).1.starts_with(DIRECTORY)
+        && rustix::fs::lstat(path).is_err()
+        && imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
+    if is_new && name == b"os.mkdir" {
+        event.config.memory().note(path);
+    }
+    Ok(is_new)
+}
+
+/// Where the path at a position leads, if it is the same whether links are followed or not.
+fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
+    let rule = event
+        .name
+        .to_str()
+        .ok()
+        .and_then(|name| events::lookup(name.as_bytes()));
+    let dir_fd = match rule {
+        Some(Rule::Entries(paths) | Rule::Read(paths)) => paths
+            .iter()
+            .find(|path| path.path == index)
+            .and_then(|path| path.dir_fd),
+        Some(Rule::Open) => None,
+        _ => return Ok(None),
+    };
+    let name = decode::name_at(event.args, index, false, decode::PathLikes::CheckedAgain)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(None);
+    };
+    let base = decode::base_at(event.args, dir_fd);
+    if dir_fd.is_none() && !name.starts_with(b"/") {
+        return Ok(None);
+    }
+    let (directory, last) = path::split(name);
+    let entry = path::resolve(&Os, directory, base).map(|directory| directory.join(last));
+    let landing = path::resolve(&Os, name, base);
+    Ok(landing.filter(|landing| {
+        entry.is_some_and(|entry| &entry[..] == landing.as_bytes())
+            && !landing.as_bytes().is_empty()
+    }))
+}
+
+/// Shared memory of the guard's own; what is new becomes that.
+fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bool> {
+    let py = event.args.py();
+    let path = landing.as_bytes();
+    let own = event.config.memory();
+    let Some(below) = path
+        .strip_prefix(MEMORY)
+        .and_then(|rest| rest.strip_prefix(b"/"))
+    else {
+        return Ok(false);
+    };
+    let is_there = rustix::fs::lstat(path).is_ok();
+    let makes = match name {
+        b"open" => imports::is_innermost(py, "multiprocessing.shared_memory")? && makes_anew(event),
+        b"os.mkdir" => imports::is_called_by(py, "joblib._memmapping_reducer", "_get_temp_dir")?,
+        _ => false,
+    };
+    if makes && !is_there && !below.contains(&b'/') {
+        own.note(path);
+        return Ok(true);
+    }
+    if !workers::is_worker() {
+        return Ok(false);
+    }
+    // What a worker gets from who started it.
+    let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let arrays = format!("{ARRAYS}{}_", STARTED_BY.load(Ordering::Relaxed));
+    Ok(first.starts_with(arrays.as_bytes())
+        || (below.starts_with(SEGMENT)
+            && (imports::is_innermost(py, "multiprocessing.shared_memory")?
+                || imports::is_innermost(py, "multiprocessing.resource_tracker")?)))
+}
+
+/// Tells that an `open` fails where there is such a file.
+fn makes_anew(event: &Event<'_, '_>) -> bool {
+    let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
+    let flags = event.args.get_item(2).ok();
+    flags.is_some_and(|flags| raw::int_value(&flags).is_some_and(|flags| flags & anew == anew))
+}
+
+/// A socket by which processes of a pool or a manager talk: a file of the library's own name, in a
+/// temporary directory of its own.
+fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
+    let py = event.args.py();
+    let Ok(address) = event.args.get_item(index) else {
+        return Ok(false);
+    };
+    if !address.is_instance_of::<PyString>() && !address.is_instance_of::<PyBytes>() {
+        return Ok(false);
+    }
+    let Ok(name) = decode::root_name(&address) else {
+        return Ok(false);
+    };
+    let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir) else {
+        return Ok(false);
+    };
+    let own = |path: &[u8], start: &[u8]| path::split(path).1.starts_with(start);
+    if !workers::may_start(event.config)
+        || !SOCKETS.iter().any(|start| own(landing.as_bytes(), start))
+        || !own(landing.parent(), DIRECTORY)
+    {
+        return Ok(false);
+    }
+    // Which server that is, is looked at before (`servers`).
+    Ok(imports::is_innermost(py, "multiprocessing.connection")?
+        || imports::is_innermost(py, "multiprocessing.forkserver")?)
+}

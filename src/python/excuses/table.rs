@@ -1,0 +1,77 @@
+//! Acts of ordinary code that a rule denies though they harm nothing here.
+//!
+//! Asked once an event is about to be denied, so that it costs nothing where nothing is. Each excuse is
+//! a narrow rule with a file of its own, and a row in `docs/limits.md` or `docs/policy.md` that says
+//! why it does no harm.
+
+use pyo3::prelude::*;
+
+use crate::policy::Why;
+use crate::python::excuses::acts_of_packages;
+use crate::python::excuses::channels;
+#[cfg(unix)]
+use crate::python::excuses::children_signals;
+use crate::python::excuses::handlers;
+#[cfg(unix)]
+use crate::python::excuses::pool_files;
+use crate::python::excuses::probes;
+use crate::python::excuses::shared_values;
+#[cfg(unix)]
+use crate::python::excuses::unchanging;
+use crate::python::excuses::variables;
+use crate::python::guard::event::Event;
+use crate::python::guard::event::Reason;
+use crate::python::guard::tempfile;
+#[cfg(unix)]
+use crate::python::guard::workers;
+use crate::python::wrapped::threads;
+
+/// Tells that an event which is about to be denied may pass all the same.
+///
+/// # Errors
+/// An error of looking at frames or arguments. The event is denied then.
+#[cold]
+pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if event.name.to_bytes().starts_with(b"_thread.") {
+        return Ok(threads::is_feeder(event.args));
+    }
+    if event.name == c"subprocess.Popen" {
+        return probes::is_probe(event);
+    }
+    #[cfg(unix)]
+    match event.name.to_bytes() {
+        b"os.kill" | b"os.killpg" | b"signal.pidfd_send_signal" => {
+            return Ok(children_signals::passes(event));
+        }
+        b"os.wait" => return Ok(children_signals::waits_for_own(event)),
+        b"signal.raise_signal"
+        | b"os.nice"
+        | b"os.sched_setaffinity"
+        | b"os.setpriority"
+        | b"resource.setrlimit"
+        | b"resource.prlimit" => {
+            return Ok(unchanging::changes_nothing(event));
+        }
+        b"os.mkdir" if unchanging::is_there(event, reason)? => return Ok(true),
+        b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
+        b"os.fork" => return workers::is_copied(event),
+        b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
+        _ if pool_files::passes(event, reason)? => return Ok(true),
+        _ => {}
+    }
+    if tempfile::is_changing()
+        || shared_values::is_made_by(event, reason)?
+        || acts_of_packages::is_one(event)?
+    {
+        return Ok(true);
+    }
+    match reason {
+        Reason::Switch(Why::Environment) if variables::excuse(event)? => Ok(true),
+        Reason::Switch(Why::Native)
+            if event.name == channels::CALL && channels::makes_call(event)? =>
+        {
+            Ok(true)
+        }
+        _ => handlers::does(event, reason),
+    }
+}

@@ -1,0 +1,162 @@
+//! Acts that change nothing: a signal that the process ignores, the priority, the processors and the
+//! limits that it has, its own program opened as a library, a directory made that is there.
+#![allow(unsafe_code)]
+
+use pyo3::prelude::*;
+#[cfg(target_os = "linux")]
+use pyo3::types::{PyFrozenSet, PyList, PySet};
+use pyo3::types::{PyInt, PyTuple};
+
+use crate::policy::Why;
+use crate::policy::files::fs::Os;
+use crate::policy::files::path::{self, Name};
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::event::Event;
+use crate::python::guard::event::Reason;
+use crate::python::values::decode;
+
+/// Signals that do nothing where the process does not handle them: signal(7).
+const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// Tells that the act changes nothing.
+pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
+    let number = |index| {
+        let number = raw::int_value(&event.args.get_item(index).ok()?)?;
+        i32::try_from(number).ok()
+    };
+    match event.name.to_bytes() {
+        b"signal.raise_signal" => number(0).is_some_and(is_ignored),
+        b"os.nice" => number(0) == Some(0),
+        b"os.setpriority" => is_priority(number(0), number(1), number(2)),
+        #[cfg(target_os = "linux")]
+        b"os.sched_setaffinity" => are_processors(number(0), event.args.get_item(1)),
+        // As `import ctypes` does. The program is loaded as it is; finding a function in it has an event
+        // of its own.
+        b"ctypes.dlopen" => {
+            event.args.len() == 1 && event.args.get_item(0).is_ok_and(|name| name.is_none())
+        }
+        b"resource.setrlimit" => is_limit(number(0), event.args.get_item(1)),
+        b"resource.prlimit" => {
+            number(0).is_some_and(is_own) && is_limit(number(1), event.args.get_item(2))
+        }
+        _ => false,
+    }
+}
+
+/// Tells that something is where a directory is to be made, so that making it fails: libraries go on
+/// then, and would be told of a denial in its place. Guards of `mk_audit` deny it, as `fastaudit` does.
+///
+/// # Errors
+/// The error that reading the path raised.
+pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, decode::PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let landing = path::resolve(&Os, name, decode::base_at(event.args, Some(2)));
+    Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
+}
+
+/// Tells that a number is that of this process.
+fn is_own(pid: i32) -> bool {
+    pid == 0 || i32::try_from(std::process::id()) == Ok(pid)
+}
+
+/// Tells that the priority is the one that this process has. Of a group or a user each process may
+/// have another.
+fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
+    let (Some(which), Some(who), Some(priority)) = (which, who, priority) else {
+        return false;
+    };
+    if which != libc::PRIO_PROCESS as i32 || !is_own(who) {
+        return false;
+    }
+    // SAFETY: it only tells; for this process it cannot fail.
+    priority == unsafe { libc::getpriority(which as _, who as _) }
+}
+
+/// Tells that the processors are those that this process runs on. A collection of plain numbers: what
+/// else there is may have others the next time it is looked at.
+#[cfg(target_os = "linux")]
+fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
+    let (Some(0), Ok(given)) = (pid.map(|pid| if is_own(pid) { 0 } else { pid }), given) else {
+        return false;
+    };
+    let is_plain = given.is_exact_instance_of::<PySet>()
+        || given.is_exact_instance_of::<PyFrozenSet>()
+        || given.is_exact_instance_of::<PyList>()
+        || given.is_exact_instance_of::<PyTuple>();
+    if !is_plain {
+        return false;
+    }
+    let Ok(items) = given
+        .try_iter()
+        .and_then(Iterator::collect::<PyResult<Vec<_>>>)
+    else {
+        return false;
+    };
+    let number = |item: &Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
+        true => usize::try_from(raw::int_value(item)?).ok(),
+        false => None,
+    };
+    let Some(mut given) = items.iter().map(number).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    given.sort_unstable();
+    given.dedup();
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    rustix::thread::sched_getaffinity(pid).is_ok_and(|now| {
+        let is_on = |processor: &usize| {
+            *processor < rustix::thread::CpuSet::MAX_CPU && now.is_set(*processor)
+        };
+        given.len() == now.count() as usize && given.iter().all(is_on)
+    })
+}
+
+/// Tells that a signal to this process does nothing now.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is set; where it succeeds the kernel has filled in what is set.
+    let handler = unsafe {
+        if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
+            return false;
+        }
+        action.assume_init().sa_sigaction
+    };
+    handler == libc::SIG_IGN || (handler == libc::SIG_DFL && IGNORED.contains(&signal))
+}
+
+/// Tells that the limits are those that this process has. A tuple of two: what else there is may be
+/// another the next time it is looked at.
+fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
+    let limits = limits.and_then(|limits| Ok(limits.cast_into_exact::<PyTuple>()?));
+    let (Some(resource), Ok(limits)) = (resource, limits) else {
+        return false;
+    };
+    let mut now = std::mem::MaybeUninit::<libc::rlimit>::zeroed();
+    // SAFETY: where it succeeds the kernel has filled in the limits.
+    let now = unsafe {
+        if libc::getrlimit(resource as _, now.as_mut_ptr()) != 0 {
+            return false;
+        }
+        now.assume_init()
+    };
+    let told = [now.rlim_cur, now.rlim_max];
+    limits.len() == told.len()
+        && limits
+            .iter()
+            .zip(told)
+            .all(|(given, told)| limit(&given) == Some(told))
+}
+
+/// A limit as CPython tells and takes it: no limit is -1, and the greatest number from 3.15 on.
+fn limit(given: &Bound<'_, PyAny>) -> Option<libc::rlim_t> {
+    let given = given.cast_exact::<PyInt>().ok()?;
+    match raw::int_value(given) {
+        Some(number) => Some(number as libc::rlim_t),
+        None => given.extract().ok(),
+    }
+}

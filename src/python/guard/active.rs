@@ -1,0 +1,315 @@
+//! A guard in force: an opaque object, which cannot be made or changed from Python.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+
+use crate::policy::files::fs::{FileSystem, Os, PathBuf};
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::environment::Before;
+use crate::python::guard::log::Log;
+use crate::python::guard::scope;
+use crate::python::guard::turns::{self, Hold};
+use crate::python::values::entered_at::Origin;
+
+/// How many guards are in force anywhere in the process. While there is none, the hook returns at
+/// once, whatever the context holds.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// How many of them restrict more than fastaudit 0.1 does, or are installed.
+static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether some guard is in force somewhere in the process.
+#[inline]
+pub fn any_guard() -> bool {
+    LIVE.load(Ordering::Relaxed) != 0
+}
+
+/// Whether some guard in force restricts more than fastaudit 0.1 does.
+#[inline]
+pub fn any_guard_restricts_more() -> bool {
+    RESTRICTING.load(Ordering::Relaxed) != 0
+}
+
+/// Counts one more that restricts more, for good.
+pub fn restrict_more() {
+    RESTRICTING.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A guard in force: what a `with` block puts into the context.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Active"
+)]
+pub struct Active {
+    /// `None` marks a context that all guards have left.
+    config: Option<Py<AuditCfg>>,
+    /// The guard that is in force again when this one is left.
+    outer: Mutex<Option<Py<Active>>>,
+    /// Whether `outer` is another than the one that was in force on entry.
+    outer_changed: AtomicBool,
+    first_dir: OnceLock<Option<PathBuf>>,
+    /// The environment before the guarded code first removed a variable.
+    environment: OnceLock<Box<Before>>,
+    /// What was denied, once there is something or somebody asks.
+    log: OnceLock<Arc<Log>>,
+    /// Where it was entered, where denials elsewhere tell that.
+    origin: Option<Box<Origin>>,
+    /// Whether it was left.
+    is_left: AtomicBool,
+    /// The process that it was entered in.
+    generation: usize,
+    /// A guard that is in force as well, though the context is not its own.
+    pub beside: Option<Py<Active>>,
+    /// Keeps CALL monitoring on for as long as any context can see this guard.
+    _monitoring: Option<Hold>,
+}
+
+impl Active {
+    /// The guard's configuration; `None` in a context that all guards have left.
+    pub fn config(&self) -> Option<&Py<AuditCfg>> {
+        self.config.as_ref()
+    }
+
+    /// Whether its rules are those of fastaudit 0.2.
+    #[inline]
+    pub fn is_strict(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.get().is_strict())
+    }
+
+    /// The directory that was current when the guarded code first asked to change it.
+    pub fn first_dir(&self) -> Option<&[u8]> {
+        self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
+    }
+
+    /// The environment before the guarded code first removed a variable.
+    pub fn environment(&self) -> &OnceLock<Box<Before>> {
+        &self.environment
+    }
+
+    /// The denials under this guard.
+    pub fn log(&self) -> &Arc<Log> {
+        self.log.get_or_init(Arc::default)
+    }
+
+    /// Whether it is in force in the whole process for good.
+    pub fn is_installed(&self) -> bool {
+        scope::installed().any(|installed| std::ptr::eq(installed.active.get(), self))
+    }
+
+    /// Where it was entered, where denials elsewhere tell that.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_deref()
+    }
+
+    /// One that is in force nowhere.
+    pub fn detached() -> Self {
+        Self::new(None, None, None, None)
+    }
+
+    pub fn new(
+        config: Option<Py<AuditCfg>>,
+        outer: Option<Py<Self>>,
+        monitoring: Option<Hold>,
+        origin: Option<Box<Origin>>,
+    ) -> Self {
+        if let Some(config) = &config {
+            if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
+                // SAFETY: guards are made by attached threads.
+                turns::first_begins(unsafe { Python::assume_attached() });
+            }
+            if config.get().restricts_more() {
+                RESTRICTING.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Self {
+            config,
+            outer: Mutex::new(outer),
+            outer_changed: AtomicBool::new(false),
+            first_dir: OnceLock::new(),
+            environment: OnceLock::new(),
+            log: OnceLock::new(),
+            origin,
+            is_left: AtomicBool::new(false),
+            generation: forks::generation(),
+            beside: None,
+            _monitoring: monitoring,
+        }
+    }
+
+    /// The same with what is known of it from before.
+    pub fn going_on(mut self, log: Option<Arc<Log>>) -> Self {
+        if let Some(log) = log {
+            self.log = OnceLock::from(log);
+        }
+        self
+    }
+
+    /// A guard in force for which another is in force too: events are judged by both.
+    pub fn beside(
+        py: Python<'_>,
+        own: &Bound<'_, Self>,
+        other: &Bound<'_, Self>,
+    ) -> PyResult<Py<Self>> {
+        let other = match &own.get().beside {
+            Some(beside) => Self::beside(py, beside.bind(py), other)?,
+            None => other.clone().unbind(),
+        };
+        let config = own.get().config.as_ref();
+        let config = config.map(|config| config.clone_ref(py));
+        let mut active = Self::new(config, Some(own.clone().unbind()), None, None);
+        active.log = OnceLock::from(Arc::clone(own.get().log()));
+        active.beside = Some(other);
+        // That events are judged by all guards in force is asked for by those that restrict more.
+        RESTRICTING.fetch_add(1, Ordering::Relaxed);
+        Py::new(py, active)
+    }
+
+    /// The guard that is in force beside this one.
+    #[inline]
+    pub fn other(&self) -> Option<&Self> {
+        self.beside.as_ref().map(Py::get)
+    }
+
+    /// Whether it wants to see calls.
+    pub fn watches(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.get().monitor_calls())
+    }
+
+    /// The first of this guard and those beside it that wants to see calls.
+    pub fn watching(&self) -> Option<&Self> {
+        std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
+    }
+
+    /// How often the process had been copied when it was entered.
+    pub fn generation(&self) -> usize {
+        self.generation
+    }
+
+    /// Whether this process is a copy of the one that it was entered in.
+    pub fn is_in_copy(&self) -> bool {
+        self.generation != forks::generation()
+    }
+
+    /// Whether another guard took the place of the one that it was entered under.
+    pub fn has_another_outer(&self) -> bool {
+        self.outer_changed.load(Ordering::Relaxed)
+    }
+
+    /// The denials under this guard, if there are any or somebody asked.
+    pub fn known_log(&self) -> Option<Arc<Log>> {
+        self.log.get().cloned()
+    }
+
+    /// Notes that it is left where it was entered.
+    pub fn note_left(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was left where it was entered.
+    pub fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was entered under that guard, or is it.
+    pub fn is_within(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> bool {
+        let py = slf.py();
+        let mut link = Some(slf.clone().unbind());
+        while let Some(active) = link {
+            if active.is(other) {
+                return true;
+            }
+            link = active.get().outer(py);
+        }
+        false
+    }
+
+    pub fn outer(&self, py: Python<'_>) -> Option<Py<Self>> {
+        let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        outer.as_ref().map(|active| active.clone_ref(py))
+    }
+
+    fn set_outer(&self, outer: Option<Py<Self>>) {
+        let old = std::mem::replace(
+            &mut *self.outer.lock().unwrap_or_else(PoisonError::into_inner),
+            outer,
+        );
+        self.outer_changed.store(true, Ordering::Relaxed);
+        drop(old);
+    }
+}
+
+#[pymethods]
+impl Active {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)?;
+        visit.call(&self.beside)?;
+        if let Some(origin) = &self.origin {
+            origin.traverse(&visit)?;
+        }
+        match self.outer.try_lock() {
+            Ok(outer) => visit.call(&*outer),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        if let Some(config) = &self.config {
+            // SAFETY: objects are freed by attached threads.
+            let py = unsafe { Python::assume_attached() };
+            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing(py) {
+                turns::last_ended(py);
+            }
+            if config.get().restricts_more() {
+                RESTRICTING.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        if self.beside.is_some() {
+            RESTRICTING.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Guards nested a thousand deep are freed one by one, not by recursion.
+        let mut next = self
+            .outer
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        while let Some(active) = next {
+            next = if raw::is_only_reference(&active) {
+                active
+                    .get()
+                    .outer
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            } else {
+                None
+            };
+            drop(active);
+        }
+    }
+}
+
+/// Puts another guard, or none, in the place of one in the chain that begins at `inner`.
+pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<Py<Active>>) {
+    let mut link = Some(inner);
+    while let Some(active) = link {
+        let outer = active.get().outer(py);
+        if outer.as_ref().is_some_and(|outer| outer.is(left)) {
+            active.get().set_outer(by);
+            return;
+        }
+        link = outer;
+    }
+}

@@ -1,0 +1,198 @@
+//! Guards in contexts that guarded code enters: the one in force is lent to them for as long as that
+//! takes. And what guarded code may do with the guards' context variable.
+#![allow(unsafe_code)]
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::replace;
+use crate::python::guard::active::{Active, relink};
+use crate::python::guard::scope::{self, Current};
+use crate::python::values::errors;
+
+/// A guard that was put in force in a context for as long as it is entered.
+pub struct Lent {
+    active: Py<Active>,
+    token: Py<PyAny>,
+    before: Option<Py<Active>>,
+}
+
+/// Puts the guard in force here in force in a context that is about to be entered, where it is not.
+///
+/// # Errors
+/// The error that setting a context variable raises.
+pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
+    let active = match scope::own(py)? {
+        Current::Guarded(active) => active,
+        Current::Unguarded => return Ok(None),
+        Current::Tampered => return Err(errors::variable_changed()),
+    };
+    // One that is entered already cannot be entered: CPython says so.
+    let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
+        return Ok(None);
+    };
+    lend_here(&active)
+}
+
+/// Puts a guard in force in the current context, beside one that is.
+///
+/// # Errors
+/// The error that setting a context variable raises.
+pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
+    let py = active.py();
+    let (lent, before) = match scope::own(py)? {
+        Current::Tampered => return Ok(None),
+        Current::Unguarded => (active.clone().unbind(), None),
+        Current::Guarded(before) if Active::is_within(&before, active) => return Ok(None),
+        Current::Guarded(before) => {
+            let both = Active::beside(py, &before, active)?;
+            (both, Some(before.unbind()))
+        }
+    };
+    let token = raw::context_var_set(scope::var(py)?, lent.bind(py).as_any())?;
+    Ok(Some(Lent {
+        active: lent,
+        token: token.unbind(),
+        before,
+    }))
+}
+
+/// A context with the guard in force: a copy of this one, or a new one. `None` where this has it already.
+///
+/// # Errors
+/// The error that making or changing a context raises.
+pub fn with_guard<'py>(
+    context: Option<&Bound<'py, PyAny>>,
+    active: &Bound<'py, Active>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = active.py();
+    let copy = raw::copy_context(py, context)?;
+    let has_it = {
+        let Some(_entered) = raw::EnteredContext::new(&copy)? else {
+            return Ok(None);
+        };
+        match scope::own(py)? {
+            // What is no guard is let go of.
+            Current::Tampered => {
+                raw::context_var_set(scope::var(py)?, active.as_any())?;
+                false
+            }
+            _ => lend_here(active)?.is_none(),
+        }
+    };
+    Ok((!has_it).then_some(copy))
+}
+
+/// Puts a guard in force in the current context in the place of the one that is.
+///
+/// # Errors
+/// The error that setting a context variable raises.
+pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
+    let token = raw::context_var_set(scope::var(active.py())?, active.as_any())?;
+    Ok(Lent {
+        active: active.clone().unbind(),
+        token: token.unbind(),
+        before: None,
+    })
+}
+
+/// Undoes `lend`.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered: the guard then stays in force in it.
+pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
+    let py = context.py();
+    let Some(_entered) = raw::EnteredContext::new(context)? else {
+        return Ok(());
+    };
+    take_back_here(py, lent)
+}
+
+/// Undoes `lend_here`, in the same context.
+///
+/// # Errors
+/// What changing a context variable raises.
+pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
+    let Lent {
+        active,
+        token,
+        before,
+    } = lent;
+    // Where it was left meanwhile, another link took its place.
+    let was_left = active.get().has_another_outer();
+    let old = before.as_ref().and_then(|_| active.get().outer(py));
+    match raw::context_var_get(py, scope::var(py)?)? {
+        Some(now) if !now.is(&active) => {
+            // A guard that was entered and not left: it goes on without this one.
+            if let Ok(inner) = now.cast_into_exact::<Active>() {
+                relink(py, inner.unbind(), &active, old);
+            }
+        }
+        _ if before.is_some() && was_left => {
+            let old = old.map_or_else(|| Py::new(py, Active::detached()), Ok)?;
+            raw::context_var_set(scope::var(py)?, old.bind(py).as_any())?;
+        }
+        _ => raw::context_var_reset(scope::var(py)?, token.bind(py))?,
+    }
+    Ok(())
+}
+
+/// Whether the object is the guards' context variable.
+pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
+    scope::var(object.py()).is_ok_and(|var| object.is(var))
+}
+
+/// Whether code in the current context may give the variable a value: not that of another guard.
+///
+/// # Errors
+/// What reading the variable raises.
+pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_guard = value.cast_exact::<Active>().is_ok();
+    Ok(!is_guard || matches!(scope::own(value.py())?, Current::Unguarded))
+}
+
+/// Whether it may have back what it had before, where that is what the guard in force put there.
+///
+/// # Errors
+/// What reading the variable, or the token, raises.
+pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = token.py();
+    Ok(match scope::own(py)? {
+        Current::Unguarded => true,
+        Current::Guarded(_) => false,
+        Current::Tampered => match token.getattr_opt(pyo3::intern!(py, "old_value"))? {
+            Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
+                let old = old.get();
+                old.config().is_some() && !old.is_left()
+            }),
+            None => false,
+        },
+    })
+}
+
+/// What a call gave, once a guard was taken back after it; null where that raises.
+///
+/// # Safety
+/// The thread is attached; `result` is a new reference, or null with the exception set.
+pub unsafe fn after(
+    result: *mut PyObject,
+    take_back: impl FnOnce(Python<'_>) -> PyResult<()>,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        let taken_back = replace::ours(|py| {
+            let pending = PyErr::take(py);
+            let taken = take_back(py);
+            match pending {
+                Some(pending) => Err(pending),
+                None => taken,
+            }
+        });
+        if taken_back.is_none() && !result.is_null() {
+            raw::with_attachment_counted(|| ffi::Py_DECREF(result));
+            return std::ptr::null_mut();
+        }
+        result
+    }
+}

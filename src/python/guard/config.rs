@@ -1,0 +1,586 @@
+//! What one guard is made of: its policy, callbacks and host data.
+
+use std::sync::Arc;
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+#[cfg(unix)]
+use crate::kernel::started::Started;
+use crate::policy::files::fs::Os;
+use crate::policy::files::path::{self, Base};
+use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::values::{Choice, Where};
+use crate::policy::{Environment, Policy, Roots, RuleSet};
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::callbacks::Callback;
+#[cfg(unix)]
+use crate::python::guard::pool_memory::Memory;
+use crate::python::guard::recorder::Records;
+use crate::python::guard::resolve;
+use crate::python::guard::safe_sets;
+use crate::python::guard::temporary::{Directories, Temporary};
+use crate::python::values::decode;
+use crate::python::values::errors;
+use crate::python::values::wording::Told;
+
+/// The configuration of a guard. Immutable: changing it makes another one.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
+pub struct AuditCfg {
+    policy: Arc<Policy>,
+    oks: Py<PyTuple>,
+    /// The roots for reading, where a `Policy` has some.
+    readable: Option<Py<PyTuple>>,
+    /// How its `Policy` is told of, where one made it.
+    told: Option<Arc<Told>>,
+    spec: Option<Arc<Spec>>,
+    on_violation: OnViolation,
+    violation_call: Option<Py<PyAny>>,
+    records: Option<Records>,
+    callbacks: Callbacks,
+    data: Py<PyAny>,
+    monitor_calls: bool,
+    retire_sites: bool,
+    /// Whether it restricts more than fastaudit 0.1 does: asked with each entry.
+    restricts_more: bool,
+    is_strict: bool,
+    temporary: Temporary,
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    started: Arc<Started>,
+    /// Which native code may be called without asking, as a number; 0 where it is to be asked.
+    safe_set: u64,
+    /// The shared memory that was made under them.
+    #[cfg(unix)]
+    memory: Arc<Memory>,
+}
+
+/// The callbacks of a host, checked.
+#[derive(Default)]
+pub struct Callbacks {
+    pub before_deny: Option<Callback>,
+    pub on_call: Option<Callback>,
+    pub on_denied: Option<Callback>,
+}
+
+impl Callbacks {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let cloned = |callback: &Option<Callback>| {
+            let callback = callback.as_ref();
+            callback.map(|callback| callback.clone_ref(py))
+        };
+        Self {
+            before_deny: cloned(&self.before_deny),
+            on_call: cloned(&self.on_call),
+            on_denied: cloned(&self.on_denied),
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Callback> {
+        let all = [&self.before_deny, &self.on_call, &self.on_denied];
+        all.into_iter().flatten()
+    }
+}
+
+fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
+    callback.map(|callback| callback.bind(py).clone())
+}
+
+impl AuditCfg {
+    /// Puts a configuration together from arguments that were checked.
+    pub fn new(
+        allowed: Allowed,
+        callbacks: Callbacks,
+        data: Py<PyAny>,
+        monitor_calls: bool,
+        retire_sites: bool,
+    ) -> Self {
+        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
+        Self {
+            safe_set: safe_sets::number(&allowed, is_asked),
+            restricts_more: allowed.policy.restricts_more() || allowed.records.is_some(),
+            is_strict: allowed.policy.rules() == RuleSet::Strict,
+            policy: Arc::new(allowed.policy),
+            oks: allowed.oks,
+            readable: allowed.readable,
+            told: allowed.told,
+            spec: allowed.spec,
+            on_violation: allowed.on_violation,
+            violation_call: allowed.violation_call,
+            records: allowed.records,
+            callbacks,
+            data,
+            monitor_calls,
+            retire_sites,
+            temporary: Temporary::default(),
+            #[cfg(unix)]
+            started: Arc::default(),
+            #[cfg(unix)]
+            memory: Arc::default(),
+        }
+    }
+
+    /// A configuration with no callbacks that watches no calls.
+    pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
+        Self::new(allowed, Callbacks::default(), py.None(), false, false)
+    }
+
+    /// The same configuration.
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let call = self.violation_call.as_ref();
+        Self {
+            policy: Arc::clone(&self.policy),
+            oks: self.oks.clone_ref(py),
+            readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
+            told: self.told.clone(),
+            spec: self.spec.clone(),
+            on_violation: self.on_violation,
+            violation_call: call.map(|call| call.clone_ref(py)),
+            records: self.records.clone(),
+            callbacks: self.callbacks.clone_ref(py),
+            data: self.data.clone_ref(py),
+            monitor_calls: self.monitor_calls,
+            retire_sites: self.retire_sites,
+            restricts_more: self.restricts_more,
+            is_strict: self.is_strict,
+            temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
+            #[cfg(unix)]
+            started: Arc::clone(&self.started),
+            safe_set: self.safe_set,
+            #[cfg(unix)]
+            memory: Arc::clone(&self.memory),
+        }
+    }
+
+    /// The same configuration with other host data.
+    pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
+        Self {
+            data,
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// The same configuration with these packages whose import may do what is denied, beside those
+    /// that it has.
+    ///
+    /// # Errors
+    /// `TypeError` for what is no name.
+    pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let mut packages = self.policy.rest().import_allow.clone();
+        read_modules("mods", more.as_any(), &mut packages)?;
+        let policy = Policy::clone(&self.policy).importing(packages);
+        Ok(Self {
+            policy: Arc::new(policy),
+            ..self.clone_ref(py)
+        })
+    }
+
+    /// Whether its rules are those of fastaudit 0.2: denials tell where the guard was entered, and
+    /// callbacks get what that gives them.
+    #[inline]
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Which native code may be called without asking, as a number that guards which let the same be
+    /// called share; 0 where it is to be asked.
+    #[inline]
+    pub fn safe_set(&self) -> u64 {
+        self.safe_set
+    }
+
+    /// The host's say before something is denied.
+    pub fn asks_before_deny(&self) -> Option<&Callback> {
+        self.callbacks.before_deny.as_ref()
+    }
+
+    /// The host's say before a native call raises its event.
+    pub fn asks_on_call(&self) -> Option<&Callback> {
+        self.callbacks.on_call.as_ref()
+    }
+
+    /// Whether it restricts more than fastaudit 0.1 does.
+    pub fn restricts_more(&self) -> bool {
+        self.restricts_more
+    }
+
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    pub fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// The shared memory that was made under guards of it.
+    #[cfg(unix)]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What the `Policy` says that it is of, its paths resolved; `None` where that cannot be said.
+    pub fn spec(&self) -> Option<&Spec> {
+        self.spec.as_deref()
+    }
+
+    /// What the guard allows.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The same configuration with the temporary directory of another one.
+    pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
+        Self {
+            temporary: Temporary::sharing(directories),
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// What it has for temporary files.
+    pub fn temporary(&self) -> &Temporary {
+        &self.temporary
+    }
+
+    /// Whether it has a directory for temporary files: where it may write at all, or records what is
+    /// done and lets it proceed.
+    pub fn may_have_temporary(&self) -> bool {
+        self.policy.may_write()
+            || self
+                .records
+                .as_ref()
+                .is_some_and(|records| !records.enforces)
+    }
+
+    /// The policy with the directory for temporary files, once there is one.
+    #[cold]
+    pub fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
+        self.temporary.policy(&self.policy)
+    }
+
+    /// The same, to be kept by what outlives it.
+    pub fn shared_policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// The roots for reading; none where reading is not restricted to some.
+    pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        match &self.readable {
+            Some(roots) => roots.bind(py).clone(),
+            None => PyTuple::empty(py),
+        }
+    }
+
+    /// Whether a `Policy` made it, not `mk_audit`.
+    pub fn is_of_policy(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// How its `Policy` is told of; `None` where `mk_audit` made it.
+    pub fn told(&self) -> Option<&Arc<Told>> {
+        self.told.as_ref()
+    }
+
+    /// How the host made it.
+    pub fn call(&self) -> &'static str {
+        match (&self.told, &self.records, self.is_strict) {
+            (Some(_), None, _) => "policy.guard()",
+            (Some(_), Some(_), _) => "policy.observe()",
+            (None, _, true) => "v02.mk_audit([...])",
+            (None, _, false) => "mk_audit([...])",
+        }
+    }
+
+    /// How it records, if it does.
+    pub fn records(&self) -> Option<&Records> {
+        self.records.as_ref()
+    }
+
+    /// What becomes of a violation.
+    pub fn on_violation(&self) -> OnViolation {
+        self.on_violation
+    }
+
+    /// The function that is called for one.
+    pub fn violation_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let call = self.violation_call.as_ref();
+        call.map(|call| call.bind(py).clone())
+    }
+}
+
+#[pymethods]
+impl AuditCfg {
+    /// The approved roots, resolved when the guard was made; `'.'` is the current directory at
+    /// the time of each check.
+    #[getter]
+    pub fn oks<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        self.oks.bind(py).clone()
+    }
+
+    /// The callback that may allow what would be denied.
+    #[getter]
+    pub fn before_deny<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.before_deny.as_ref())
+    }
+
+    /// The callback that may suppress the event of a native call.
+    #[getter]
+    pub fn on_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.on_call.as_ref())
+    }
+
+    /// The callback that is told of each denial.
+    #[getter]
+    pub fn on_denied<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.on_denied.as_ref())
+    }
+
+    /// The host data, handed to both callbacks.
+    #[getter]
+    pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.data.bind(py).clone()
+    }
+
+    /// Whether native calls raise `fastaudit.call`.
+    #[getter]
+    pub fn monitor_calls(&self) -> bool {
+        self.monitor_calls
+    }
+
+    /// Whether a call site is watched no longer once it called what is not native code.
+    #[getter]
+    pub fn retire_sites(&self) -> bool {
+        self.retire_sites
+    }
+
+    /// The packages whose import may do what is denied.
+    #[getter]
+    pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.policy.rest().import_allow)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let repr = |callback: Option<&Callback>| match callback {
+            Some(callback) => callback.bind(py).repr().map(|text| text.to_string()),
+            None => Ok("None".to_owned()),
+        };
+        let mut text = format!(
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}",
+            self.oks.bind(py).repr()?,
+            repr(self.callbacks.before_deny.as_ref())?,
+            repr(self.callbacks.on_call.as_ref())?,
+            self.data.bind(py).repr()?,
+            if self.monitor_calls { "True" } else { "False" },
+        );
+        // The original, whose messages show this, has these fields or not, by its release.
+        if self.is_strict {
+            text.push_str(&format!(
+                ", import_allow={}",
+                self.import_allow(py)?.repr()?
+            ));
+        }
+        if self.retire_sites {
+            text.push_str(", retire_sites=True");
+        }
+        if let Some(on_denied) = &self.callbacks.on_denied {
+            text.push_str(&format!(", on_denied={}", repr(Some(on_denied))?));
+        }
+        text.push(')');
+        Ok(text)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.oks)?;
+        visit.call(&self.violation_call)?;
+        for callback in self.callbacks.each() {
+            callback.traverse(&visit)?;
+        }
+        visit.call(&self.data)
+    }
+}
+
+/// What a guard allows, and what messages call it.
+pub struct Allowed {
+    pub policy: Policy,
+    pub oks: Py<PyTuple>,
+    pub readable: Option<Py<PyTuple>>,
+    /// How it is told of, where it is what a `Policy` allows.
+    pub told: Option<Arc<Told>>,
+    pub spec: Option<Arc<Spec>>,
+    pub on_violation: OnViolation,
+    pub violation_call: Option<Py<PyAny>>,
+    pub records: Option<Records>,
+}
+
+impl Allowed {
+    /// What fastaudit 0.1 allows with these roots.
+    pub fn below(roots: ApprovedRoots) -> Self {
+        Self {
+            policy: Policy::new(roots.roots),
+            ..Self::named(roots.names)
+        }
+    }
+
+    /// What fastaudit 0.2 allows with these roots; `None` for all paths.
+    pub fn strictly_below(
+        py: Python<'_>,
+        roots: Option<ApprovedRoots>,
+        import_allow: Vec<String>,
+    ) -> Self {
+        let roots = roots.unwrap_or_else(|| ApprovedRoots {
+            roots: Roots::everywhere(),
+            names: PyTuple::empty(py).unbind(),
+        });
+        Self {
+            policy: Policy::strict(roots.roots, import_allow),
+            ..Self::named(roots.names)
+        }
+    }
+
+    /// The same with packages that may do what they need, as a host gives them.
+    ///
+    /// # Errors
+    /// `TypeError` and `ValueError` for what names none.
+    pub fn with_packages(mut self, py: Python<'_>, given: Option<Vec<String>>) -> PyResult<Self> {
+        let Some(packages) = given else {
+            return Ok(self);
+        };
+        let spec = Spec {
+            packages,
+            ..Spec::default()
+        };
+        spec.validate()
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let packages = resolve::packages(py, &spec.packages)?;
+        let has_all = packages.have_all();
+        self.policy = self.policy.with_packages(packages);
+        // A `Policy` has a field for it.
+        if has_all && self.policy.rules() == RuleSet::Classic {
+            self.policy = self.policy.setting(Environment::Harmless);
+        }
+        if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
+            // As the preset "fastaudit-0.1" says it.
+            let oks = self.oks.extract(py).ok();
+            self.spec = oks.map(|oks| {
+                Arc::new(Spec {
+                    write: Where::Below(oks),
+                    protect: Choice::All(false),
+                    env: Choice::All(has_all),
+                    threads: true,
+                    ..spec
+                })
+            });
+        }
+        Ok(self)
+    }
+
+    fn named(oks: Py<PyTuple>) -> Self {
+        Self {
+            policy: Policy::default(),
+            oks,
+            readable: None,
+            told: None,
+            spec: None,
+            on_violation: OnViolation::Raise,
+            violation_call: None,
+            records: None,
+        }
+    }
+}
+
+/// The roots a host approved, and the names that messages give them.
+pub struct ApprovedRoots {
+    pub roots: Roots,
+    pub names: Py<PyTuple>,
+}
+
+/// Reads the `oks` argument.
+///
+/// # Errors
+/// `TypeError` for one path in place of an iterable of them and for what is not a path,
+/// `ValueError` for a path that no file can have, `OSError` when it cannot be resolved.
+pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
+    let py = oks.py();
+    if oks.is_instance_of::<PyString>()
+        || oks.is_instance_of::<PyBytes>()
+        || oks.hasattr("__fspath__")?
+    {
+        return Err(errors::oks_is_one_path(oks));
+    }
+    if oks.is_instance_of::<PyDict>() {
+        return Err(errors::oks_not_paths(oks));
+    }
+    let items = oks
+        .try_iter()
+        .map_err(|error| errors::oks_not_iterable(oks, error))?;
+    let mut roots = Roots::new();
+    let mut names = Vec::new();
+    for (index, item) in items.enumerate() {
+        let item = item?;
+        if let Ok(text) = item.cast::<PyString>()
+            && raw::fs_encode(text.as_borrowed()).is_ok_and(|name| name.as_bytes() == b".")
+        {
+            roots.follow_current_dir();
+            names.push(PyString::new(py, "."));
+            continue;
+        }
+        let mut path = calling::fs_path(&item)
+            .map_err(|error| errors::root_not_a_path(index, &item, error))?;
+        let read = |path: &Bound<'_, PyAny>| {
+            decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
+        };
+        let mut name = read(&path)?;
+        if name.is_empty() {
+            return Err(errors::root_empty(index));
+        }
+        if name.starts_with(b"~") {
+            path = resolve::expand(&path)?;
+            name = read(&path)?;
+        }
+        let root = path::resolve(&Os, &name, Base::CurrentDir)
+            .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
+        roots.add(&root);
+        names.push(raw::fs_decode(py, root.as_bytes())?);
+    }
+    Ok(ApprovedRoots {
+        roots,
+        names: PyTuple::new(py, names)?.unbind(),
+    })
+}
+
+/// Adds the names of modules in an iterable of them, or one name, to those that are there, which
+/// stay sorted and single.
+///
+/// # Errors
+/// `TypeError` for what is no name.
+pub fn read_modules(
+    argument: &str,
+    given: &Bound<'_, PyAny>,
+    names: &mut Vec<String>,
+) -> PyResult<()> {
+    let add = |item: &Bound<'_, PyAny>, names: &mut Vec<String>| -> PyResult<()> {
+        let name = item
+            .cast::<PyString>()
+            .map_err(|_| errors::not_modules(argument, item))?;
+        let name = name.to_string_lossy();
+        let name = name.trim();
+        if !name.is_empty() {
+            names.push(name.to_owned());
+        }
+        Ok(())
+    };
+    if given.is_instance_of::<PyString>() {
+        add(given, names)?;
+    } else {
+        let items = given
+            .try_iter()
+            .map_err(|_| errors::not_modules(argument, given))?;
+        for item in items {
+            add(&item?, names)?;
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Copies of the process that guarded code makes, by `os.fork` for example: such a copy ends where its
+//! guard does. After that comes the host's own code, which goes on in the first process alone.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyGeneratorExit, PySystemExit};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
+use crate::python::cpython::replace;
+use crate::python::guard::scope::{self, Active, Current};
+
+/// The exit status of a copy that came to the end of its guard: `EX_SOFTWARE` of sysexits.h(3).
+const STATUS: i32 = 70;
+
+const TOLD: &std::ffi::CStr = c"fastaudit_rs: a copy of the process, made by guarded code, ends here \
+     with status 70: its guard ends, and the host's own code that follows runs in the first process \
+     alone. End a copy with os._exit()\n";
+
+/// The guard that this process was copied under last, of all processes on the way to it.
+static UNDER: Mutex<Option<Py<Active>>> = Mutex::new(None);
+
+/// The number of that copy.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes that this process is a copy that was made just now, under the guard in force.
+///
+/// # Errors
+/// The error that reading the context raises.
+pub fn note(py: Python<'_>) -> PyResult<()> {
+    if let Current::Guarded(active) = scope::own(py)? {
+        let mut under = UNDER.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = under.replace(active.unbind());
+        drop(under);
+        drop(before);
+        MADE.store(forks::generation(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn under(py: Python<'_>) -> Option<Py<Active>> {
+    let under = UNDER.lock().unwrap_or_else(PoisonError::into_inner);
+    under.as_ref().map(|active| active.clone_ref(py))
+}
+
+/// Ends this process where it is a copy that was made under a guard which is in force here, and is
+/// about to be left with this error.
+///
+/// # Errors
+/// The error that reading the context raises.
+pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation() {
+        return Ok(());
+    }
+    let is_made_under = under(py).is_some_and(|under| is_under(under.bind(py), left.bind(py)));
+    let is_in_force = match scope::own(py)? {
+        Current::Guarded(own) => is_under(&own, left.bind(py)),
+        Current::Unguarded => false,
+        Current::Tampered => true,
+    };
+    if is_made_under && is_in_force {
+        // `None` stands for no error.
+        let error = error.filter(|error| !error.is_none());
+        end(py, error.map(|error| PyErr::from_value(error.clone())));
+    }
+    Ok(())
+}
+
+/// Ends this process where it is a copy that was made under a guard, in a call that is over now and
+/// was made where that guard is not in force: a step of a task, a job or a handler of a signal. The
+/// number of copies is that from before the call, whose exception is set if it raised one.
+///
+/// # Safety
+/// The thread is attached.
+#[inline]
+pub unsafe fn call_is_over(before: usize) {
+    if forks::generation() != before {
+        // SAFETY: as this function's.
+        unsafe { call_is_over_in_copy(before) };
+    }
+}
+
+/// # Safety
+/// As `call_is_over`.
+#[cold]
+unsafe fn call_is_over_in_copy(before: usize) {
+    // SAFETY: as the caller's.
+    unsafe {
+        replace::ours(|py| match PyErr::take(py) {
+            Some(error) => result_of(py, before, Err(error)),
+            None => result_of(py, before, Ok(())),
+        })
+    };
+}
+
+/// The same for a call with this result.
+///
+/// # Errors
+/// Those of the result; what reading the context raises.
+pub fn result_of<T>(py: Python<'_>, before: usize, result: PyResult<T>) -> PyResult<T> {
+    if MADE.load(Ordering::Relaxed) <= before {
+        return result;
+    }
+    let is_guarded = match (scope::own(py)?, under(py)) {
+        (Current::Guarded(own), Some(under)) => is_under(&own, under.bind(py)),
+        (current, _) => matches!(current, Current::Tampered),
+    };
+    match is_guarded {
+        true => result,
+        false => end(py, result.err()),
+    }
+}
+
+/// Tells that a guard was entered under another, or is it, or that one beside it is.
+fn is_under(guard: &Bound<'_, Active>, other: &Bound<'_, Active>) -> bool {
+    let beside = guard.get().beside.as_ref();
+    Active::is_within(guard, other)
+        || beside.is_some_and(|beside| is_under(beside.bind(guard.py()), other))
+}
+
+/// Ends this process as a program that ends with this error would, but with nothing that the host has
+/// called at its end.
+fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
+    let status = match error {
+        Some(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(&error, py),
+        Some(error) if !error.is_instance_of::<PyGeneratorExit>(py) => {
+            show(py, &error);
+            1
+        }
+        _ => {
+            // SAFETY: the text has no conversions.
+            unsafe { ffi::PySys_WriteStderr(TOLD.as_ptr()) };
+            STATUS
+        }
+    };
+    for name in ["stdout", "stderr"] {
+        let flushed = py
+            .import("sys")
+            .and_then(|sys| sys.getattr(name)?.call_method0("flush"));
+        drop(flushed);
+    }
+    // SAFETY: nothing runs after this.
+    unsafe { libc::_exit(status) }
+}
+
+/// Shows an error as the end of a program does, but by no hook of the host's.
+fn show(py: Python<'_>, error: &PyErr) {
+    let none = std::ptr::null_mut();
+    let traceback = error.traceback(py);
+    let traceback = traceback.map_or(none, |traceback| traceback.as_ptr());
+    // SAFETY: an exception with its type and its traceback, or null for that.
+    unsafe {
+        let (kind, value) = (error.get_type(py), error.value(py));
+        ffi::PyErr_Display(kind.as_ptr(), value.as_ptr(), traceback);
+    }
+}
+
+/// The exit status that an uncaught `SystemExit` means, which may be a text to show.
+fn exit_status(error: &PyErr, py: Python<'_>) -> i32 {
+    let Ok(code) = error.value(py).getattr(pyo3::intern!(py, "code")) else {
+        return 1;
+    };
+    if code.is_none() {
+        return 0;
+    }
+    if let Some(code) = raw::int_value(&code) {
+        return (code & 0xff) as i32;
+    }
+    if let Ok(text) = code.str() {
+        let text = format!("{text}\n");
+        drop(
+            py.import("sys")
+                .and_then(|sys| sys.getattr("stderr")?.call_method1("write", (text,))),
+        );
+    }
+    1
+}

@@ -1,0 +1,122 @@
+//! An event under a guard, with what is known before it is judged.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::policy::files::fs::Os;
+use crate::policy::learn::{self, Need};
+use crate::policy::{Operation, Why};
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::scope::Active;
+
+/// An event under a guard.
+pub struct Event<'a, 'py> {
+    /// Its name.
+    pub name: &'a CStr,
+    /// Its arguments.
+    pub args: &'a Bound<'py, PyTuple>,
+    /// The guard.
+    pub active: &'a Active,
+    /// The guard's configuration.
+    pub config: &'a AuditCfg,
+    /// Tells whether an `open` that only reads was let pass before.
+    pub reads_passed: bool,
+    /// What wants to know what the event needs, where somebody does.
+    pub probe: Option<&'a Probe>,
+}
+
+/// The needs of an event, and the verdict on it, for whoever records.
+pub struct Probe {
+    enforces: bool,
+    needs: RefCell<Vec<Need>>,
+    denied: Cell<Option<Option<Why>>>,
+}
+
+impl Probe {
+    /// One for an event that was not judged yet.
+    pub fn new(enforces: bool) -> Self {
+        Self {
+            enforces,
+            needs: RefCell::default(),
+            denied: Cell::new(None),
+        }
+    }
+
+    /// The needs of the event.
+    pub fn needs(&self) -> Vec<Need> {
+        self.needs.borrow().clone()
+    }
+
+    /// Tells whether it is denied, and by which field.
+    pub fn denied(&self) -> Option<Option<Why>> {
+        self.denied.get()
+    }
+
+    /// Forgets the needs: the event passes whatever the policy says.
+    pub fn forget(&self) {
+        self.needs.borrow_mut().clear();
+    }
+
+    /// Notes that it is denied, and by which field.
+    pub fn note_denied(&self, why: Option<Why>) {
+        self.denied.set(Some(why));
+    }
+
+    /// Tells whether denials are raised.
+    pub fn enforces(&self) -> bool {
+        self.enforces
+    }
+
+    #[cold]
+    fn note(&self, operation: Operation<'_>) {
+        self.needs.borrow_mut().extend(learn::needs(&Os, operation));
+    }
+}
+
+impl Event<'_, '_> {
+    /// Tells whether an operation that the roots do not allow is one in the guard's temporary
+    /// directory.
+    #[cold]
+    pub fn is_temporary(&self, operation: Operation<'_>) -> bool {
+        // A recording that may write nowhere has one, and tells that it needed one.
+        let with = match self.config.policy().may_write() {
+            true => self.config.policy_with_temporary(),
+            false => None,
+        };
+        with.is_some_and(|with| with.check(&Os, operation).allows())
+    }
+
+    /// Tells whether it is only observed, and happens whatever the policy says.
+    pub fn observes(&self) -> bool {
+        self.probe.is_some_and(|probe| !probe.enforces())
+    }
+
+    /// Tells who wants to know what the operation needs.
+    #[inline]
+    pub fn note(&self, operation: Operation<'_>) {
+        if let Some(probe) = self.probe {
+            probe.note(operation);
+        }
+    }
+
+    /// Notes a need that is no operation.
+    pub fn need(&self, need: Need) {
+        if let Some(probe) = self.probe {
+            probe.needs.borrow_mut().push(need);
+        }
+    }
+}
+
+/// The reason of a denial, as its message says it.
+#[derive(Clone, Copy)]
+pub enum Reason {
+    /// The event is denied as such.
+    Event,
+    /// The event is denied as such by this field of the policy.
+    Switch(Why),
+    /// The path at this position of the event's arguments may not be used so.
+    Path(usize, Why),
+}

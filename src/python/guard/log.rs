@@ -1,0 +1,81 @@
+//! The log of one guard, of denials above all: libraries swallow and rewrite exceptions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::python::guard::recorder::Recorder;
+use crate::python::values::seen::Seen;
+
+/// Denials that are kept; of further ones only the number is.
+const MAX_KEPT: usize = 1000;
+
+/// The log of one guard.
+#[derive(Default)]
+pub struct Log {
+    denials: Mutex<Denials>,
+    /// What is remembered of the network.
+    pub network: Seen,
+    /// How many bytes were written to files.
+    written: AtomicU64,
+    recorder: OnceLock<Box<Recorder>>,
+}
+
+#[derive(Default)]
+struct Denials {
+    kept: Vec<Py<PyAny>>,
+    total: usize,
+}
+
+impl Log {
+    /// What is recorded, under a guard that observes.
+    pub fn recorder(&self) -> &Recorder {
+        self.recorder.get_or_init(Box::default)
+    }
+
+    /// Counts bytes that are going to be written; those before are the result.
+    pub fn add_written(&self, bytes: u64) -> u64 {
+        self.written.fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    /// Counts bytes back that were not written after all.
+    pub fn take_back(&self, bytes: u64) {
+        self.written.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes note of a denial. The earlier ones are looked through for one that `is_alike`, the last
+    /// first.
+    pub fn add<'py>(
+        &self,
+        denial: &Bound<'py, PyAny>,
+        mut is_alike: impl FnMut(&Bound<'py, PyAny>) -> bool,
+    ) {
+        let py = denial.py();
+        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        denials.total += 1;
+        let _ = denials
+            .kept
+            .iter()
+            .rev()
+            .any(|earlier| is_alike(earlier.bind(py)));
+        if denials.kept.len() < MAX_KEPT {
+            denials.kept.push(denial.clone().unbind());
+        }
+    }
+
+    /// How many there were.
+    pub fn total(&self) -> usize {
+        self.denials
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .total
+    }
+
+    /// The denials that are kept, in their order.
+    pub fn kept<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = denials.kept.iter();
+        kept.map(|denial| denial.bind(py).clone()).collect()
+    }
+}

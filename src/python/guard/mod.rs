@@ -1,0 +1,27 @@
+//! The guards in force: their configuration, their scope, and how they are carried.
+
+pub mod active;
+pub mod asking;
+pub mod callbacks;
+pub mod carry;
+pub mod config;
+#[cfg(unix)]
+pub mod copies;
+pub mod declared;
+pub mod environment;
+pub mod event;
+pub mod log;
+pub mod pool_memory;
+pub mod recorder;
+pub mod resolve;
+#[cfg(unix)]
+pub mod reused_executors;
+pub mod safe_sets;
+pub mod scope;
+pub mod sealed;
+pub mod tempfile;
+pub mod temporary;
+pub mod tracked_calls;
+pub mod turns;
+#[cfg(unix)]
+pub mod workers;

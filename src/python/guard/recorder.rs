@@ -1,0 +1,153 @@
+//! The store of what went on under a guard that observes: each effect once, with how often it was.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io::Write;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::policy::Why;
+use crate::policy::events::Effect;
+use crate::policy::learn::Need;
+
+/// The version of the JSON, of the log and of `to_json()`.
+pub const VERSION: u32 = 1;
+
+/// Different effects that are kept; of further ones only the number is.
+pub const MAX_KEPT: usize = 10_000;
+
+/// How a guard records.
+#[derive(Clone)]
+pub struct Records {
+    /// Tells whether what the policy denies is stopped, or proceeds.
+    pub enforces: bool,
+    /// Where each decision goes as it is made.
+    pub log: Option<Arc<Mutex<File>>>,
+}
+
+/// An effect that was seen.
+pub struct Entry {
+    pub event: String,
+    pub effect: Option<Effect>,
+    /// The arguments of the event, plain values alone.
+    pub args: Py<PyTuple>,
+    /// The needs that a policy would have to allow.
+    pub needs: Vec<Need>,
+    /// The functions that led to it when it was seen first.
+    pub call_chain: Vec<String>,
+    /// `None` where it is allowed; by no field where the event is denied as such.
+    pub denied: Option<Option<Why>>,
+    pub count: u64,
+    /// The line of the log for each such decision.
+    pub line: String,
+}
+
+impl Entry {
+    /// Another that tells the same.
+    pub fn copy(&self, py: Python<'_>) -> Self {
+        Self {
+            event: self.event.clone(),
+            args: self.args.clone_ref(py),
+            needs: self.needs.clone(),
+            call_chain: self.call_chain.clone(),
+            line: String::new(),
+            ..*self
+        }
+    }
+
+    /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
+    pub fn verdict(&self) -> &'static str {
+        match self.denied {
+            None => "allowed",
+            Some(Some(why)) => why.field(),
+            Some(None) => "denied",
+        }
+    }
+}
+
+/// The effects that were seen under one guard.
+#[derive(Default)]
+pub struct Recorder {
+    seen: Mutex<Seen>,
+    /// Grows when the current directory changes: relative paths are others then.
+    pub directories: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct Seen {
+    /// Where each is among the entries, by its key.
+    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    pub entries: Vec<Entry>,
+    /// How many decisions were not kept.
+    pub dropped: u64,
+}
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+impl Recorder {
+    /// The effects that were seen.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an effect that was seen before.
+    pub fn count(&self, key: u64, records: &Records) -> bool {
+        let mut seen = self.seen();
+        let Some(&place) = seen.places.get(&key) else {
+            return false;
+        };
+        let entry = &mut seen.entries[place];
+        entry.count += 1;
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        true
+    }
+
+    /// Adds an effect that was not seen before.
+    pub fn add(&self, key: u64, entry: Entry, records: &Records) {
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        let mut seen = self.seen();
+        if let Some(&place) = seen.places.get(&key) {
+            seen.entries[place].count += 1;
+        } else if seen.entries.len() < MAX_KEPT {
+            let place = seen.entries.len();
+            seen.places.insert(key, place);
+            seen.entries.push(entry);
+        } else {
+            seen.dropped += 1;
+        }
+    }
+}
+
+/// Writes a line of the decision log. A disk that is full stops nobody.
+fn write_line(log: &Mutex<File>, rest: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |now| now.as_secs_f64());
+    let version = VERSION;
+    let line = format!("{{\"version\":{version},\"time\":{now:.6},{rest}}}\n");
+    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    // In one piece, so that processes can share the file.
+    let _ = log.write_all(line.as_bytes());
+}

@@ -1,0 +1,263 @@
+//! From what a policy says to what its guards allow: paths are resolved, programs found.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+
+use crate::policy::check::Rest;
+use crate::policy::commands;
+use crate::policy::distributions::Installed;
+use crate::policy::files::fs::{FileSystem, Os, PathBuf};
+use crate::policy::files::path::{self, Base};
+use crate::policy::network::{self, NetworkRules};
+use crate::policy::packages::Packages;
+use crate::policy::written::lint;
+use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where};
+use crate::policy::{Blocked, Commands, Environment, Network, Protected};
+use crate::python::guard::config::{Allowed, ApprovedRoots, read_oks};
+use crate::python::values::command;
+use crate::python::values::decode;
+use crate::python::values::distributions;
+use crate::python::values::imports;
+use crate::python::values::wording::Told;
+
+/// What a guard of the policy allows.
+pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed> {
+    let write = match &spec.write {
+        Where::Anywhere => roots(py, &["/".to_owned()])?,
+        Where::Below(paths) => roots(py, paths)?,
+    };
+    let (read, readable) = match &spec.read {
+        Where::Anywhere => (None, None),
+        Where::Below(paths) => {
+            // Imports read what is put behind the policy's own.
+            let mut all = paths.clone();
+            all.extend(imports::library_paths(py)?);
+            // What may be written may be read. Where that is everything, reading alone is restricted.
+            if let Where::Below(written) = &spec.write {
+                all.extend(written.iter().filter(|root| *root != "/").cloned());
+            }
+            let all = roots(py, &all)?;
+            let own = all.names.bind(py).get_slice(0, paths.len());
+            (Some(all.roots), Some(own.unbind()))
+        }
+    };
+    let mut blocked = Blocked::default();
+    let mut resolved_blocks = Vec::with_capacity(spec.block.len());
+    for (index, path) in spec.block.iter().enumerate() {
+        let name = expanded(py, path)?;
+        let resolved = path::resolve(&Os, &name, Base::CurrentDir).ok_or_else(|| {
+            PyValueError::new_err(format!("block[{index}] cannot be resolved: {path:?}"))
+        })?;
+        blocked.add(&resolved);
+        resolved_blocks.push(String::from_utf8(resolved.as_bytes().to_vec()).ok());
+    }
+    let mut protected = Protected::default();
+    for name in spec.protected_names() {
+        protected.add(name);
+    }
+    let environment = match &spec.env {
+        Choice::All(false) => Environment::Fixed,
+        Choice::All(true) => Environment::Harmless,
+        Choice::Named(names) => Environment::Only(names.clone()),
+    };
+    let network = match &spec.network {
+        NetworkUse::All(true) => Network::Open,
+        NetworkUse::All(false) => Network::Closed,
+        NetworkUse::Rules(rules) => Network::Rules(Box::new(network_rules(py, rules)?)),
+    };
+    let commands = match &spec.commands {
+        Choice::All(false) => Commands::None,
+        Choice::All(true) => Commands::All,
+        Choice::Named(names) => {
+            let names = names.iter().map(|name| expanded(py, name));
+            let names = names.collect::<PyResult<Vec<_>>>()?;
+            let names = names.iter().map(|name| &name[..]);
+            Commands::named(&Os, names, &command::own_path())
+        }
+    };
+    let rest = Rest {
+        import_allow: spec.import_allow.clone(),
+        threads: spec.threads,
+        denies_unknown: !spec.unknown_events,
+        max_bytes: spec.max_bytes,
+        packages: Packages::default(),
+    };
+    let packages = packages(py, &spec.packages)?;
+    let absolute = absolute(py, spec, &write.names, readable.as_ref(), resolved_blocks);
+    Ok(Allowed {
+        spec: absolute.map(Arc::new),
+        policy: crate::policy::Policy::new(write.roots)
+            .reading(read)
+            .without(blocked, protected)
+            .setting(environment)
+            .reaching(network)
+            .starting(commands)
+            .loading(spec.imports.clone(), spec.native.clone())
+            .with_rest(rest)
+            .with_packages(packages),
+        oks: write.names,
+        readable,
+        told: Some(told),
+        on_violation: spec.on_violation,
+        violation_call: None,
+        records: None,
+    })
+}
+
+/// The packages of these names, with what they require.
+///
+/// # Errors
+/// `ValueError` for a name that nothing has.
+pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
+    if names.is_empty() {
+        return Ok(Packages::default());
+    }
+    type Named = (Vec<String>, Arc<Installed>, Packages);
+    /// What a host named last, as of what was installed then.
+    static LAST: Mutex<Option<Named>> = Mutex::new(None);
+    distributions::prepare(py)?;
+    let installed = distributions::installed();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((named, of, packages)) = &*last
+        && named == names
+        && Arc::ptr_eq(of, &installed)
+    {
+        return Ok(packages.clone());
+    }
+    let packages = Packages::named(names, &installed)
+        .map_err(|error| PyValueError::new_err(format!("packages: {error}")))?;
+    *last = Some((names.to_vec(), installed, packages.clone()));
+    Ok(packages)
+}
+
+/// The same with its paths resolved; `None` where one of them is no text.
+fn absolute(
+    py: Python<'_>,
+    spec: &Spec,
+    write: &Py<PyTuple>,
+    read: Option<&Py<PyTuple>>,
+    block: Vec<Option<String>>,
+) -> Option<Spec> {
+    let mut spec = spec.clone();
+    if let Where::Below(paths) = &mut spec.write {
+        *paths = write.extract(py).ok()?;
+    }
+    if let (Where::Below(paths), Some(read)) = (&mut spec.read, read) {
+        *paths = read.extract(py).ok()?;
+    }
+    spec.block = block.into_iter().collect::<Option<_>>()?;
+    Some(spec)
+}
+
+fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rules> {
+    let unix = match &rules.unix {
+        Where::Anywhere => None,
+        Where::Below(paths) => {
+            let files = paths.iter().filter(|path| !path.starts_with('@'));
+            Some(roots(py, &files.cloned().collect::<Vec<_>>())?.roots)
+        }
+    };
+    Ok(network::Rules::new(rules, unix))
+}
+
+fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
+    read_oks(PyList::new(py, paths)?.as_any())
+}
+
+/// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
+///
+/// # Errors
+/// The error that `os.path.expanduser` raises.
+pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let ospath = path.py().import(pyo3::intern!(path.py(), "os.path"))?;
+    ospath.call_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
+}
+
+/// The name that a path of a policy has, with `~` expanded.
+///
+/// # Errors
+/// The error that `os.path.expanduser` raises.
+pub fn expanded(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
+    let path = PyString::new(py, path).into_any();
+    decode::root_name(&match path.to_string().starts_with('~') {
+        true => expand(&path)?,
+        false => path,
+    })
+}
+
+/// The programs that are not there, by their places among the names.
+///
+/// # Errors
+/// The error that resolving `~` raised.
+pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>> {
+    let mut missing = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let name = expanded(py, name)?;
+        let is_there = match name.contains(&b'/') {
+            true => Os.is_executable(&name),
+            false => commands::find(&Os, &name, &command::own_path()).is_some(),
+        };
+        if !is_there {
+            missing.push(index);
+        }
+    }
+    Ok(missing)
+}
+
+/// A policy with its paths resolved, and the programs that are not there.
+pub struct Resolved {
+    spec: Spec,
+    missing_programs: Vec<usize>,
+}
+
+impl Resolved {
+    /// Resolves the paths of a policy.
+    ///
+    /// # Errors
+    /// What resolving `~` raised.
+    pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
+        let mut resolved = spec.clone();
+        let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
+            for path in paths.iter_mut().filter(|path| *path != ".") {
+                let name = expanded(py, path)?;
+                if let Some(landing) = path::resolve(&Os, &name, Base::CurrentDir)
+                    && let Ok(text) = String::from_utf8(landing.as_bytes().to_vec())
+                {
+                    *path = text;
+                }
+            }
+            Ok(())
+        };
+        for place in [&mut resolved.write, &mut resolved.read] {
+            if let Where::Below(paths) = place {
+                absolute(paths)?;
+            }
+        }
+        absolute(&mut resolved.block)?;
+        let missing_programs = match &spec.commands {
+            Choice::Named(names) => missing_programs(py, names)?,
+            Choice::All(_) => Vec::new(),
+        };
+        Ok(Self {
+            spec: resolved,
+            missing_programs,
+        })
+    }
+
+    /// The policy.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The rules that never apply.
+    pub fn lint(self) -> Vec<String> {
+        lint::lint(&lint::Found {
+            spec: &self.spec,
+            missing_programs: self.missing_programs,
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! The executor of loky that is used again: one for the whole process. With workers that were started
+//! under a guard it serves that guard alone: for others it counts as one that was shut down, and the
+//! library makes another.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::temporary;
+
+/// The modules that have it.
+const MODULES: &[&str] = &[
+    "joblib.externals.loky.reusable_executor",
+    "loky.reusable_executor",
+];
+
+/// Whether an executor was shut down, by who asks: it is true but under these guards.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_ShutDown"
+)]
+pub struct ShutDown {
+    guards: Vec<Py<AuditCfg>>,
+}
+
+#[pymethods]
+impl ShutDown {
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        let now = temporary::in_force(py)?;
+        let are_the_same = now.len() == self.guards.len()
+            && now.iter().zip(&self.guards).all(|(now, own)| now.is(own));
+        Ok(!are_the_same)
+    }
+}
+
+/// Marks the executors that there are, as workers of one are about to be started under the guards in
+/// force.
+///
+/// # Errors
+/// What reading the executors raises.
+pub fn mark(py: Python<'_>) -> PyResult<()> {
+    for module in MODULES {
+        let module = raw::imported_module(py, &pyo3::types::PyString::new(py, module))?;
+        let Some(module) = module else {
+            continue;
+        };
+        let Some(executor) = module.getattr_opt(pyo3::intern!(py, "_executor"))? else {
+            continue;
+        };
+        let Some(flags) = calling::getattr_opt(&executor, pyo3::intern!(py, "_flags"))? else {
+            continue;
+        };
+        let name = pyo3::intern!(py, "shutdown");
+        let now = calling::getattr_opt(&flags, name)?;
+        if now.is_some_and(|now| now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())) {
+            let guards = temporary::in_force(py)?;
+            flags.setattr(name, Bound::new(py, ShutDown { guards })?)?;
+        }
+    }
+    Ok(())
+}

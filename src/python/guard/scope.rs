@@ -1,0 +1,335 @@
+//! Which guard is active: the `ContextVar` and what it holds.
+//!
+//! Its value is an opaque object of ours that cannot be made or changed from Python. A task that
+//! is created under a guard copies the context and so stays guarded, also after the `with` block
+//! that it was created in has ended.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::python::cpython::ffi as raw;
+pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
+use crate::python::guard::active::{relink, restrict_more};
+use crate::python::guard::config::AuditCfg;
+#[cfg(unix)]
+use crate::python::guard::copies;
+use crate::python::guard::log::Log;
+use crate::python::guard::tempfile;
+use crate::python::guard::turns::{self, Hold};
+use crate::python::values::entered_at::Origin;
+use crate::python::values::with_statement::Place;
+
+/// The guards that are in force in the whole process for good, the last one first. What this points
+/// to is never freed: another thread may read it.
+static INSTALLED: AtomicPtr<Installed> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A guard that is in force in the whole process for good.
+pub struct Installed {
+    /// The guard.
+    pub active: Py<Active>,
+    /// The policy that it was made from.
+    pub policy: Py<PyAny>,
+    /// The one that was installed before, which holds as well.
+    before: Option<&'static Installed>,
+}
+
+/// The interpreter that the context variable belongs to.
+static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
+
+static VAR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// What the current context says.
+pub enum Current<'py> {
+    /// No guard.
+    Unguarded,
+    /// This guard.
+    Guarded(Bound<'py, Active>),
+    /// The variable was set to something that is no guard: nothing may pass.
+    Tampered,
+}
+
+/// Whether the hook has anything to look at: some guard is in force, in this interpreter.
+#[inline]
+pub fn may_be_guarded() -> bool {
+    any_guard() && is_ours()
+}
+
+/// Whether this thread runs the interpreter that the guards are in.
+#[inline]
+pub fn is_ours() -> bool {
+    std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
+        && !OWNER.load(Ordering::Relaxed).is_null()
+}
+
+/// Makes the context variable, for this interpreter.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    VAR.get_or_try_init(py, || {
+        OWNER.store(raw::current_interpreter(), Ordering::Relaxed);
+        raw::new_context_var(py, c"fastaudit_rs_guard").map(Bound::unbind)
+    })
+    .map(|_| ())
+}
+
+pub fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    VAR.get(py)
+        .map(|var| var.bind(py))
+        .ok_or_else(|| PyRuntimeError::new_err("fastaudit_rs: the audit hook is not installed"))
+}
+
+/// The guard in force in the current context: its own, or else one that is installed.
+#[inline]
+pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
+    match own(py)? {
+        Current::Unguarded => Ok(match installed().next() {
+            Some(installed) => Current::Guarded(installed.active.bind(py).clone()),
+            None => Current::Unguarded,
+        }),
+        own => Ok(own),
+    }
+}
+
+/// The guards that are installed, the last one first.
+#[inline]
+pub fn installed() -> impl Iterator<Item = &'static Installed> {
+    let last = INSTALLED.load(Ordering::Acquire);
+    // SAFETY: it is null, or was made by `install` and is never freed.
+    let last: Option<&'static Installed> = unsafe { last.as_ref() };
+    std::iter::successors(last, |installed| installed.before)
+}
+
+/// All guards in force in the current context: its own, and those that are installed.
+pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
+    let mut all = Vec::new();
+    if let Current::Guarded(active) = own(py)? {
+        let mut next = Some(active);
+        while let Some(active) = next {
+            let beside = active.get().beside.as_ref();
+            next = beside.map(|beside| beside.bind(py).clone());
+            all.push(active);
+        }
+    }
+    all.extend(installed().map(|installed| installed.active.bind(py).clone()));
+    all.dedup_by(|one, other| one.is(&*other));
+    Ok(all)
+}
+
+/// Puts a guard in force in the whole process for good, beside those that are.
+pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
+    let monitoring = hold(py, &config)?;
+    let active = Active::new(Some(config), None, monitoring, None);
+    // It is never dropped.
+    restrict_more();
+    let installed = Installed {
+        active: Py::new(py, active)?,
+        policy,
+        before: installed().next(),
+    };
+    INSTALLED.store(Box::leak(Box::new(installed)), Ordering::Release);
+    Ok(())
+}
+
+/// The guard that was entered in the current context.
+#[inline]
+pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
+    let Some(value) = raw::context_var_get(py, var(py)?)? else {
+        return Ok(Current::Unguarded);
+    };
+    Ok(match value.cast_into_exact::<Active>() {
+        Ok(active) if active.get().config().is_none() => Current::Unguarded,
+        Ok(active) => Current::Guarded(active),
+        Err(_) => Current::Tampered,
+    })
+}
+
+/// A guard that was entered: what it takes to leave it.
+pub struct Entered {
+    active: Py<Active>,
+    token: Py<PyAny>,
+    place: Option<Place>,
+}
+
+impl Entered {
+    /// Tells whether the code that runs is the one that may leave it: of a `with` statement its
+    /// end, and not
+    /// what it guards.
+    ///
+    /// # Errors
+    /// What reading the code of the frame raises.
+    pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.place {
+            Some(place) => place.may_be_left_here(py),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether a `with` statement entered it.
+    pub fn is_of_with_statement(&self, py: Python<'_>) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
+    }
+
+    /// Ends this process where it is a copy that guarded code made: see `copies`.
+    ///
+    /// # Errors
+    /// The error that reading the context raises.
+    #[cfg(unix)]
+    pub fn end_copy(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        copies::leave(py, &self.active, error)
+    }
+
+    /// The denials under the guard.
+    pub fn log(&self) -> &Arc<Log> {
+        self.active.get().log()
+    }
+
+    /// The denials under a guard that was left, if there are any or may be some yet, in a task that
+    /// goes on under it.
+    pub fn log_after(&self) -> Option<Arc<Log>> {
+        let active = self.active.get();
+        if raw::is_only_reference(&self.active) {
+            return active.known_log();
+        }
+        Some(Arc::clone(active.log()))
+    }
+
+    /// Keeps what denials tell of where it was entered, if it goes on elsewhere when it is left.
+    ///
+    /// # Errors
+    /// What reading frames raised.
+    pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        match self.active.get().origin() {
+            Some(origin) if !raw::is_only_reference(&self.active) => origin.settle(py),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows the garbage collector what is held.
+    pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.active)?;
+        if let Some(place) = &self.place {
+            place.traverse(&visit)?;
+        }
+        visit.call(&self.token)
+    }
+}
+
+/// Switches CALL monitoring on where a guard watches calls.
+#[inline]
+fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
+    let config = config.get();
+    if config.monitor_calls() {
+        return Hold::new(py, config);
+    }
+    Ok(None)
+}
+
+/// Puts a guard in force in the current context, one that was left before with its log.
+pub fn enter(
+    py: Python<'_>,
+    config: Py<AuditCfg>,
+    outer: Option<Bound<'_, Active>>,
+    log: Option<Arc<Log>>,
+) -> PyResult<Entered> {
+    tempfile::look(py);
+    let monitoring = hold(py, &config)?;
+    let origin = match config.get().is_strict() {
+        true => Some(Box::new(Origin::here(py)?)),
+        false => None,
+    };
+    let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring, origin);
+    let active = active.going_on(log);
+    let active = Bound::new(py, active)?;
+    let place = Place::here(py);
+    // Last: whatever goes wrong before leaves no guard in force.
+    let token = match raw::context_var_set(var(py)?, active.as_any()) {
+        Ok(token) => token,
+        Err(error) => {
+            undo(py, &active)?;
+            return Err(error);
+        }
+    };
+    Ok(Entered {
+        active: active.unbind(),
+        token: token.unbind(),
+        place,
+    })
+}
+
+/// Takes a guard out of force that could not be entered: without memory for the token, CPython sets
+/// the variable all the same.
+#[cold]
+fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
+    let is_set = matches!(own(py)?, Current::Guarded(own) if own.is(active));
+    if is_set {
+        let before = match active.get().outer(py) {
+            Some(outer) => outer,
+            None => Py::new(py, Active::detached())?,
+        };
+        raw::context_var_set(var(py)?, before.bind(py).as_any())?;
+    }
+    Ok(())
+}
+
+/// Puts a guard that is in force elsewhere in force in the current context as well, for good.
+pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
+    raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
+}
+
+/// The same in another context; does nothing for what is none.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered.
+pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
+    let py = context.py();
+    let Some(_entered) = raw::EnteredContext::new(context)? else {
+        return Ok(());
+    };
+    raw::context_var_set(var(py)?, active.as_any()).map(|_| ())
+}
+
+/// Takes a guard out of force. Guards that were entered later and are still entered stay in force,
+/// and when they are left in turn the context goes back past this one.
+///
+/// # Errors
+/// `ValueError`, and the guard stays in force, in another context than it was entered in.
+pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
+    let var = var(py)?;
+    let before = raw::context_var_get(py, var)?;
+    raw::context_var_reset(var, entered.token.bind(py))?;
+    let active = entered.active.get();
+    active.note_left();
+    if let (Some(before), Some(config)) = (active.environment().get(), active.config()) {
+        turns::left(py, config.get(), before);
+    }
+    // What is no guard was put there by the code that is left now, and goes with it.
+    let before = before.and_then(|before| before.cast_into_exact::<Active>().ok());
+    match before {
+        Some(inner) if !inner.is(&entered.active) => {
+            raw::context_var_set(var, inner.as_any())?;
+            unlink(py, inner.unbind(), &entered.active);
+        }
+        _ if active.has_another_outer() => {
+            let outer = match active.outer(py) {
+                Some(outer) => outer,
+                None => Py::new(py, Active::detached())?,
+            };
+            raw::context_var_set(var, outer.bind(py).as_any())?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Takes a guard that was left early out of the chain that begins at `inner`. All links before it
+/// were entered in the same context: what a context holds is replaced only by entering in it.
+fn unlink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>) {
+    relink(py, inner, left, left.get().outer(py));
+}

@@ -1,0 +1,276 @@
+//! The standard library's `tempfile` is made to ask which directory to use.
+//!
+//! Its function `_gettempdir`, which all others get the directory from, is given other code, so that
+//! it stays the same object. `tempfile.tempdir`, which belongs to the host, is never set.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::LocalKey;
+
+use pyo3::PyTraverseError;
+use pyo3::ffi;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use crate::policy::files::fs::PathBuf;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::guard::scope;
+use crate::python::guard::temporary;
+use crate::python::values::imports;
+
+const MODULE: &str = "tempfile";
+const FUNCTION: &str = "_gettempdir";
+
+/// What the function does. The two constants become the function that asks and the function as it
+/// was.
+const SOURCE: &CStr = c"def _gettempdir():
+    ask = 'fastaudit_rs.ask'
+    usual = 'fastaudit_rs.usual'
+    found = ask()
+    return usual() if found is None else found
+";
+const ASK: &str = "fastaudit_rs.ask";
+const USUAL: &str = "fastaudit_rs.usual";
+
+/// Whether the module was imported since it was last made to ask.
+static IS_NEW: AtomicBool = AtomicBool::new(false);
+
+/// Whether it asks, in one of its copies at least.
+static ASKS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static CHANGING: Cell<bool> = const { Cell::new(false) };
+    static IMPORTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this module changes the code of `tempfile`, which guarded code may not.
+pub fn is_changing() -> bool {
+    CHANGING.get()
+}
+
+/// Whether `tempfile` asks which directory to use.
+pub fn asks() -> bool {
+    ASKS.load(Ordering::Relaxed)
+}
+
+/// A mark on this thread, for as long as it lives.
+struct Marked(&'static LocalKey<Cell<bool>>);
+
+impl Marked {
+    fn begin(mark: &'static LocalKey<Cell<bool>>) -> Self {
+        mark.set(true);
+        Self(mark)
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Has `tempfile` ask where it was imported meanwhile.
+#[inline]
+pub fn look(py: Python<'_>) {
+    if IS_NEW.load(Ordering::Relaxed) {
+        make_ask(py);
+    }
+}
+
+/// The same where no event may have told that it was imported: before the hook, or by
+/// `importlib.import_module`.
+pub fn look_again(py: Python<'_>) {
+    if !asks() || IS_NEW.load(Ordering::Relaxed) {
+        make_ask(py);
+    }
+}
+
+/// Has `tempfile` ask, if it is imported. Where that fails, another audit hook's no above all, it goes
+/// on as it was: what it does is judged all the same.
+#[cold]
+fn make_ask(py: Python<'_>) {
+    let module = raw::imported_module(py, pyo3::intern!(py, MODULE));
+    let changed = match module {
+        Ok(Some(module)) => change(&module),
+        Ok(None) => return,
+        Err(error) => Err(error),
+    };
+    // One that is still being imported has no such function yet.
+    IS_NEW.store(matches!(changed, Ok(false)), Ordering::Relaxed);
+}
+
+/// Takes note of the event `import`.
+pub fn import(event: &[u8], args: &Bound<'_, PyTuple>) {
+    if event == b"import"
+        && let Ok(name) = args.get_borrowed_item(0)
+        && let Ok(name) = name.cast_exact::<PyString>()
+        && name == MODULE
+    {
+        is_imported(args.py());
+    }
+}
+
+/// Where a guard is in force somewhere it is imported here and now, as what uses it next may be
+/// guarded; else the next guard looks.
+#[cold]
+fn is_imported(py: Python<'_>) {
+    IS_NEW.store(true, Ordering::Relaxed);
+    // The import in here raises the event as well.
+    if IMPORTING.get() || !scope::may_be_guarded() {
+        return;
+    }
+    let _importing = Marked::begin(&IMPORTING);
+    // What goes wrong is raised again by the import that is about to begin.
+    if py.import(MODULE).is_ok() {
+        make_ask(py);
+    }
+}
+
+/// Changes the function's code, unless it was changed before. `false` where there is none.
+fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = module.py();
+    let Some(function) = module.getattr_opt(FUNCTION)? else {
+        return Ok(false);
+    };
+    if !raw::is_python_function(function.as_ptr()) {
+        return Ok(true);
+    }
+    let Some(globals) = frames::function_globals(&function) else {
+        return Ok(true);
+    };
+    let code = frames::function_code(&function);
+    let constants = code.getattr("co_consts")?;
+    let constants = constants.cast::<PyTuple>()?;
+    if constants
+        .iter()
+        .any(|one| one.is_exact_instance_of::<Ask>())
+    {
+        return Ok(true);
+    }
+    let _changing = Marked::begin(&CHANGING);
+    let ask = Bound::new(
+        py,
+        Ask {
+            globals: globals.clone().unbind(),
+        },
+    )?;
+    let usual = new_function(&code, &globals)?;
+    let new = new_code(&code, ask.as_any(), &usual)?;
+    function.setattr("__code__", new)?;
+    ASKS.store(true, Ordering::Relaxed);
+    Ok(true)
+}
+
+/// A function of this code.
+fn new_function<'py>(
+    code: &Bound<'py, PyAny>,
+    globals: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: both are what the function takes; the result is a new reference, or null with an
+    // exception set.
+    unsafe {
+        let function = ffi::PyFunction_New(code.as_ptr(), globals.as_ptr());
+        Bound::from_owned_ptr_or_err(code.py(), function)
+    }
+}
+
+/// The code that asks, at the place of the code as it was.
+fn new_code<'py>(
+    before: &Bound<'py, PyAny>,
+    ask: &Bound<'py, PyAny>,
+    usual: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = before.py();
+    // SAFETY: both texts are NUL-terminated; the result is a new reference, or null with an exception
+    // set.
+    let module = unsafe {
+        let module = ffi::Py_CompileString(SOURCE.as_ptr(), c"".as_ptr(), ffi::Py_file_input);
+        Bound::from_owned_ptr_or_err(py, module)?
+    };
+    let constants = module.getattr("co_consts")?;
+    let constants = constants.cast::<PyTuple>()?.iter();
+    let is_code = |one: &Bound<'_, PyAny>| one.get_type().is(before.get_type());
+    let code = constants.into_iter().find(is_code);
+    let code = code.ok_or_else(|| pyo3::exceptions::PySystemError::new_err("no code"))?;
+    let constants = code.getattr("co_consts")?;
+    let constants = constants
+        .cast::<PyTuple>()?
+        .iter()
+        .map(|one| match one.cast::<PyString>() {
+            Ok(text) if text == ASK => ask.clone(),
+            Ok(text) if text == USUAL => usual.clone(),
+            _ => one,
+        });
+    let changes = PyDict::new(py);
+    changes.set_item(
+        "co_consts",
+        PyTuple::new(py, constants.collect::<Vec<_>>())?,
+    )?;
+    for name in ["co_filename", "co_name", "co_firstlineno"] {
+        changes.set_item(name, before.getattr(name)?)?;
+    }
+    code.call_method("replace", (), Some(&changes))
+}
+
+/// Tells `tempfile` which directory to use under the guards in force.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Ask")]
+pub struct Ask {
+    globals: Py<PyDict>,
+}
+
+#[pymethods]
+impl Ask {
+    /// The directory; `None` for what it would be without a guard.
+    fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if !scope::may_be_guarded() {
+            return Ok(None);
+        }
+        let guards = temporary::in_force(py)?;
+        if guards.is_empty() {
+            return Ok(None);
+        }
+        let set = self
+            .globals
+            .bind(py)
+            .get_item(pyo3::intern!(py, "tempdir"))?;
+        let set = set.filter(|set| !set.is_none());
+        let usual = match &set {
+            None => temporary::usual(),
+            Some(set) => match bytes_of(set)? {
+                Some(path) => path,
+                // Path-like objects can answer differently each time.
+                None => return Ok(None),
+            },
+        };
+        // It keeps its directory for the whole process, beyond the guard.
+        let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
+        if !is_kept
+            && !temporary::all_may_use(&guards, &usual)
+            && let Some(own) = temporary::own_directory(&guards)
+        {
+            return Ok(Some(raw::fs_decode(py, &own)?.into_any()));
+        }
+        match set {
+            Some(set) => Ok(Some(set)),
+            None => Ok(Some(raw::fs_decode(py, &usual)?.into_any())),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.globals)
+    }
+}
+
+/// The bytes of a path that is text or bytes.
+fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
+    if let Ok(text) = path.cast::<PyString>() {
+        let bytes = raw::fs_encode(text.as_borrowed())?;
+        return Ok(Some(PathBuf::from_slice(bytes.as_bytes())));
+    }
+    let bytes = path.cast::<PyBytes>().ok();
+    Ok(bytes.map(|bytes| PathBuf::from_slice(bytes.as_bytes())))
+}

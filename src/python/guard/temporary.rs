@@ -1,0 +1,255 @@
+//! The directories in which guards have their temporary files.
+//!
+//! A guard that may write anywhere at all has one of its own, which is made when `tempfile` asks for
+//! it. Where several guards are in force, that of the inner one is in that of the outer one, so that
+//! each of them lets it be used.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::policy::files::fs::{Os, PathBuf};
+use crate::policy::files::path::Resolved;
+use crate::policy::files::roots::is_within;
+use crate::policy::{FileSystem, Operation, Policy, Target};
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::scope;
+use crate::python::guard::tempfile;
+use crate::python::values::temporary_directory::Directory;
+
+/// The directories of guards that share them, made so far.
+#[derive(Default)]
+pub struct Directories(Mutex<Vec<Made>>);
+
+struct Made {
+    /// The directory of another guard that it is in; `None`: the host's.
+    inside: Option<PathBuf>,
+    directory: Directory,
+}
+
+impl Directories {
+    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The policy with the directories; `None` while there is none.
+    fn with_policy(&self, policy: &Policy) -> Option<(usize, Policy)> {
+        let made = self.made();
+        let all = made.iter().map(|made| made.directory.path());
+        let with = all.fold(None, |with: Option<Policy>, directory| {
+            Some(with.as_ref().unwrap_or(policy).with_temporary(directory))
+        });
+        with.map(|with| (made.len(), with))
+    }
+}
+
+/// What guards of several configurations share for temporary files; it is removed when it goes and no
+/// guard has it any longer.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_TemporaryFiles"
+)]
+#[derive(Default)]
+pub struct TemporaryFiles {
+    directories: Arc<Directories>,
+}
+
+impl TemporaryFiles {
+    /// The directories.
+    pub fn directories(&self) -> &Arc<Directories> {
+        &self.directories
+    }
+}
+
+#[pymethods]
+impl TemporaryFiles {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The temporary directory of one configuration of guards.
+#[derive(Default)]
+pub struct Temporary {
+    directories: OnceLock<Arc<Directories>>,
+    /// The policy with the first of the directories, and how many.
+    policy: Mutex<Option<(usize, Arc<Policy>)>>,
+}
+
+impl Temporary {
+    /// Directories that other configurations have as well.
+    pub fn sharing(directories: Arc<Directories>) -> Self {
+        Self {
+            directories: OnceLock::from(directories),
+            policy: Mutex::default(),
+        }
+    }
+
+    /// The directories, for others to share them.
+    pub fn directories(&self) -> &Arc<Directories> {
+        self.directories.get_or_init(Arc::default)
+    }
+
+    /// The policy with the directories that were made; `None` while there is none.
+    pub fn policy(&self, policy: &Policy) -> Option<Arc<Policy>> {
+        let directories = self.directories.get()?;
+        let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = directories.made().len();
+        match &*known {
+            Some((number, with)) if *number == count => return Some(Arc::clone(with)),
+            _ => {}
+        }
+        *known = directories
+            .with_policy(policy)
+            .map(|(count, with)| (count, Arc::new(with)));
+        known.as_ref().map(|(_, with)| Arc::clone(with))
+    }
+
+    /// Whether the path is in one of the directories, or is one.
+    pub fn hold(&self, path: &[u8]) -> bool {
+        let directories = self.directories.get();
+        directories.is_some_and(|directories| {
+            let made = directories.made();
+            let mut all = made.iter().map(|made| made.directory.path().as_bytes());
+            all.any(|directory| is_within(path, directory))
+        })
+    }
+
+    /// The directory that is in this one, or in the host's; it is made where it is not there.
+    fn directory(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
+        let mut made = self.directories().made();
+        let found = made.iter().find(|made| {
+            made.inside.as_deref() == inside
+                && is_usable(policy, made.directory.path())
+                && made.directory.is_made()
+        });
+        if let Some(found) = found {
+            return Some(PathBuf::from_slice(found.directory.path().as_bytes()));
+        }
+        let places = match inside {
+            Some(inside) => vec![PathBuf::from_slice(inside)],
+            None => candidates(),
+        };
+        // A list that others were added to before is told from this one by its length.
+        let new = places.iter().find_map(|place| {
+            let directory = Directory::planned(place)?;
+            let usable = is_usable(policy, directory.path()) && directory.is_made();
+            usable.then_some(directory)
+        })?;
+        let path = PathBuf::from_slice(new.path().as_bytes());
+        made.push(Made {
+            inside: inside.map(PathBuf::from_slice),
+            directory: new,
+        });
+        Some(path)
+    }
+}
+
+/// Whether the policy lets a directory be used that is a temporary one: nothing blocks it.
+fn is_usable(policy: &Policy, directory: &Resolved) -> bool {
+    may_use(&policy.with_temporary(directory), directory.as_bytes())
+}
+
+/// Whether the policy lets files be made and read in a directory.
+fn may_use(policy: &Policy, directory: &[u8]) -> bool {
+    let file = [directory, b"/file"].concat();
+    policy
+        .check(&Os, Operation::ChangeEntry(Target::path(&file)))
+        .allows()
+        && policy
+            .check(&Os, Operation::Read(Target::path(&file)))
+            .allows()
+}
+
+/// The guards in force, the outermost first, each once; what is asked of them has no other.
+///
+/// # Errors
+/// The error that reading the context raises.
+pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
+    let mut all: Vec<Py<AuditCfg>> = Vec::new();
+    for active in scope::in_force(py)?.iter().rev() {
+        if let Some(config) = active.get().config()
+            && !all.iter().any(|known| known.is(config))
+        {
+            all.push(config.clone_ref(py));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether all guards let files be made and read in a directory.
+pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
+    guards.iter().all(|config| {
+        let config = config.get();
+        may_use(config.policy(), directory)
+            || config
+                .policy_with_temporary()
+                .is_some_and(|with| may_use(&with, directory))
+    })
+}
+
+/// The directory that is the innermost guard's own; `None` where one of the guards may have none, or
+/// it cannot be made.
+pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
+    let mut inside = None;
+    for config in guards {
+        let config = config.get();
+        if !config.may_have_temporary() {
+            return None;
+        }
+        let temporary = config.temporary();
+        inside = Some(temporary.directory(config.policy(), inside.as_deref())?);
+    }
+    inside
+}
+
+/// Has the directory of the guards in force made before the process is copied: each copy would make
+/// one of its own otherwise, and leave it behind. So it is where `tempfile` is loaded, and in a worker,
+/// whose copies may load it.
+///
+/// # Errors
+/// The error that reading the context raises.
+pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
+    if is_worker || tempfile::asks() {
+        own_directory(&in_force(py)?);
+    }
+    Ok(())
+}
+
+/// The directory in which `tempfile` would make files without a guard, by what its names say: it
+/// makes a file in each to find out.
+pub fn usual() -> PathBuf {
+    let candidates = candidates();
+    let first = candidates.first().cloned();
+    first.unwrap_or_else(|| PathBuf::from_slice(b"."))
+}
+
+/// The directories that `tempfile` looks at and can use, in their order.
+fn candidates() -> Vec<PathBuf> {
+    let named = ["TMPDIR", "TEMP", "TMP"].into_iter();
+    let named = named.filter_map(std::env::var_os);
+    let named = named.map(|name| PathBuf::from_slice(name.as_encoded_bytes()));
+    let usual = [&b"/tmp"[..], b"/var/tmp", b"/usr/tmp"].into_iter();
+    named
+        .chain(usual.map(PathBuf::from_slice))
+        .chain(Os.current_dir())
+        .filter(|place| !place.is_empty() && can_be_used(place))
+        .collect()
+}
+
+#[cfg(unix)]
+fn can_be_used(directory: &[u8]) -> bool {
+    use rustix::fs::Access;
+    Os.is_dir(directory)
+        && std::ffi::CString::new(directory).is_ok_and(|directory| {
+            rustix::fs::access(&*directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        })
+}
+
+#[cfg(not(unix))]
+fn can_be_used(directory: &[u8]) -> bool {
+    Os.is_dir(directory)
+}

@@ -1,0 +1,355 @@
+//! Workers of pools that are started anew, not copied: where threads may start they may too, and run
+//! under the same policy from their first line on.
+//!
+//! The command line is one that `multiprocessing` or `loky` makes for itself, and is given code that
+//! comes first and installs the policy: where that fails nothing else runs. What the worker is asked
+//! to do it does as the guarded code would.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::policy::environment::is_dangerous;
+use crate::policy::files::fs::Os;
+use crate::policy::workers::{PACKAGES, STARTERS, Worker};
+use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::values::{Where, is_within_module};
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::event::Event;
+use crate::python::guard::reused_executors;
+use crate::python::guard::scope::{self};
+use crate::python::guard::temporary;
+use crate::python::values::decode;
+use crate::python::values::imports;
+use crate::python::values::simple;
+use crate::python::values::stack;
+
+/// The interpreter as it is started, and the file of this package.
+struct Place {
+    interpreter: Vec<u8>,
+    package: String,
+}
+
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+/// Whether some thread of this process was confined by the kernel, which may not let programs start.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is such a worker.
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The arguments of the worker that is being started.
+    static STARTING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Learns what is needed to start workers, before guarded code can change it. Where something is
+/// missing, none starts.
+///
+/// # Errors
+/// What reading `sys.executable` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let interpreter = py.import("sys")?.getattr("executable")?;
+    let package = raw::imported_module(py, pyo3::intern!(py, "fastaudit_rs"))?;
+    let Some(package) = package else {
+        return Ok(());
+    };
+    let package: Option<String> = package.getattr("__file__")?.extract().ok();
+    if let (Ok(interpreter), Some(package)) = (decode::root_name(&interpreter), package) {
+        let interpreter = interpreter.to_vec();
+        let _ = PLACE.set(Place {
+            interpreter,
+            package,
+        });
+    }
+    Ok(())
+}
+
+/// Notes that a thread of this process is about to be confined by the kernel.
+pub fn note_confined() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// Tells that this process is a worker that was started anew.
+pub fn is_worker() -> bool {
+    IS_WORKER.load(Ordering::Relaxed)
+}
+
+/// Notes that this process is a worker that was started anew.
+pub fn note_worker() {
+    IS_WORKER.store(true, Ordering::Relaxed);
+}
+
+/// Tells that workers may start under a guard: guarded ones, or Python itself.
+pub fn may_start(config: &AuditCfg) -> bool {
+    config.policy().rest().threads || may_start_python(config)
+}
+
+/// Tells that Python may be started under a guard, which is not guarded then.
+pub fn may_start_python(config: &AuditCfg) -> bool {
+    let interpreter = PLACE.get().map(|place| &place.interpreter[..]);
+    interpreter.is_some_and(|interpreter| config.policy().commands().allow(&Os, interpreter))
+}
+
+/// The arguments of a call of `fork_exec`, and the places of the program, as they are to be used.
+pub struct Start<'py> {
+    pub arguments: Bound<'py, PyAny>,
+    pub places: Bound<'py, PyAny>,
+    is_worker: bool,
+    /// Whether it is the server that makes copies of itself for others.
+    pub is_server: bool,
+}
+
+impl Start<'_> {
+    /// Marks on this thread that this is being started, for as long as the event of it takes; what was
+    /// marked before.
+    pub fn begin(&self) -> usize {
+        let arguments = self.is_worker.then_some(self.arguments.as_ptr() as usize);
+        STARTING.replace(arguments.unwrap_or(0))
+    }
+}
+
+/// Goes back to what `Start::begin` gave.
+pub fn end(before: usize) {
+    STARTING.set(before);
+}
+
+/// Tells that the event is the start of a worker which is going to enter the policy first.
+pub fn is_starting(event: &Event<'_, '_>) -> bool {
+    let arguments = event.args.get_item(1);
+    arguments.is_ok_and(|arguments| arguments.as_ptr() as usize == STARTING.get())
+}
+
+/// Tells that `multiprocessing` copies the process for a worker, where threads may start: that other
+/// threads run, those of the pool itself for one, does not stop it there.
+///
+/// # Errors
+/// What reading frames raised.
+pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
+    Ok(event.config.policy().rest().threads
+        && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
+}
+
+/// What a call of `fork_exec` starts: a worker that is guarded, or what it was given, where a list
+/// that could be changed meanwhile becomes a tuple.
+///
+/// # Errors
+/// What reading frames or arguments raised.
+pub fn read<'py>(
+    arguments: &Bound<'py, PyAny>,
+    places: &Bound<'py, PyAny>,
+    environment: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Start<'py>> {
+    if let Some(start) = guarded(arguments, places, environment)? {
+        return Ok(start);
+    }
+    let fixed = |given: &Bound<'py, PyAny>| match given.cast::<PyList>() {
+        Ok(list) => list.to_tuple().into_any(),
+        Err(_) => given.clone(),
+    };
+    Ok(Start {
+        arguments: fixed(arguments),
+        places: fixed(places),
+        is_worker: false,
+        is_server: false,
+    })
+}
+
+/// The command line of a worker that enters the policy of the guards in force, and its program.
+fn guarded<'py>(
+    arguments: &Bound<'py, PyAny>,
+    places: &Bound<'py, PyAny>,
+    environment: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Start<'py>>> {
+    let py = arguments.py();
+    let Some(place) = PLACE.get() else {
+        return Ok(None);
+    };
+    let (Some(words), Some(programs)) = (items(arguments), items(places)) else {
+        return Ok(None);
+    };
+    let is_interpreter = |word: &Bound<'py, PyAny>| {
+        decode::root_name(word).is_ok_and(|word| word[..] == place.interpreter)
+    };
+    if programs.len() != 1
+        || !programs.iter().all(is_interpreter)
+        || !words.first().is_some_and(is_interpreter)
+        || !is_started_by_pool(py)?
+    {
+        return Ok(None);
+    }
+    let Some(words) = words.iter().map(text).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let Some(worker) = Worker::of(&words) else {
+        return Ok(None);
+    };
+    if !keeps_environment(environment) || is_confined() {
+        return Ok(None);
+    }
+    let Some((config, spec)) = policy(py, &place.interpreter)? else {
+        return Ok(None);
+    };
+    let Some(text) = spec.to_toml() else {
+        return Ok(None);
+    };
+    let shown = |text: &str| PyString::new(py, text).repr();
+    // The current directory, where anything may lie, is no place to import from yet, and it is this
+    // very package that is to guard.
+    let first = format!(
+        "import sys; _path = sys.path[:]; sys.path[:] = filter(None, _path)\n\
+         import importlib.util as _util\n\
+         _spec = _util.spec_from_file_location('fastaudit_rs', {})\n\
+         sys.modules['fastaudit_rs'] = _module = _util.module_from_spec(_spec)\n\
+         _spec.loader.exec_module(_module)\n\
+         from fastaudit_rs.workers import enter; enter({}, {}, {})\n\
+         sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
+        shown(&place.package)?,
+        shown(&text)?,
+        match config.bind(py).get().monitor_calls() {
+            true => "True",
+            false => "False",
+        },
+        shown(worker.module())?,
+    );
+    let words = worker.after(&first);
+    let words = words
+        .iter()
+        .skip(1)
+        .map(|word| PyBytes::new(py, word.as_bytes()));
+    let interpreter = PyBytes::new(py, &place.interpreter);
+    let words: Vec<_> = std::iter::once(interpreter.clone()).chain(words).collect();
+    reused_executors::mark(py)?;
+    Ok(Some(Start {
+        arguments: PyTuple::new(py, words)?.into_any(),
+        places: PyTuple::new(py, [interpreter])?.into_any(),
+        is_worker: true,
+        is_server: worker.module() == "multiprocessing.forkserver",
+    }))
+}
+
+/// The items of a list or tuple.
+fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = given.cast_exact::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    let tuple = given.cast_exact::<PyTuple>().ok()?;
+    Some(tuple.iter().collect())
+}
+
+/// A word of a command line.
+fn text(word: &Bound<'_, PyAny>) -> Option<String> {
+    let word = simple::text(word).ok()??;
+    let word = decode::root_name(word.as_any()).ok()?;
+    String::from_utf8(word.to_vec()).ok()
+}
+
+/// Tells that the function which calls `fork_exec` is one of the libraries of pools that start
+/// workers, and called by others of theirs.
+fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
+    let Some(frame) = frames::current_frame(py) else {
+        return Ok(false);
+    };
+    let Some(caller) = stack::outer(&frame)? else {
+        return Ok(false);
+    };
+    let code = frames::code(frame.cast()?);
+    let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+    let Some(module) = imports::module_of(&frame)? else {
+        return Ok(false);
+    };
+    let mut is_starter = false;
+    for (own, function) in STARTERS {
+        is_starter |= module == *own && name.eq(function)?;
+    }
+    let Some(of) = imports::module_of(&caller)? else {
+        return Ok(false);
+    };
+    let of = of.to_string_lossy();
+    Ok(is_starter
+        && imports::is_installed(&code)?
+        && PACKAGES
+            .iter()
+            .any(|package| is_within_module(&of, package))
+        && imports::is_installed(&frames::code(caller.cast()?))?)
+}
+
+/// Tells that the variables which decide what the interpreter runs are those of this process.
+fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
+    let Some(environment) = environment.filter(|environment| !environment.is_none()) else {
+        return true;
+    };
+    let Some(variables) = items(environment) else {
+        return false;
+    };
+    variables.iter().all(|variable| {
+        let Ok(variable) = variable.cast_exact::<PyBytes>() else {
+            return false;
+        };
+        let mut parts = variable.as_bytes().splitn(2, |byte| *byte == b'=');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+        !is_dangerous(name) || own_variable(name).as_deref() == value
+    })
+}
+
+fn own_variable(name: &[u8]) -> Option<Vec<u8>> {
+    let name = std::str::from_utf8(name).ok()?;
+    std::env::var_os(name).map(std::ffi::OsString::into_encoded_bytes)
+}
+
+/// Tells that the kernel may hold this thread back from starting programs.
+fn is_confined() -> bool {
+    #[cfg(target_os = "linux")]
+    let is_confined = rustix::thread::no_new_privs().unwrap_or(true);
+    #[cfg(not(target_os = "linux"))]
+    let is_confined = false;
+    CONFINED.load(Ordering::Relaxed) && is_confined
+}
+
+/// The policy that a worker has to enter, and a guard of it: that of the guards in force which do not
+/// let programs start, where they let threads start. `None` where there is none, or more than one.
+fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
+    let mut found: Option<(Py<AuditCfg>, Spec)> = None;
+    for active in scope::in_force(py)? {
+        let Some(config) = active.get().config() else {
+            continue;
+        };
+        let own = config.get();
+        if own.policy().commands().allow(&Os, interpreter) {
+            continue;
+        }
+        let Some(spec) = own.spec() else {
+            return Ok(None);
+        };
+        if !own.policy().rest().threads || own.records().is_some() {
+            return Ok(None);
+        }
+        match &found {
+            Some((_, before)) if before != spec => return Ok(None),
+            Some((before, _)) if before.get().monitor_calls() => {}
+            _ => found = Some((config.clone_ref(py), spec.clone())),
+        }
+    }
+    let Some((config, mut spec)) = found else {
+        return Ok(None);
+    };
+    if spec.on_violation == OnViolation::Call {
+        // The function is not there.
+        spec.on_violation = OnViolation::Raise;
+    }
+    // It finds files of the guarded code there, and tidies up.
+    let directory = temporary::own_directory(&temporary::in_force(py)?);
+    if let (Where::Below(roots), Some(directory)) = (&mut spec.write, directory)
+        && let Ok(directory) = String::from_utf8(directory.to_vec())
+    {
+        roots.push(directory);
+    }
+    Ok(Some((config, spec)))
+}

@@ -1,0 +1,52 @@
+//! Notes on the call in progress, of arguments that its audit event leaves out: the directory that a
+//! relative name starts from, and whether links are followed.
+
+use std::cell::Cell;
+
+use crate::policy::files::path::Base;
+
+/// Tells whether a call follows a link that its path names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follows {
+    /// It does.
+    #[default]
+    Always,
+    /// It changes the link itself.
+    Never,
+    /// An object says so, which is asked later.
+    Unknown,
+}
+
+/// The arguments of a call that its audit event leaves out.
+#[derive(Clone, Copy)]
+pub struct Noted {
+    /// The directory that a relative name starts from.
+    pub base: Base,
+    /// Tells whether links are followed.
+    pub follows: Follows,
+}
+
+/// Nothing was said.
+pub const NOTHING: Noted = Noted {
+    base: Base::CurrentDir,
+    follows: Follows::Always,
+};
+
+thread_local! {
+    static NOTED: Cell<Noted> = const { Cell::new(NOTHING) };
+}
+
+/// The directory that a relative name in an `open` event raised by `os.open` starts from.
+pub fn base() -> Base {
+    NOTED.get().base
+}
+
+/// Tells whether the call that raises the event follows links.
+pub fn follows() -> Follows {
+    NOTED.get().follows
+}
+
+/// Takes notes on a call, and gives back those of the call around it.
+pub fn replace(noted: Noted) -> Noted {
+    NOTED.replace(noted)
+}

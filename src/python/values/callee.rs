@@ -1,0 +1,495 @@
+//! What a CALL event calls: Python code, the standard library, or native code of someone else.
+
+use ahash::AHashSet;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
+
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::functions::{self, Builtin};
+use crate::python::cpython::layout;
+use crate::python::values::callee_cache as cache;
+use crate::python::values::loaded;
+use crate::python::values::method_callers;
+
+/// Callables that stand for another are followed this far.
+const MAX_WRAPPERS: usize = 32;
+
+/// The package whose own native functions raise events of their own.
+const PACKAGE: &str = "fastaudit_rs";
+
+/// What of the standard library's native code calls its first argument, module by module. CALL
+/// events do not show calls that native code makes.
+const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
+    ("builtins", &["map", "filter", "iter"]),
+    ("collections", &["defaultdict"]),
+    ("functools", &["cmp_to_key", "partial", "reduce"]),
+    (
+        "itertools",
+        &["dropwhile", "filterfalse", "starmap", "takewhile"],
+    ),
+    ("atexit", &["register"]),
+    // Since 3.11.
+    ("operator", &["call"]),
+];
+
+static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
+
+/// What is needed of the standard library, as it was when the monitor was installed.
+pub struct Known {
+    modules: AHashSet<String>,
+    functions_calling_first: Vec<Py<PyAny>>,
+    classes_calling_first: Vec<Py<PyType>>,
+    method: Py<PyType>,
+    static_method: Py<PyType>,
+    class_method: Py<PyType>,
+    method_wrapper: Py<PyType>,
+    partial: Py<PyType>,
+    lru_cache: Py<PyType>,
+    method_caller: Py<PyType>,
+    generic_alias: Py<PyType>,
+    type_call: Py<PyAny>,
+}
+
+impl Known {
+    /// Reads it, the first time.
+    pub fn get(py: Python<'_>) -> PyResult<&Self> {
+        KNOWN.get_or_try_init(py, || {
+            let modules: AHashSet<String> = py
+                .import("sys")?
+                .getattr("stdlib_module_names")?
+                .try_iter()?
+                .map(|name| name?.extract())
+                .collect::<PyResult<_>>()?;
+            let (mut functions, mut classes) = (Vec::new(), Vec::new());
+            for (module, names) in CALL_THEIR_FIRST {
+                let module = py.import(module)?;
+                for name in names {
+                    let Some(found) = module.getattr_opt(*name)? else {
+                        continue;
+                    };
+                    match found.cast_into::<PyType>() {
+                        Ok(class) => classes.push(class.unbind()),
+                        Err(function) => functions.push(function.into_inner().unbind()),
+                    }
+                }
+            }
+            let (types, functools) = (py.import("types")?, py.import("functools")?);
+            let builtins = py.import("builtins")?;
+            let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
+                Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+            };
+            let type_call = py.get_type::<PyType>().getattr("__dict__")?;
+            Ok(Self {
+                modules,
+                functions_calling_first: functions,
+                classes_calling_first: classes,
+                method: ty(&types, "MethodType")?,
+                static_method: ty(&builtins, "staticmethod")?,
+                class_method: ty(&builtins, "classmethod")?,
+                method_wrapper: ty(&types, "MethodWrapperType")?,
+                partial: ty(&functools, "partial")?,
+                lru_cache: ty(&functools, "_lru_cache_wrapper")?,
+                method_caller: ty(&py.import("operator")?, "methodcaller")?,
+                generic_alias: ty(&types, "GenericAlias")?,
+                type_call: type_call.get_item("__call__")?.unbind(),
+            })
+        })
+    }
+
+    /// Whether a module of this name is in the standard library, or ours.
+    pub fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
+        // A name that is not UTF-8 text is none of the standard library's.
+        module.to_str().is_ok_and(|module| {
+            let top = module.split('.').next().unwrap_or(module);
+            top == PACKAGE || self.is_standard(top)
+        })
+    }
+
+    /// Whether a top-level module of this name is in the standard library.
+    pub fn is_standard(&self, module: &str) -> bool {
+        self.modules.contains(module)
+    }
+
+    /// Whether a callable of the standard library calls its first argument. A class that inherits
+    /// from one does.
+    fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
+        if let Ok(class) = callee.cast::<PyType>() {
+            let py = callee.py();
+            return self
+                .classes_calling_first
+                .iter()
+                .any(|known| raw::is_subtype(class, known.bind(py)));
+        }
+        callee.is(&self.type_call)
+            || layout::is_call_of_class(callee.as_ptr())
+            || self
+                .functions_calling_first
+                .iter()
+                .any(|known| callee.is(known))
+    }
+}
+
+/// Reads what is needed of the standard library, before any call is seen.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    layout::prepare(py)?;
+    Known::get(py).map(|_| ())
+}
+
+/// A callee that is native code and not of the standard library.
+pub struct Native<'py> {
+    /// Its names.
+    pub name: Name<'py>,
+    /// What is called; where the standard library calls its first argument, that.
+    pub function: Bound<'py, PyAny>,
+}
+
+/// What native code is called by.
+pub struct Name<'py> {
+    /// The module that it comes from.
+    pub module: Bound<'py, PyString>,
+    /// Its qualified name there.
+    pub own: Bound<'py, PyString>,
+}
+
+impl<'py> Name<'py> {
+    /// Both, with a dot between.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn full(&self) -> PyResult<Bound<'py, PyString>> {
+        raw::dotted(&self.module, &self.own)
+    }
+}
+
+/// The native code, not of the standard library, that a call of `callee` runs; `None` for Python
+/// code, the standard library, and what has no name. `first` is its first argument, if it has one.
+pub fn native<'py>(
+    callee: &Bound<'py, PyAny>,
+    first: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Native<'py>>> {
+    let known = Known::get(callee.py())?;
+    if known.calls_its_first(callee) {
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        let called = if callee.is(&known.type_call) {
+            // Not what the metaclass makes of a call, which is asked for by `native_name`.
+            constructor(known, first)?
+        } else if cache::is_plainly_quiet(first.as_ptr()) || !first.is_callable() {
+            None
+        } else {
+            native_name(known, first)?
+        };
+        return Ok(called.map(|name| Native {
+            name,
+            function: first.clone(),
+        }));
+    }
+    if callee.get_type().is(&known.method_caller) {
+        let Some(method) = first
+            .map(|first| method_callers::method_of(callee, first))
+            .transpose()?
+            .flatten()
+        else {
+            return Ok(None);
+        };
+        let name = native_name(known, &method)?;
+        return Ok(name.map(|name| Native {
+            name,
+            function: method,
+        }));
+    }
+    let name = native_name(known, callee)?;
+    Ok(name.map(|name| Native {
+        name,
+        function: callee.clone(),
+    }))
+}
+
+fn native_name<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+    let mut callee = callee.clone();
+    for _ in 0..MAX_WRAPPERS {
+        if raw::is_python_function(callee.as_ptr()) {
+            return Ok(None);
+        }
+        if let Ok(class) = callee.cast::<PyType>() {
+            return name_class(known, class);
+        }
+        callee = match stands_for(known, &callee)? {
+            Step::Itself => return name_native(known, &callee),
+            Step::Constructor(class) => return constructor(known, &class),
+            Step::Of(inner) => inner,
+        };
+    }
+    name_native(known, &callee)
+}
+
+/// What a call of a callable calls.
+enum Step<'py> {
+    Itself,
+    /// Another callable.
+    Of(Bound<'py, PyAny>),
+    /// What `type.__call__` does for a class, whatever its metaclass says.
+    Constructor(Bound<'py, PyAny>),
+}
+
+fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+    let py = callee.py();
+    let ty = callee.get_type();
+    if Builtin::cast(callee).is_some() {
+        return Ok(Step::Itself);
+    }
+    if ty.is(&known.method) || ty.is(&known.static_method) || ty.is(&known.class_method) {
+        return callee.getattr(pyo3::intern!(py, "__func__")).map(Step::Of);
+    }
+    if ty.is(&known.method_wrapper) {
+        let name = callee.getattr(pyo3::intern!(py, "__name__"))?;
+        if !name.cast::<PyString>().is_ok_and(|name| name == "__call__") {
+            return Ok(Step::Itself);
+        }
+        let receiver = callee.getattr(pyo3::intern!(py, "__self__"))?;
+        let definer = callee.getattr(pyo3::intern!(py, "__objclass__"))?;
+        return Ok(if definer.is(py.get_type::<PyType>()) {
+            Step::Constructor(receiver)
+        } else {
+            Step::Of(receiver)
+        });
+    }
+    if raw::is_subtype(&ty, known.partial.bind(py)) {
+        return calling::getattr(callee, pyo3::intern!(py, "func")).map(Step::Of);
+    }
+    if ty.is(&known.lru_cache) {
+        let wrapped = attribute(callee, pyo3::intern!(py, "__wrapped__"))?;
+        return Ok(wrapped.map_or(Step::Itself, Step::Of));
+    }
+    if ty.is(&known.method_caller) {
+        // The method depends on the object: see `method_callers`.
+        return Ok(Step::Itself);
+    }
+    if ty.is(&known.generic_alias) {
+        return callee
+            .getattr(pyo3::intern!(py, "__origin__"))
+            .map(Step::Of);
+    }
+    if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
+        return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
+    }
+    // An instance: calling it calls what its class has for `__call__`.
+    let version = layout::version_of_type(callee.as_ptr());
+    let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));
+    Ok(match call {
+        Some(call) if raw::is_python_function(call.as_ptr()) => {
+            cache::remember_instances(callee.as_ptr(), version);
+            Step::Of(call)
+        }
+        Some(call) if !is_slot(&call) => Step::Of(call),
+        Some(call) => {
+            if !is_foreign(known, &call)? {
+                cache::remember_instances(callee.as_ptr(), version);
+            }
+            Step::Itself
+        }
+        None => Step::Itself,
+    })
+}
+
+/// Whether a class's `__call__` is its own native code, not an object put there by Python code.
+fn is_slot(call: &Bound<'_, PyAny>) -> bool {
+    let py = call.py();
+    raw::type_lookup(&call.get_type(), pyo3::intern!(py, "__objclass__")).is_some()
+}
+
+/// The name of a class that native code outside the standard library makes instances of.
+fn name_class<'py>(known: &Known, class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let versions = layout::class_versions(class.as_ptr());
+    let metaclass = class.get_type();
+    let call = raw::type_lookup(&metaclass, pyo3::intern!(py, "__call__"));
+    let name = match call {
+        // Python code, whose own calls are seen.
+        Some(call) if raw::is_python_function(call.as_ptr()) => None,
+        Some(call) if !call.is(&known.type_call) && is_foreign(known, &call)? => {
+            qualified_name(class)?
+        }
+        _ => constructor(known, class)?,
+    };
+    // What calls its first argument has to be looked at each time.
+    if name.is_none() && !known.calls_its_first(class) {
+        cache::remember_class(class.as_ptr(), versions);
+    }
+    Ok(name)
+}
+
+/// The name of the foreign native class whose code runs when `type.__call__` makes an instance.
+fn constructor<'py>(known: &Known, class: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let Ok(class) = class.cast::<PyType>() else {
+        return Ok(None);
+    };
+    let new = raw::type_lookup(class, pyo3::intern!(py, "__new__"));
+    let init = raw::type_lookup(class, pyo3::intern!(py, "__init__"));
+    for (slot, owner) in [(new, "__self__"), (init, "__objclass__")] {
+        let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot.as_ptr())) else {
+            continue;
+        };
+        if let Some(owner) = attribute(&slot, &PyString::intern(py, owner))?
+            && let Ok(owner) = owner.cast::<PyType>()
+        {
+            if is_foreign_class(known, owner)? {
+                // A static class is native itself; others may inherit what they are made by.
+                let named = if layout::is_static_class(class) {
+                    class
+                } else {
+                    owner
+                };
+                return qualified_name(named);
+            }
+        } else if let Some(name) = native_name(known, &slot)? {
+            // `__new__ = staticmethod(native)`, or a function of another kind.
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn is_foreign_class(known: &Known, class: &Bound<'_, PyType>) -> PyResult<bool> {
+    let module = string_attribute(class, pyo3::intern!(class.py(), "__module__"))?;
+    Ok(module.is_none_or(|module| !known.is_quiet(&module)))
+}
+
+/// Whether a descriptor was defined by a class outside the standard library.
+fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = descriptor.py();
+    match attribute(descriptor, pyo3::intern!(py, "__objclass__"))? {
+        Some(class) => match class.cast::<PyType>() {
+            Ok(class) => is_foreign_class(known, class),
+            Err(_) => Ok(true),
+        },
+        None => Ok(native_name(known, descriptor)?.is_some()),
+    }
+}
+
+/// The name of a class.
+///
+/// # Errors
+/// The error that reading it raised, if that is no `Exception`.
+pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
+    let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
+    match (module, name) {
+        (Some(module), Some(own)) => Ok(Some(Name { module, own })),
+        _ => Ok(None),
+    }
+}
+
+fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+    let py = callee.py();
+    let Some(mut module) = module(callee)? else {
+        return Ok(None);
+    };
+    if known.is_quiet(&module) {
+        // Python code can set what module a function says it is of.
+        let code = Builtin::cast(callee).filter(|function| function.module().is_some());
+        let Some(own) = code.and_then(|code| loaded::foreign_module(known, code.function())) else {
+            remember_quiet(known, callee)?;
+            return Ok(None);
+        };
+        module = PyString::new(py, &own);
+    }
+    let mut name = string_attribute(callee, pyo3::intern!(py, "__qualname__"))?;
+    if name.is_none() {
+        name = string_attribute(callee, pyo3::intern!(py, "__name__"))?;
+    }
+    match name {
+        Some(own) => Ok(Some(Name { module, own })),
+        None => name_instance(known, callee),
+    }
+}
+
+/// Remembers a function of the standard library; not `__call__`, which depends on its receiver.
+fn remember_quiet(known: &Known, callee: &Bound<'_, PyAny>) -> PyResult<()> {
+    let name = attribute(callee, pyo3::intern!(callee.py(), "__name__"))?;
+    let is_call =
+        name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
+    if !is_call && !known.calls_its_first(callee) {
+        cache::remember_function(callee.as_ptr());
+    }
+    Ok(())
+}
+
+/// An instance of a native class has no name; its class has.
+fn name_instance<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+    let py = callee.py();
+    let Some(call) = raw::type_lookup(&callee.get_type(), pyo3::intern!(py, "__call__")) else {
+        return Ok(None);
+    };
+    let Some(class) = attribute(&call, pyo3::intern!(py, "__objclass__"))? else {
+        return Ok(None);
+    };
+    let (Some(module), Some(name)) = (
+        string_attribute(&class, pyo3::intern!(py, "__module__"))?,
+        string_attribute(&class, pyo3::intern!(py, "__qualname__"))?,
+    ) else {
+        return Ok(None);
+    };
+    if known.is_quiet(&module) {
+        return Ok(None);
+    }
+    let own = raw::dotted(&name, pyo3::intern!(py, "__call__"))?;
+    Ok(Some(Name { module, own }))
+}
+
+/// The module that a native callable comes from.
+fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = callee.py();
+    let dunder_module = pyo3::intern!(py, "__module__");
+    if let Some(function) = Builtin::cast(callee) {
+        if let Some(module) = function.module().and_then(|module| module.cast_into().ok()) {
+            return Ok(Some(module));
+        }
+        let Some(receiver) = function.receiver() else {
+            return Ok(None);
+        };
+        if layout::is_new(callee.as_ptr()) {
+            return string_attribute(&receiver, dunder_module);
+        }
+        return string_attribute(
+            functions::definer(&function, &receiver).as_any(),
+            dunder_module,
+        );
+    }
+    if let Some(module) = string_attribute(callee, dunder_module)? {
+        return Ok(Some(module));
+    }
+    match attribute(callee, pyo3::intern!(py, "__objclass__"))? {
+        Some(class) => string_attribute(&class, dunder_module),
+        // An instance of a class that is static tells no module; the class does.
+        None => string_attribute(&callee.get_type(), dunder_module),
+    }
+}
+
+fn string_attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    Ok(attribute(object, name)?.and_then(|value| value.cast_into().ok()))
+}
+
+/// An attribute, `None` where there is none or reading it fails.
+///
+/// # Errors
+/// What reading it raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+fn attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match calling::getattr(object, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,222 @@
+//! Callees that were found to be no foreign native code: what nearly every call goes to.
+//!
+//! Tables with two places for each, read on every call without a lock or a reference; with one,
+//! what calls go to most would push each other out. What is remembered is never an object, whose
+//! address another may have later, but what cannot come to mean another callee: a function of C
+//! code, or the version that CPython gives a class until it is changed.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::layout::{self, Entry};
+
+const PLACES: usize = 2048;
+
+/// A bound method may bind another one.
+const MAX_BOUND: usize = 4;
+
+/// Method table entries and slot functions of the standard library.
+static FUNCTIONS: [AtomicPtr<()>; PLACES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+/// Versions of a class and its metaclass: calling the class runs nothing foreign by itself.
+static CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Versions of classes whose native `__new__` is quiet.
+static NEWS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Versions of classes: calling an instance runs Python code.
+static INSTANCES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+
+/// Versions of classes of such modules.
+static SAFE_CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+/// Method table entries of modules that are declared safe to call, for guards that let them be, and
+/// other callables of theirs.
+static SAFE: [AtomicPtr<()>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+
+fn function_place(
+    table: &'static [AtomicPtr<()>; PLACES],
+    function: *mut (),
+) -> &'static AtomicPtr<()> {
+    // Table entries are 32 bytes long, functions are aligned to 16.
+    &table[(function as usize >> 4) % PLACES]
+}
+
+fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static AtomicU64 {
+    let mixed = versions ^ (versions >> 32);
+    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
+}
+
+/// The other place of what has this number, by all its bits.
+fn second_place<T>(table: &'static [T; PLACES], number: u64) -> &'static T {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
+}
+
+fn has(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
+    versions != 0 && version_place(table, versions).load(Ordering::Relaxed) == versions
+}
+
+fn has_second(table: &'static [AtomicU64; PLACES], versions: u64) -> bool {
+    versions != 0 && second_place(table, versions).load(Ordering::Relaxed) == versions
+}
+
+fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
+    if versions != 0 && !has(table, versions) {
+        let first = version_place(table, versions);
+        let is_free = first.load(Ordering::Relaxed) == 0;
+        let place = if is_free {
+            first
+        } else {
+            second_place(table, versions)
+        };
+        place.store(versions, Ordering::Relaxed);
+    }
+}
+
+/// Whether the callee is Python code, or was found to be quiet before. Takes no reference and runs
+/// nothing.
+#[inline]
+pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
+    if raw::is_python_function(callee) {
+        return true;
+    }
+    // A native `__new__`, whose entry says nothing, is never among them.
+    let entry = layout::method_entry(callee);
+    if !entry.is_null() && is_remembered(entry) {
+        return true;
+    }
+    is_quiet_otherwise(callee)
+}
+
+#[inline(never)]
+fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
+    is_quiet_by(callee, is_remembered, has)
+}
+
+/// The same of what was found to be quiet when another had its first place.
+#[inline(never)]
+pub fn is_quiet_in_second_place(callee: *mut PyObject) -> bool {
+    is_quiet_by(callee, is_remembered_second, has_second)
+}
+
+fn is_remembered(function: *mut ()) -> bool {
+    let place = function_place(&FUNCTIONS, function);
+    std::ptr::eq(place.load(Ordering::Relaxed), function)
+}
+
+fn is_remembered_second(function: *mut ()) -> bool {
+    let place = second_place(&FUNCTIONS, function as u64);
+    std::ptr::eq(place.load(Ordering::Relaxed), function)
+}
+
+/// Whether the callee was found to be of a module that is declared safe. Takes no reference and
+/// runs nothing.
+#[inline]
+pub fn is_plainly_safe(callee: *mut PyObject) -> bool {
+    let entry = layout::method_entry(callee);
+    if entry.is_null() && layout::is_class(callee) {
+        return has(&SAFE_CLASSES, layout::class_versions(callee));
+    }
+    let known = if entry.is_null() {
+        callee.cast()
+    } else {
+        entry
+    };
+    std::ptr::eq(function_place(&SAFE, known).load(Ordering::Relaxed), known)
+}
+
+/// Remembers a callee of a module that is declared safe: the C function of a native function or
+/// method descriptor, or a class. `versions` are those that a class had before it was looked at.
+pub fn remember_safe(callee: *mut PyObject, versions: u64) {
+    let entry = layout::method_entry(callee);
+    if !entry.is_null() {
+        function_place(&SAFE, entry).store(entry, Ordering::Relaxed);
+    } else if layout::is_class(callee) && layout::class_versions(callee) == versions {
+        add(&SAFE_CLASSES, versions);
+    }
+}
+
+/// Forgets all callees of modules that are safe to call.
+pub fn forget_safe() {
+    for place in &SAFE {
+        place.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+    for place in &SAFE_CLASSES {
+        place.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Remembers another callable, which a module has for good and so never goes away.
+pub fn remember_safe_object(callee: Py<PyAny>) {
+    let callee: *mut () = callee.into_ptr().cast();
+    function_place(&SAFE, callee).store(callee, Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn is_quiet_by(
+    callee: *mut PyObject,
+    is_remembered: impl Fn(*mut ()) -> bool,
+    has: impl Fn(&'static [AtomicU64; PLACES], u64) -> bool,
+) -> bool {
+    let mut callee = callee;
+    for _ in 0..MAX_BOUND {
+        if raw::is_python_function(callee) {
+            return true;
+        }
+        if let Some(entry) = layout::native_entry(callee) {
+            return match entry {
+                Entry::Function(function) => is_remembered(function),
+                Entry::New(class) => has(&NEWS, new_versions(class)),
+            };
+        }
+        if layout::is_class(callee) {
+            return has(&CLASSES, layout::class_versions(callee));
+        }
+        callee = match layout::bound_function(callee) {
+            Some(function) => function,
+            None => return has(&INSTANCES, layout::version_of_type(callee)),
+        };
+    }
+    false
+}
+
+fn new_versions(class: *mut PyObject) -> u64 {
+    if class.is_null() {
+        0
+    } else {
+        layout::class_versions_of(class)
+    }
+}
+
+/// Remembers the C function of a native function, method descriptor or slot wrapper.
+pub fn remember_function(callee: *mut PyObject) {
+    match layout::native_entry(callee) {
+        Some(Entry::Function(function)) if !is_remembered(function) => {
+            let first = function_place(&FUNCTIONS, function);
+            let is_free = first.load(Ordering::Relaxed).is_null();
+            let second = second_place(&FUNCTIONS, function as u64);
+            let place = if is_free { first } else { second };
+            place.store(function, Ordering::Relaxed);
+        }
+        Some(Entry::Function(_)) => {}
+        Some(Entry::New(class)) => add(&NEWS, new_versions(class)),
+        None => {}
+    }
+}
+
+/// Remembers that calling a class runs nothing foreign by itself. `versions` are those it had
+/// before it was looked at.
+pub fn remember_class(class: *mut PyObject, versions: u64) {
+    if layout::class_versions(class) == versions {
+        add(&CLASSES, versions);
+    }
+}
+
+/// Remembers that calling an instance of this object's class runs Python code. `version` is the
+/// one that the class had before it was looked at.
+pub fn remember_instances(instance: *mut PyObject, version: u64) {
+    if layout::version_of_type(instance) == version {
+        add(&INSTANCES, version);
+    }
+}

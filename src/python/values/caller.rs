@@ -1,0 +1,79 @@
+//! Who makes a call, as hosts are told it: the name of the module, and of the code in it.
+//!
+//! The text is made of two strings that live as long as the code does; what was made of the same
+//! two objects before is used again. Each thread remembers a few.
+
+use std::cell::RefCell;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::values::stack;
+
+const PLACES: usize = 256;
+/// The length of a name that is remembered: those of guarded code may be of any.
+const LONGEST: usize = 200;
+
+/// Two names, and both with a dot between.
+struct Joined {
+    module: Py<PyString>,
+    own: Py<PyString>,
+    whole: Py<PyString>,
+}
+
+thread_local! {
+    static JOINED: RefCell<Vec<Option<Joined>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Names the code that makes a call.
+///
+/// # Errors
+/// The error that reading the code raised, and `MemoryError`.
+pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let py = code.py();
+    let module = frames::current_globals(py)
+        .as_ref()
+        .and_then(stack::module_name);
+    let module = module.unwrap_or_else(|| pyo3::intern!(py, "None").clone());
+    let own = stack::own_name(code)?;
+    let Ok(own) = own.cast_exact::<PyString>() else {
+        return raw::dotted(&module, &own);
+    };
+    if !module.is_exact_instance_of::<PyString>() {
+        return raw::dotted(&module, own);
+    }
+    let place = (own.as_ptr() as usize >> 4) % PLACES;
+    if let Some(whole) = JOINED.with_borrow(|joined| find(joined, place, &module, own)) {
+        return Ok(whole);
+    }
+    let whole = raw::dotted(&module, own)?;
+    if whole.len()? <= LONGEST {
+        let made = Joined {
+            module: module.unbind(),
+            own: own.clone().unbind(),
+            whole: whole.clone().unbind(),
+        };
+        let before = JOINED.with_borrow_mut(|joined| {
+            if joined.is_empty() {
+                joined.resize_with(PLACES, || None);
+            }
+            joined.get_mut(place).and_then(|known| known.replace(made))
+        });
+        drop(before);
+    }
+    Ok(whole)
+}
+
+/// The text that was made of these two objects.
+fn find<'py>(
+    joined: &[Option<Joined>],
+    place: usize,
+    module: &Bound<'py, PyString>,
+    own: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyString>> {
+    let known = joined.get(place)?.as_ref()?;
+    let is_it = known.own.is(own) && known.module.is(module);
+    is_it.then(|| known.whole.bind(own.py()).clone())
+}

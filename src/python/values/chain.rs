@@ -1,0 +1,123 @@
+//! The call chain that a denial shows: the functions that led to it, without those of what runs the
+//! user's code and of the import system.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTraceback};
+
+use crate::python::cpython::frames;
+use crate::python::values::place;
+use crate::python::values::stack::{self, Site};
+
+/// Packages that run the code of others: their functions lead to every operation alike.
+const RUNNERS: [&str; 9] = [
+    "IPython",
+    "_pytest",
+    "execnet",
+    "fastaudit_rs",
+    "ipykernel",
+    "pluggy",
+    "pytest",
+    "pytest_asyncio",
+    "xdist",
+];
+
+/// The one that starts a process of its own for it, so that nothing before it is the user's.
+const STARTER: &str = "execnet";
+
+/// Modules whose functions stand between those of the user and tell nothing: the import system.
+const BETWEEN: [&str; 5] = [
+    "_frozen_importlib",
+    "_frozen_importlib_external",
+    "importlib._bootstrap",
+    "importlib._bootstrap_external",
+    "runpy",
+];
+
+/// How the directories are named that the scripts of installed packages are in.
+const SCRIPTS: [&str; 2] = ["bin", "Scripts"];
+
+/// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
+/// the code that runs.
+///
+/// # Errors
+/// The error that reading a frame raised.
+pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
+    let frame = match &traceback {
+        Some(traceback) => stack::outer(&frames::traceback_frame(traceback))?,
+        None => frames::current_frame(py),
+    };
+    let mut sites = stack::sites_of(frame)?;
+    sites.reverse();
+    let mut entry = traceback;
+    while let Some(current) = entry {
+        sites.push(stack::site(&frames::traceback_frame(&current))?);
+        let next = current.getattr(pyo3::intern!(py, "tb_next"))?;
+        entry = next.cast_into().ok();
+    }
+    let sites = of_the_user(py, &sites)?;
+    sites.into_iter().map(|site| site.name(py)).collect()
+}
+
+/// The sites without those of runners, and of the libraries that led to a runner.
+fn of_the_user<'a>(py: Python<'_>, sites: &'a [Site]) -> PyResult<Vec<&'a Site>> {
+    let mut runners_left = sites.iter().filter(|site| is_runner(py, site)).count();
+    let mut kept = Vec::with_capacity(sites.len());
+    // Sites from here on are dropped with the next runner.
+    let mut since_user = 0;
+    for site in sites {
+        if is_runner(py, site) {
+            runners_left -= 1;
+            if site
+                .module(py)
+                .is_some_and(|own| is_of_package(own, STARTER))
+            {
+                since_user = 0;
+            }
+            kept.truncate(since_user);
+            continue;
+        }
+        if site.module(py).is_some_and(|own| is_one_of(own, &BETWEEN)) {
+            continue;
+        }
+        kept.push(site);
+        if runners_left > 0 && !is_installed(site.code(py))? {
+            since_user = kept.len();
+        }
+    }
+    Ok(kept)
+}
+
+fn is_one_of(module: &Bound<'_, PyString>, names: &[&str]) -> bool {
+    module.to_str().is_ok_and(|module| names.contains(&module))
+}
+
+fn is_of_package(module: &Bound<'_, PyString>, package: &str) -> bool {
+    module
+        .to_str()
+        .is_ok_and(|module| module.split('.').next() == Some(package))
+}
+
+/// Tells that a function is of what runs the user's code. A hook in a `conftest.py` is one that
+/// pytest has do so in its place.
+fn is_runner(py: Python<'_>, site: &Site) -> bool {
+    let Some(module) = site.module(py) else {
+        return false;
+    };
+    let name = module.to_str().unwrap_or_default();
+    if name.rsplit('.').next() == Some("conftest") {
+        return site.name(py).is_ok_and(|name| name.contains(".pytest_"));
+    }
+    RUNNERS.iter().any(|package| is_of_package(module, package))
+}
+
+/// Tells that code is of a library, or of the script that an installed package starts by.
+fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if place::is_of_library(code)? {
+        return Ok(true);
+    }
+    let file = place::file_of(code)?;
+    let file = file.to_string_lossy();
+    let mut parts = file.rsplit(['/', '\\']);
+    let is_bare = parts.next().is_some_and(|name| !name.contains('.'));
+    Ok(is_bare && parts.next().is_some_and(|parent| SCRIPTS.contains(&parent)))
+}

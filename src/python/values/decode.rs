@@ -1,0 +1,253 @@
+//! From the Python objects in an event's arguments to the plain values the policy judges.
+//!
+//! Values are read from the objects' own buffers: what a subclass overrides decides nothing.
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::opening::open_may_write;
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::rules::Rule;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi::{self as raw, FsBytes};
+use crate::python::cpython::frames;
+use crate::python::cpython::functions;
+use crate::python::values::stdlib;
+
+/// A name as an event gave it, with whatever keeps its bytes alive.
+pub enum NameArg<'a, 'py> {
+    /// The bytes of a path.
+    Path(FsBytes<'a, 'py>),
+    /// The bytes of a path that had to be made anew.
+    Made(Vec<u8>),
+    /// An open file descriptor.
+    Descriptor(i32),
+    /// Nothing that can be judged.
+    Unreadable,
+}
+
+impl NameArg<'_, '_> {
+    /// The name as the policy takes it.
+    pub fn name(&self) -> Name<'_> {
+        match self {
+            Self::Path(bytes) => Name::Path(bytes.as_bytes()),
+            Self::Made(bytes) => Name::Path(bytes),
+            Self::Descriptor(fd) => Name::Descriptor(*fd),
+            Self::Unreadable => Name::Unreadable,
+        }
+    }
+
+    /// The name as an operation's target.
+    pub fn target(&self, base: Base) -> Target<'_> {
+        Target {
+            name: self.name(),
+            base,
+        }
+    }
+}
+
+/// How the operation behind an event treats an object that is not `str`, `bytes` or `int`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PathLikes {
+    /// Everything it does with the object raises events of its own.
+    CheckedAgain,
+    /// It asks the object for its path after the event, and no event follows.
+    AskedLater,
+}
+
+/// Reads the name at a position of the event's arguments.
+///
+/// # Errors
+/// What an object's `__fspath__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+pub fn name_at<'a, 'py>(
+    args: &'a Bound<'py, PyTuple>,
+    index: usize,
+    descriptor: bool,
+    path_likes: PathLikes,
+) -> PyResult<NameArg<'a, 'py>> {
+    let Ok(object) = args.get_borrowed_item(index) else {
+        return Ok(NameArg::Unreadable);
+    };
+    if let Some(name) = plain_name(object)? {
+        return Ok(name);
+    }
+    if let Some(fd) = raw::int_value(&object) {
+        let fd = i32::try_from(fd).ok().filter(|_| descriptor);
+        return Ok(fd.map_or(NameArg::Unreadable, NameArg::Descriptor));
+    }
+    if raw::is_index(&object) {
+        // It was or will be asked for its number by itself, and can say another each time; where it
+        // says none, `io.FileIO` asks it for a path.
+        return Ok(NameArg::Unreadable);
+    }
+    if path_likes == PathLikes::AskedLater && !answers_the_same(&object)? {
+        return Ok(NameArg::Unreadable);
+    }
+    let path = match calling::fs_path(&object) {
+        Ok(path) => path,
+        Err(error) => return unreadable(object.py(), error),
+    };
+    Ok(match plain_name(path.as_borrowed())? {
+        Some(name) => NameArg::Made(match name.name() {
+            Name::Path(bytes) => bytes.to_vec(),
+            _ => return Ok(NameArg::Unreadable),
+        }),
+        None => NameArg::Unreadable,
+    })
+}
+
+fn unreadable<'a, 'py>(py: Python<'py>, error: PyErr) -> PyResult<NameArg<'a, 'py>> {
+    if error.is_instance_of::<PyException>(py) {
+        Ok(NameArg::Unreadable)
+    } else {
+        Err(error)
+    }
+}
+
+/// The name in a `str` or `bytes`.
+fn plain_name<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Option<NameArg<'a, 'py>>> {
+    if let Ok(text) = object.cast::<PyString>() {
+        return Ok(Some(match raw::fs_encode(text) {
+            Ok(bytes) => native_form(bytes),
+            Err(_) => by_directory(text)?,
+        }));
+    }
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Some(native_form(FsBytes::Owned(bytes.to_owned()))));
+    }
+    Ok(None)
+}
+
+#[cfg(not(windows))]
+fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
+    NameArg::Path(bytes)
+}
+
+#[cfg(windows)]
+fn native_form<'a, 'py>(bytes: FsBytes<'a, 'py>) -> NameArg<'a, 'py> {
+    NameArg::Made(crate::policy::files::fs::from_windows(bytes.as_bytes()).to_vec())
+}
+
+/// A name that the file system cannot hold: no operation on it can succeed, but it is judged by
+/// its directory first, as any other name there. The NUL stands for the part without bytes.
+fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<'a, 'py>> {
+    let directory = raw::up_to_last_slash(&text)?;
+    Ok(match raw::fs_encode(directory.as_borrowed()) {
+        Ok(bytes) => {
+            let mut path = bytes.as_bytes().to_vec();
+            path.push(0);
+            NameArg::Made(path)
+        }
+        Err(_) => NameArg::Unreadable,
+    })
+}
+
+/// Tells whether a path-like object is one that gives the same path each time it is asked: one
+/// whose
+/// `__fspath__` is native (`os.DirEntry`), or one of `pathlib`, which keeps its text.
+///
+/// This goes by what the standard library's code is, never by what a module has under a name.
+pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    let ty = object.get_type();
+    let fspath = pyo3::intern!(py, "__fspath__");
+    let Some(own) = raw::type_lookup(&ty, fspath) else {
+        return Ok(true);
+    };
+    if functions::is_native_method(&own, c"__fspath__") {
+        return Ok(true);
+    }
+    let plain = py.get_type::<PyAny>();
+    for name in [
+        pyo3::intern!(py, "__getattribute__"),
+        pyo3::intern!(py, "__setattr__"),
+    ] {
+        match (raw::type_lookup(&ty, name), raw::type_lookup(&plain, name)) {
+            (Some(own), Some(plain)) if own.is(&plain) => {}
+            _ => return Ok(false),
+        }
+    }
+    let text = raw::type_lookup(&ty, pyo3::intern!(py, "__str__"));
+    let kept = raw::type_lookup(&ty, pyo3::intern!(py, "_str"));
+    let (Some(text), Some(kept)) = (text, kept) else {
+        return Ok(false);
+    };
+    Ok(functions::is_slot_of_instances(&kept)
+        // They are one function from 3.15 on.
+        && (own.is(&text) || stdlib::is_function_of_library(&own, "pathlib", "__fspath__")?)
+        && stdlib::is_function_of_library(&text, "pathlib", "__str__")?
+        && has_builtin_str(&own)?)
+}
+
+/// Tells that `str` in the code of a Python function is the class of that name.
+fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let name = pyo3::intern!(py, "str");
+    let Some(globals) = frames::function_globals(function) else {
+        return Ok(false);
+    };
+    // Those that it was made with, whatever its module has since.
+    let builtins = function.getattr(pyo3::intern!(py, "__builtins__"))?;
+    let Ok(builtins) = builtins.cast_into::<PyDict>() else {
+        return Ok(false);
+    };
+    let found = match globals.get_item(name)? {
+        Some(found) => Some(found),
+        None => builtins.get_item(name)?,
+    };
+    Ok(found.is_some_and(|found| found.is(py.get_type::<PyString>())))
+}
+
+/// Reads the `dir_fd` at a position of the event's arguments; absent, `None` and -1 are none.
+pub fn base_at(args: &Bound<'_, PyTuple>, index: Option<usize>) -> Base {
+    let Some(object) = index.and_then(|index| args.get_borrowed_item(index).ok()) else {
+        return Base::CurrentDir;
+    };
+    if object.is_none() {
+        return Base::CurrentDir;
+    }
+    match raw::int_value(&object) {
+        Some(-1) => Base::CurrentDir,
+        // A number that is no descriptor has no path, and so nothing can be approved under it.
+        value => Base::Descriptor(value.and_then(|fd| i32::try_from(fd).ok()).unwrap_or(-1)),
+    }
+}
+
+/// The bytes of a root: a `str` or `bytes` as `os.fspath` gives it.
+pub fn root_name(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    if let Ok(text) = path.cast::<PyString>() {
+        let bytes = raw::fs_encode(text.as_borrowed())?;
+        return Ok(owned_native_form(bytes.as_bytes()));
+    }
+    Ok(owned_native_form(path.cast::<PyBytes>()?.as_bytes()))
+}
+
+#[cfg(not(windows))]
+fn owned_native_form(bytes: &[u8]) -> PathBuf {
+    PathBuf::from_slice(bytes)
+}
+
+#[cfg(windows)]
+fn owned_native_form(bytes: &[u8]) -> PathBuf {
+    crate::policy::files::fs::from_windows(bytes)
+}
+
+/// Tells whether the event is an `open` that only reads, by far the most frequent one with a rule.
+pub fn is_open_for_reading(args: &Bound<'_, PyTuple>, rule: Rule) -> bool {
+    if !matches!(rule, Rule::Open) || args.len() < 3 {
+        return false;
+    }
+    let (mode, flags) = (raw::tuple_item(args, 1), raw::tuple_item(args, 2));
+    match mode.cast::<PyString>() {
+        // A mode that cannot be encoded opens nothing, but is not known to only read.
+        Ok(mode) => {
+            raw::fs_encode(mode).is_ok_and(|mode| !open_may_write(Some(mode.as_bytes()), 0))
+        }
+        Err(_) => {
+            mode.is_none()
+                && raw::int_value(&flags).is_some_and(|flags| !open_may_write(None, flags))
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which installed package native code is of: its shared object lies in one's directory, or is
+//! listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
+//! `cryptography`, `_dispatcher.Dispatcher` of `numba`).
+
+#[cfg(Py_3_12)]
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use crate::policy::distributions::{self, Installed};
+#[cfg(Py_3_12)]
+use crate::python::cpython::functions::Builtin;
+#[cfg(Py_3_12)]
+use crate::python::cpython::layout;
+#[cfg(Py_3_12)]
+use crate::python::values::callee::Native;
+#[cfg(Py_3_12)]
+use crate::python::values::loaded;
+
+/// How the names of directories end that packages are installed in.
+const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
+
+/// Names of which it is known what they are of; of more the first component stands for it.
+const MAX_NAMED: usize = 1000;
+
+/// What is known, which changes only as guards are made and names are asked for.
+struct Known {
+    /// Where packages are installed: as `sys.path` has it, and with links resolved.
+    sites: Vec<PathBuf>,
+    /// What is installed there, and as of when.
+    installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
+    /// The package of native code by the first component of what it calls itself, where that is
+    /// another.
+    named: BTreeMap<String, String>,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    sites: Vec::new(),
+    installed: None,
+    named: BTreeMap::new(),
+});
+
+/// No Python code runs while it is held.
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Learns where packages are installed. Called as a guard is made, by the host.
+///
+/// # Errors
+/// The error that reading `sys.path` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let path = py.import("sys")?.getattr("path")?;
+    let Ok(path) = path.cast::<PyList>() else {
+        return Ok(());
+    };
+    for entry in path.iter() {
+        let Ok(entry) = entry.cast::<PyString>() else {
+            continue;
+        };
+        let Ok(entry) = entry.to_str() else {
+            continue;
+        };
+        let entry = entry.trim_end_matches('/');
+        if !ENDINGS.iter().any(|ending| entry.ends_with(ending)) {
+            continue;
+        }
+        let mut known = known();
+        if known.sites.iter().any(|site| site.as_os_str() == entry) {
+            continue;
+        }
+        let entry = PathBuf::from(entry);
+        if let Ok(real) = std::fs::canonicalize(&entry)
+            && real != entry
+        {
+            known.sites.push(real);
+        }
+        known.sites.push(entry);
+        known.installed = None;
+    }
+    Ok(())
+}
+
+/// What is installed, read when it is asked for and something was installed since.
+pub fn installed() -> Arc<Installed> {
+    let mut known = known();
+    let changed: Vec<_> = known
+        .sites
+        .iter()
+        .map(|site| {
+            std::fs::metadata(site)
+                .and_then(|site| site.modified())
+                .ok()
+        })
+        .collect();
+    if let Some((when, installed)) = &known.installed
+        && *when == changed
+    {
+        return Arc::clone(installed);
+    }
+    let installed = Arc::new(Installed::read(&known.sites));
+    known.installed = Some((changed, Arc::clone(&installed)));
+    installed
+}
+
+/// Where the packages are that are installed by a link to their source.
+pub fn editable() -> Vec<PathBuf> {
+    let sites = known().sites.clone();
+    distributions::editable(&sites)
+}
+
+/// The top-level module, or directory of libraries, that a file is of; `None` where it is not that
+/// of an installed package.
+pub fn module_of_file(file: &Path) -> Option<String> {
+    let known = known();
+    let mut below = known
+        .sites
+        .iter()
+        .filter_map(|site| file.strip_prefix(site).ok());
+    distributions::module_of(below.next()?.to_str()?)
+}
+
+/// The same for the file of a code object.
+///
+/// # Errors
+/// What reading the name of its file raises.
+pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    let Ok(file) = file.cast::<PyString>() else {
+        return Ok(None);
+    };
+    Ok(file
+        .to_str()
+        .ok()
+        .and_then(|file| module_of_file(Path::new(file))))
+}
+
+/// The package that native code is of by the name that a denial gives it, as one imports it.
+#[must_use]
+pub fn package_of(callee: &str) -> String {
+    let first = callee.split('.').next().unwrap_or(callee);
+    if let Some(package) = known().named.get(first) {
+        return package.clone();
+    }
+    installed().package_of(first).to_owned()
+}
+
+/// The package of the callee that is being announced, as one imports it; by its name alone where
+/// nothing else is known. It is remembered for `package_of`.
+pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
+    let name = callee.to_string_lossy();
+    let Some(module) = module_being_called(callee) else {
+        return package_of(&name);
+    };
+    let package = installed().package_of(&module).to_owned();
+    let first = name.split('.').next().unwrap_or(&name);
+    if first != package {
+        let mut known = known();
+        if known.named.len() < MAX_NAMED {
+            known.named.insert(first.to_owned(), package.clone());
+        }
+    }
+    package
+}
+
+/// The top-level module or directory of the callee that `fastaudit.call` is being raised for.
+#[cfg(not(Py_3_12))]
+pub fn module_being_called(_callee: &Bound<'_, PyString>) -> Option<String> {
+    None
+}
+
+#[cfg(Py_3_12)]
+thread_local! {
+    static CALLED: RefCell<Option<(Py<PyString>, Option<String>)>> = const { RefCell::new(None) };
+}
+
+/// Notes, for as long as it lives, what the callee is of that an event is raised for.
+#[cfg(Py_3_12)]
+pub struct Announced(Option<(Py<PyString>, Option<String>)>);
+
+#[cfg(Py_3_12)]
+impl Announced {
+    /// `name` is the object that the event has for the callee.
+    pub fn new(name: &Bound<'_, PyString>, native: &Native<'_>) -> Self {
+        let called = (name.clone().unbind(), module_of(native));
+        Self(CALLED.replace(Some(called)))
+    }
+}
+
+#[cfg(Py_3_12)]
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let ours = CALLED.replace(self.0.take());
+        drop(ours);
+    }
+}
+
+/// The top-level module or directory of the callee that `fastaudit.call` is being raised for, by the
+/// object that the event has for it.
+#[cfg(Py_3_12)]
+pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
+    CALLED.with_borrow(|called| {
+        let (name, module) = called.as_ref()?;
+        name.is(callee).then(|| module.clone())?
+    })
+}
+
+/// The top-level module or directory that native code is of; `None` where it cannot be told.
+#[cfg(Py_3_12)]
+pub fn module_of(native: &Native<'_>) -> Option<String> {
+    let function = &native.function;
+    let by_object = |object: &Bound<'_, PyAny>| {
+        let mut codes = layout::code_of(object);
+        codes.find_map(|code| module_of_file(&loaded::object_holding(code)?))
+    };
+    if Builtin::cast(function).is_some() || layout::has_code(function.as_ptr()) {
+        // What a compiler makes as it runs is in no file, but is bound to an object of its own.
+        let bound = || by_object(Builtin::cast(function)?.receiver()?.get_type().as_any());
+        if let Some(module) = by_object(function).or_else(bound) {
+            return Some(module);
+        }
+    }
+    let name = native.name.module.to_string_lossy();
+    let first = name.split('.').next().unwrap_or(&name);
+    if installed().has_module(first) {
+        return Some(first.to_owned());
+    }
+    by_object(function.get_type().as_any())
+}

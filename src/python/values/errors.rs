@@ -1,0 +1,314 @@
+//! What is wrong with an argument, and what is accepted: one place that words it.
+
+use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::python::cpython::calling;
+
+pub use crate::python::cpython::ffi::class_name as type_name;
+
+/// The `repr` of an object.
+pub fn shown(object: &Bound<'_, PyAny>) -> String {
+    calling::repr(object).map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
+}
+
+fn caused_by(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// `oks` is a path where an iterable of paths is wanted.
+pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "oks must be an iterable of paths, not one path of type {}: write mk_audit([{}])",
+        type_name(oks),
+        shown(oks)
+    ))
+}
+
+/// `oks` is nothing that can be iterated over.
+pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyTypeError>(oks.py()) {
+        return cause;
+    }
+    oks_not_paths(oks)
+}
+
+/// `oks` is something else than paths. It says how to write it where that is known.
+pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
+    let instead = if type_name(oks) == "Policy" {
+        ": write policy.guard()"
+    } else if oks.is_instance_of::<PyDict>() {
+        ": a Policy has fields, write Policy(**fields).guard()"
+    } else if oks.is_none() {
+        ": write mk_audit([]) for nowhere and mk_audit(['/']) for anywhere, \
+         as fastaudit_rs.v02.mk_audit(None) does"
+    } else if oks.is_callable() {
+        ": to decorate a function write @mk_audit([...])()"
+    } else {
+        ""
+    };
+    PyTypeError::new_err(format!(
+        "oks must be an iterable of paths (str, bytes or os.PathLike), not {}{instead}",
+        type_name(oks)
+    ))
+}
+
+/// One of `oks` is empty.
+pub fn root_empty(index: usize) -> PyErr {
+    PyValueError::new_err(format!(
+        "oks[{index}] must not be empty: '.' is the current directory"
+    ))
+}
+
+/// One of `oks` is no path.
+pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyTypeError>(item.py()) {
+        return cause;
+    }
+    PyTypeError::new_err(format!(
+        "oks[{index}] must be str, bytes or os.PathLike, not {}",
+        type_name(item)
+    ))
+}
+
+/// One of `oks` has text that the file system cannot encode.
+pub fn root_unreadable(index: usize, path: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    let error = PyValueError::new_err(format!(
+        "oks[{index}] must be a path that the file system can hold, not {}",
+        shown(path)
+    ));
+    caused_by(path.py(), error, cause)
+}
+
+/// It cannot be told where one of `oks` leads.
+pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> PyErr {
+    if name.contains(&0) {
+        return PyValueError::new_err(format!(
+            "oks[{index}] must be a path without embedded NUL characters, not {}",
+            shown(path)
+        ));
+    }
+    PyOSError::new_err(format!("oks[{index}] cannot be resolved: {}", shown(path)))
+}
+
+/// A callback is given that cannot be called.
+pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    // Who gives paths there means more roots.
+    let is_path =
+        given.is_instance_of::<PyString>() || given.hasattr("__fspath__").unwrap_or(false);
+    let instead = match argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
+        true => {
+            ": all roots are in one list, mk_audit(['/tmp', '/srv']), or in Policy(write=[...])"
+        }
+        false => "",
+    };
+    PyTypeError::new_err(format!(
+        "{argument} must be None or a function {argument}{signature}, not {}{instead}",
+        type_name(given)
+    ))
+}
+
+/// A callback does not take the arguments that it will get.
+pub fn wrong_signature(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must take the arguments {signature}, which {} does not",
+        shown(given)
+    ))
+}
+
+/// A callback would return a coroutine or a generator, which is true whatever it would answer.
+pub fn not_a_plain_function(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be a plain function, not a coroutine or generator function: what {} \
+         returns is true before it has run",
+        shown(given)
+    ))
+}
+
+/// A callback returned a coroutine or another awaitable.
+pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must return a plain value, not an awaitable of type {}; the operation is denied",
+        type_name(returned)
+    ))
+}
+
+/// `tool_id` is no `int`.
+pub fn tool_id_type(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "tool_id must be an int from 0 to 5, not {}",
+        type_name(given)
+    ))
+}
+
+/// `tool_id` is no `sys.monitoring` tool id.
+pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
+    PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
+}
+
+/// Names of modules are wanted.
+pub fn not_modules(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be names of modules (str), not {}",
+        type_name(given)
+    ))
+}
+
+/// `add_imports` on a guard that knows no such packages.
+pub fn no_imports_to_add() -> PyErr {
+    PyRuntimeError::new_err(
+        "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
+         has the field import_allow",
+    )
+}
+
+/// `rules` is no `str`.
+pub fn rules_type(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "rules must be '0.1' or '0.2', not {}",
+        type_name(given)
+    ))
+}
+
+/// There are no rules of that name.
+pub fn no_such_rules(given: &Bound<'_, PyAny>) -> PyErr {
+    PyValueError::new_err(format!(
+        "rules must be '0.1' or '0.2', not {}",
+        shown(given)
+    ))
+}
+
+/// An argument is no `bool`.
+pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be True or False, not {}",
+        shown(given)
+    ))
+}
+
+/// `on_call` without the monitor that would call it.
+pub fn on_call_without_monitor() -> PyErr {
+    PyRuntimeError::new_err("on_call requires monitor_calls=True")
+}
+
+/// `retire_sites` without the monitor whose sites they are.
+pub fn retire_sites_without_monitor() -> PyErr {
+    PyRuntimeError::new_err("retire_sites requires monitor_calls=True")
+}
+
+/// An argument that demands CALL monitoring, on a Python that has none.
+#[cfg(not(Py_3_12))]
+pub fn no_monitoring(argument: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
+}
+
+/// The warning where nobody demands it.
+#[cfg(not(Py_3_12))]
+pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
+    let version = py.version_info();
+    let text = format!(
+        "Python {}.{} cannot watch calls, 3.12 and newer can: under a guard native code is called \
+         unseen. monitor_calls=False says that you know.",
+        version.major, version.minor
+    );
+    std::ffi::CString::new(text).unwrap_or_default()
+}
+
+/// Our monitor runs under another tool id already.
+#[cfg(Py_3_12)]
+pub fn other_tool_id(ours: i32) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "fastaudit_rs already uses sys.monitoring tool id {ours}"
+    ))
+}
+
+/// The tool id belongs to another tool.
+#[cfg(Py_3_12)]
+pub fn tool_id_taken(id: i32, tool: &Bound<'_, PyAny>) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "sys.monitoring tool id {id} is already used by {}: pass another tool_id, from 0 to 5",
+        shown(tool)
+    ))
+}
+
+/// Our tool id was taken from us.
+#[cfg(Py_3_12)]
+pub fn tool_id_lost(id: i32) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "sys.monitoring tool id {id} no longer belongs to fastaudit_rs, so native calls cannot be \
+         watched; call mk_audit() again"
+    ))
+}
+
+/// Another audit hook kept ours out.
+pub fn hook_vetoed(py: Python<'_>, cause: Option<PyErr>) -> PyErr {
+    let error = PyRuntimeError::new_err(
+        "the audit hook could not be installed: another audit hook refused it, so nothing would be guarded",
+    );
+    error.set_cause(py, cause);
+    error
+}
+
+/// A guard is left in another context than it was entered in.
+pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
+    if !cause.is_instance_of::<PyValueError>(py) {
+        return cause;
+    }
+    let error = PyValueError::new_err(
+        "this guard was entered in another context (another task or thread), where it is still \
+         in force: leave it there",
+    );
+    caused_by(py, error, cause)
+}
+
+/// A guard that a `with` statement entered is left by something else.
+pub fn left_by_what_it_guards() -> PyErr {
+    PyRuntimeError::new_err(
+        "this guard was entered by a with statement, and is left by the end of that statement alone",
+    )
+}
+
+/// `mk_audit` is called while it is being set up.
+pub fn being_installed() -> PyErr {
+    PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
+}
+
+/// The guard's context variable was changed, and what is done would leave the guard.
+pub fn variable_changed() -> PyErr {
+    PyPermissionError::new_err(
+        "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made",
+    )
+}
+
+/// Guarded code may not do that with the guard's context variable.
+pub fn variable_kept() -> PyErr {
+    PyPermissionError::new_err(
+        "fastaudit_rs: the guard's context variable keeps the guard while it is in force",
+    )
+}
+
+/// A method of the standard library is called in a way that is not known here.
+pub fn unknown_method(class: &str, name: &str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "fastaudit_rs: no guard can be held here: {class}.{name} is called in an unknown way"
+    ))
+}
+
+/// No tool id is free.
+#[cfg(Py_3_12)]
+pub fn no_tool_id() -> PyErr {
+    PyRuntimeError::new_err(
+        "all sys.monitoring tool ids are in use by other tools: free one, or pass monitor_calls=False",
+    )
+}
+
+/// What other code does would end a guard's watch over calls.
+#[cfg(Py_3_12)]
+pub fn would_blind() -> PyErr {
+    PyPermissionError::new_err(
+        "this sys.monitoring tool id is that of fastaudit_rs, and a guard is in force that watches \
+         calls by it: use another one, or wait until the guard is left",
+    )
+}

@@ -1,0 +1,431 @@
+//! Who imports: what installed modules import in turn, and do while they are imported, is not what
+//! the guarded code chose.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::policy::files::roots::is_within;
+use crate::policy::written::values::is_within_module;
+use crate::python::cpython::frames;
+use crate::python::values::stack;
+use crate::python::values::stdlib;
+
+/// The directories that modules are installed in, the standard library's among them.
+static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+
+/// The code of the function that loads a module that is not loaded yet.
+static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
+
+/// The locks of the modules that are being imported.
+static LOCKS: OnceLock<Py<PyDict>> = OnceLock::new();
+
+/// How the file names of modules begin that are part of the interpreter.
+const FROZEN: &[u8] = b"<frozen ";
+
+/// The code of a module, and the functions of finders, loaders and path hooks.
+const PARTS_OF_IMPORTS: &[&str] = &[
+    "<module>",
+    "find_spec",
+    "find_module",
+    "create_module",
+    "exec_module",
+    "load_module",
+    "__init__",
+    "__call__",
+    "__getattr__",
+];
+
+/// Packages that import what they are asked to.
+const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
+
+/// The directories that modules are imported from: the standard library and installed packages.
+///
+/// # Errors
+/// What importing `sysconfig` raises.
+pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
+    let paths = py.import("sysconfig")?.call_method0("get_paths")?;
+    let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
+        .into_iter()
+        .map(|name| paths.get_item(name)?.extract())
+        .collect::<PyResult<Vec<String>>>()?;
+    // The user's own, and those of a distribution.
+    let path = py.import("sys")?.getattr("path")?;
+    for entry in path.cast::<PyList>()?.iter() {
+        if let Ok(entry) = entry.extract::<String>()
+            && ["site-packages", "dist-packages"]
+                .iter()
+                .any(|name| entry.ends_with(name))
+            && !paths.contains(&entry)
+        {
+            paths.push(entry);
+        }
+    }
+    Ok(paths)
+}
+
+/// Learns by what it is told that an import goes on.
+///
+/// # Errors
+/// What reading the import system raises.
+pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
+    if FIND_AND_LOAD.get().is_none() {
+        let import_system = py.import("_frozen_importlib")?;
+        let function = import_system.getattr("_find_and_load")?;
+        let locks = import_system.getattr("_module_locks")?.cast_into()?;
+        let _ = LOCKS.set(locks.unbind());
+        let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
+    }
+    Ok(())
+}
+
+/// Learns where modules are installed, without which none counts as such.
+///
+/// # Errors
+/// What importing `sysconfig` raises.
+pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
+    if LIBRARIES.get().is_none() {
+        let mut paths = Vec::new();
+        for path in library_paths(py)? {
+            if let Ok(real) = std::fs::canonicalize(&path) {
+                paths.push(real.into_os_string().into_encoded_bytes());
+            }
+            paths.push(path.into_bytes());
+        }
+        let _ = LIBRARIES.set(paths);
+    }
+    Ok(())
+}
+
+/// Whether a path is one that modules are installed at, which can always be read.
+pub fn is_library_path(path: &[u8]) -> bool {
+    let paths = LIBRARIES.get();
+    paths.is_some_and(|paths| paths.iter().any(|library| is_within(path, library)))
+}
+
+/// The package whose import what goes on is part of, the outermost one.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(None);
+    };
+    let mut package = None;
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            package = name.split('.').next().map(str::to_owned);
+        }
+        if !is_installed(&code)? {
+            break;
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(package)
+}
+
+/// Whether the code comes from an installed module.
+///
+/// # Errors
+/// What reading the code's file raised.
+pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    let Ok(file) = file.cast::<PyString>() else {
+        return Ok(false);
+    };
+    let Ok(file) = file.to_str() else {
+        return Ok(false);
+    };
+    let file = file.as_bytes();
+    Ok(file.starts_with(FROZEN) || is_library_path(file))
+}
+
+/// Whether the frame runs code of a package that imports what it is asked to.
+fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(name) = module_of(frame)? else {
+        return Ok(false);
+    };
+    let Ok(name) = name.to_str() else {
+        return Ok(false);
+    };
+    let is_frozen = name == "_frozen_importlib" || name == "_frozen_importlib_external";
+    Ok(is_frozen || IMPORTERS.iter().any(|own| is_within_module(name, own)))
+}
+
+/// The module whose code the import system is about to run.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString>>> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(None);
+    };
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            return name_in(&current).map(Some);
+        }
+        if !is_importer(&current)? {
+            return Ok(None);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// The module that a frame of the function that loads modules is loading.
+fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let py = frame.py();
+    let locals = frame.getattr(pyo3::intern!(py, "f_locals"))?;
+    let name = locals.get_item(pyo3::intern!(py, "name"))?;
+    Ok(name.cast_into()?)
+}
+
+/// Whether an installed module imports, not the guarded code itself.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !is_installed(&code)? {
+            return Ok(false);
+        }
+        if !is_importer(&current)? {
+            return Ok(true);
+        }
+        frame = stack::outer(&current)?;
+    }
+    // The interpreter itself.
+    Ok(true)
+}
+
+/// Whether what goes on is part of importing one of these packages: every function that runs since
+/// the import began is of an installed module.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
+    is_importing_by(py, packages, |_, code| is_installed(code))
+}
+
+/// The same, where every function that runs since the import began is one that `trusts` knows.
+fn is_importing_by(
+    py: Python<'_>,
+    packages: &[String],
+    trusts: impl Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> PyResult<bool>,
+) -> PyResult<bool> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(false);
+    };
+    let mut frame = frames::current_frame(py);
+    // What the import system called, if anything.
+    let mut called = None;
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            if packages
+                .iter()
+                .any(|package| is_within_module(&name, package))
+            {
+                return match &called {
+                    Some(called) => is_called_by_imports(called),
+                    None => Ok(true),
+                };
+            }
+            called = None;
+        }
+        if !trusts(&current, &code)? {
+            return Ok(false);
+        }
+        if !is_importer(&current)? {
+            called = Some(code);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Tells whether code is a module's, or is by its name a function that imports are made of:
+/// guarded code
+/// can have the import system call any.
+fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let name = code.getattr(pyo3::intern!(code.py(), "co_name"))?;
+    let name = name.cast::<PyString>()?;
+    Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
+}
+
+/// Whether a function of the standard library called this, with code of installed modules alone in
+/// between.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !is_installed(&code)? {
+            return Ok(false);
+        }
+        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        if name.eq(function)? && module_of(&current)?.is_some_and(|name| name == module) {
+            return Ok(true);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Whether one of these functions of the standard library called this, or is it, with code of the
+/// standard library alone in between.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !stdlib::is_standard_library(&code)? {
+            return Ok(false);
+        }
+        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
+        if name.cast().is_ok_and(is_one) && module_of(&current)?.is_some_and(|own| own == module) {
+            return Ok(true);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
+}
+
+/// Tells that the innermost function is one of this installed module.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
+    let Some(frame) = frames::current_frame(py) else {
+        return Ok(false);
+    };
+    let own = module_of(&frame)?;
+    Ok(own.is_some_and(|own| own == module) && is_installed(&frames::code(frame.cast()?))?)
+}
+
+/// The module that a frame's globals name.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    Ok(globals.cast().ok().and_then(stack::module_name))
+}
+
+/// Tells that a frame runs code of a module of the standard library, or of one below it.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let Ok(globals) = globals.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let name = stack::module_name(globals);
+    let is_named = name.is_some_and(|name| is_within_module(&name.to_string_lossy(), module));
+    Ok(is_named && stack::are_of_their_module(globals)?)
+}
+
+/// Whether what goes on is part of importing one of these modules, which the host named: wherever
+/// they are installed. Code that was not imported itself, as that of a notebook or of `exec`, has no
+/// part in it.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> {
+    is_importing_by(py, modules, |frame, code| {
+        Ok(is_installed(code)? || is_of_imported_module(frame)?)
+    })
+}
+
+/// Whether the frame's code is that of a module that was imported, not of the main program.
+///
+/// # Errors
+/// What reading the frame raised.
+pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let Ok(globals) = globals.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let is_main = stack::module_name(globals).is_none_or(|name| name == "__main__");
+    Ok(!is_main && stack::are_of_their_module(globals)?)
+}
+
+/// The imports that go on, to be told of later.
+pub struct Importing {
+    /// The packages from the innermost, and how many of the files come before.
+    packages: Vec<(String, usize)>,
+    /// The files of the code that runs, from the innermost.
+    files: Vec<String>,
+}
+
+/// The imports that go on, if any does: only then frames are looked at.
+///
+/// # Errors
+/// What reading a frame raised.
+pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
+    match (LOCKS.get(), FIND_AND_LOAD.get()) {
+        (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {
+            note(find_and_load.bind(py)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
+    let py = find_and_load.py();
+    let (mut packages, mut files) = (Vec::new(), Vec::<String>::new());
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            let name = name_in(&current)?;
+            let name = name.to_string_lossy();
+            let package = name.split('.').next().unwrap_or_default();
+            packages.push((package.to_owned(), files.len()));
+        }
+        let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+        let file = file.cast::<PyString>().map(|file| file.to_string_lossy());
+        let file = file.unwrap_or_default();
+        if !files.iter().any(|own| *own == file) {
+            files.push(file.into_owned());
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(Importing { packages, files })
+}
+
+impl Importing {
+    /// The package whose import it is all part of, the outermost one: from there on, installed code
+    /// alone runs.
+    pub fn package(&self, py: Python<'_>) -> Option<&str> {
+        learn_libraries(py).ok()?;
+        let is_installed = |file: &String| {
+            let file = file.as_bytes();
+            file.starts_with(FROZEN) || is_library_path(file)
+        };
+        let installed = self.files.iter().take_while(|file| is_installed(file));
+        let installed = installed.count();
+        let found = self.packages.iter().rev();
+        let mut found = found.filter(|(_, files)| *files <= installed);
+        found.next().map(|(package, _)| &package[..])
+    }
+}

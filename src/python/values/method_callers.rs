@@ -1,0 +1,40 @@
+//! Which method an `operator.methodcaller` calls: CALL events do not show calls that native code makes.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyString, PyTuple, PyType};
+
+use crate::python::cpython::ffi as raw;
+
+/// The method of an object that a method caller calls, read without code of the object's.
+///
+/// # Errors
+/// The error that reading the name raised.
+pub fn method_of<'py>(
+    caller: &Bound<'py, PyAny>,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(name) = name(caller)? else {
+        return Ok(None);
+    };
+    if let Ok(module) = object.cast::<PyModule>() {
+        return module.dict().get_item(name);
+    }
+    let of_class = object.cast::<PyType>().ok();
+    let found = of_class.and_then(|class| raw::type_lookup(class, &name));
+    Ok(found.or_else(|| raw::type_lookup(&object.get_type(), &name)))
+}
+
+/// The name of the method. Only how it is pickled tells: as the class with the name and what else it is
+/// called with, or as a `partial` of the class where there are arguments by name.
+fn name<'py>(caller: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let told = caller.call_method0(pyo3::intern!(caller.py(), "__reduce__"))?;
+    let told = told.cast_into::<PyTuple>()?;
+    let arguments = match told.get_item(0)?.is_instance_of::<PyType>() {
+        true => told.get_item(1)?,
+        false => told
+            .get_item(0)?
+            .getattr(pyo3::intern!(caller.py(), "args"))?,
+    };
+    let arguments = arguments.cast_into::<PyTuple>()?;
+    Ok(arguments.get_item(0)?.cast_into().ok())
+}

@@ -1,0 +1,81 @@
+//! Where in the user's own files a denied operation was asked for.
+//!
+//! A library often swallows a denial, and its traceback with it, so the place is noted when the
+//! denial is made: the code and the instruction. The line is worked out when somebody reads it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::python::cpython::frames;
+use crate::python::values::imports;
+use crate::python::values::stack;
+use crate::python::values::stdlib;
+
+/// A place in a file.
+pub enum Place {
+    /// An instruction of some code; `None` before its first.
+    At(Py<PyAny>, Option<usize>),
+    /// As another process told it.
+    Told(String),
+}
+
+/// How the directories end that packages are installed in.
+const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
+
+/// The innermost code that runs here and is of the user: not of the standard library, an installed
+/// package or this one. `None` where there is none.
+///
+/// # Errors
+/// The error that reading a frame raised.
+pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if !is_of_library(&code)? && !stack::is_of_this_package(&current)? {
+            let instruction = frames::last_instruction(&current);
+            return Ok(Some(Place::At(code.unbind(), instruction)));
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// Tells by the name of its file that code is of the standard library or an installed package.
+///
+/// # Errors
+/// The error that reading the name raised.
+pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if stdlib::is_standard_library(code)? || imports::is_installed(code)? {
+        return Ok(true);
+    }
+    let file = file_of(code)?;
+    let file = file.to_string_lossy();
+    let mut parts = file.split(['/', '\\']);
+    Ok(parts.any(|part| INSTALLED.contains(&part)))
+}
+
+/// The file that code is from.
+///
+/// # Errors
+/// The error that reading the name raised.
+pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    Ok(file.cast_into()?)
+}
+
+impl Place {
+    /// `file:line`.
+    ///
+    /// # Errors
+    /// The error that reading the code raised.
+    pub fn text(&self, py: Python<'_>) -> PyResult<String> {
+        match self {
+            Self::At(code, instruction) => {
+                let code = code.bind(py);
+                let line = frames::line(code, *instruction);
+                Ok(format!("{}:{line}", file_of(code)?.to_string_lossy()))
+            }
+            Self::Told(text) => Ok(text.clone()),
+        }
+    }
+}

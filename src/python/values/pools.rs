@@ -1,0 +1,104 @@
+//! Threads of pools. They run nothing but jobs, and each job has the guard of the code that submits
+//! it, so that such a thread keeps none itself: it serves others too. Those of a `ThreadPoolExecutor`
+//! are in `executors`.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::python::cpython::calling;
+use crate::python::cpython::frames;
+use crate::python::values::imports;
+
+/// A pool that hands jobs to its threads in a way that is not seen here: each job comes with the context
+/// of who submits it.
+struct Pool {
+    module: &'static str,
+    /// The function that starts a thread.
+    starts: &'static str,
+    /// The method that the thread runs.
+    runs: &'static str,
+}
+
+/// That of anyio, in which FastAPI runs plain functions, and that of trio.
+const POOLS: &[Pool] = &[
+    Pool {
+        module: "anyio._backends._asyncio",
+        starts: "run_sync_in_worker_thread",
+        runs: "run",
+    },
+    Pool {
+        module: "trio._core._thread_cache",
+        starts: "__init__",
+        runs: "_work",
+    },
+];
+
+/// Tells that the function is that of a thread that such a pool starts.
+///
+/// # Errors
+/// The error that reading the thread or frames raised.
+pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    let class = thread.get_type();
+    let module = calling::getattr(&class, pyo3::intern!(py, "__module__"))?;
+    let is_plain = module
+        .cast::<PyString>()
+        .is_ok_and(|own| own == "threading");
+    let runs = match is_plain {
+        true => match calling::getattr_opt(&thread, pyo3::intern!(py, "_target"))? {
+            Some(target) => calling::getattr_opt(&target, pyo3::intern!(py, "__func__"))?,
+            None => None,
+        },
+        false => calling::getattr_opt(&class, pyo3::intern!(py, "run"))?,
+    };
+    let Some(runs) = runs else {
+        return Ok(false);
+    };
+    for pool in POOLS {
+        if is_function_of(&runs, pool.module, pool.runs)?
+            && imports::is_called_by(py, pool.module, pool.starts)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The function of a queue between processes that sends what was put into it.
+const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
+
+/// Tells whether the function is that of the thread of a queue between processes, which only sends
+/// what was
+/// put into the queue. Without it who waits for that waits for ever.
+///
+/// # Errors
+/// The error that reading the thread raised.
+pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    match calling::getattr_opt(&thread, pyo3::intern!(py, "_target"))? {
+        Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
+        None => Ok(false),
+    }
+}
+
+/// Tells whether it is the function of this name in an installed module.
+fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyResult<bool> {
+    let Some(globals) = frames::function_globals(function) else {
+        return Ok(false);
+    };
+    let code = frames::function_code(function);
+    let own = globals.get_item("__name__")?;
+    Ok(
+        own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
+            && code
+                .getattr(pyo3::intern!(function.py(), "co_name"))?
+                .eq(name)?
+            && imports::is_installed(&code)?,
+    )
+}

@@ -1,0 +1,138 @@
+//! A process start that the host approved, and the low-level events that belong to it.
+//!
+//! `subprocess.Popen` raises its own event and then, on some versions and for some commands,
+//! `os.posix_spawn`, `_posixsubprocess.fork_exec` or `_winapi.CreateProcess`. Approving the first
+//! covers the second: the same command, started from the same activation of the same function,
+//! once.
+
+use std::cell::RefCell;
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+
+struct Approved {
+    /// Address of the frame that raised the event. Not a reference, which would keep what the
+    /// function holds alive; so another frame may come to lie there, but of the same code only one
+    /// that raised the event anew.
+    frame: usize,
+    code: Py<PyAny>,
+    arguments: Vec<Py<PyAny>>,
+    executable: Vec<u8>,
+}
+
+thread_local! {
+    static APPROVED: RefCell<Option<Approved>> = const { RefCell::new(None) };
+}
+
+/// Notes that the host approved an event. Only `subprocess.Popen` has events that follow.
+pub fn approved(event: &CStr, args: &Bound<'_, PyTuple>) {
+    if event == c"subprocess.Popen" {
+        replace(read(args));
+    }
+}
+
+/// Forgets what was approved on this thread.
+pub fn forget() {
+    replace(None);
+}
+
+/// Whether the event belongs to the process start that was approved last on this thread.
+pub fn covers(event: &CStr, args: &Bound<'_, PyTuple>) -> bool {
+    let Some(approved) = APPROVED.take() else {
+        return false;
+    };
+    let py = args.py();
+    let covered = approved.is_running(py)
+        && args
+            .get_item(1)
+            .is_ok_and(|given| approved.has_arguments(&given))
+        && args.get_item(0).is_ok_and(|given| match event.to_bytes() {
+            b"_posixsubprocess.fork_exec" => approved.is_searched_for(&given),
+            _ => file_name(&given).is_some_and(|name| name == approved.executable),
+        });
+    drop(approved);
+    covered
+}
+
+fn replace(next: Option<Approved>) {
+    // The old one is dropped after the cell is free again: dropping it may run Python code.
+    let old = APPROVED.replace(next);
+    drop(old);
+}
+
+fn read(args: &Bound<'_, PyTuple>) -> Option<Approved> {
+    let frame = frames::current_frame(args.py())?;
+    Some(Approved {
+        frame: frame.as_ptr() as usize,
+        code: code_of(&frame)?.unbind(),
+        arguments: items(&args.get_item(1).ok()?),
+        executable: file_name(&args.get_item(0).ok()?)?,
+    })
+}
+
+fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    frame.cast().ok().map(frames::code)
+}
+
+/// The objects of a command's argument list; a command line is one.
+fn items(arguments: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
+    if let Ok(list) = arguments.cast::<PyList>() {
+        return list.iter().map(Bound::unbind).collect();
+    }
+    if let Ok(tuple) = arguments.cast::<PyTuple>() {
+        return tuple.iter().map(Bound::unbind).collect();
+    }
+    vec![arguments.clone().unbind()]
+}
+
+fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
+    if executable.is_none() {
+        return Some(Vec::new());
+    }
+    let path = calling::fs_path(executable).ok()?;
+    match path.cast::<PyString>() {
+        Ok(text) => Some(raw::fs_encode(text.as_borrowed()).ok()?.as_bytes().to_vec()),
+        Err(_) => Some(path.cast::<PyBytes>().ok()?.as_bytes().to_vec()),
+    }
+}
+
+impl Approved {
+    /// Whether the function that raised the event is the innermost one, or called it.
+    fn is_running(&self, py: Python<'_>) -> bool {
+        let is_it = |frame: &Bound<'_, PyAny>| {
+            frame.as_ptr() as usize == self.frame
+                && code_of(frame).is_some_and(|code| code.is(&self.code))
+        };
+        frames::current_frame(py).is_some_and(|frame| {
+            is_it(&frame)
+                || frame
+                    .getattr(pyo3::intern!(py, "f_back"))
+                    .is_ok_and(|back| is_it(&back))
+        })
+    }
+
+    fn has_arguments(&self, given: &Bound<'_, PyAny>) -> bool {
+        let given = items(given);
+        given.len() == self.arguments.len()
+            && given
+                .iter()
+                .zip(&self.arguments)
+                .all(|(given, approved)| given.is(approved))
+    }
+
+    /// `fork_exec` gets every place on PATH where the executable might be.
+    fn is_searched_for(&self, places: &Bound<'_, PyAny>) -> bool {
+        items(places).iter().all(|place| {
+            file_name(place.bind(places.py())).is_some_and(|place| {
+                place
+                    .strip_suffix(&self.executable[..])
+                    .is_some_and(|dir| dir.is_empty() || dir.ends_with(b"/"))
+            })
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! The network as one guard has seen it: names that were looked up, with their addresses, and sockets
+//! that were connected.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Addresses whose names are remembered; of further ones a guard knows no name.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Names for one address that are.
+const MAX_NAMES: usize = 100;
+
+/// The network as one guard remembers it.
+#[derive(Default)]
+pub struct Seen(Mutex<SeenInner>);
+
+#[derive(Default)]
+struct SeenInner {
+    names: HashMap<IpAddr, Vec<String>>,
+    /// The sockets that were connected: the descriptor and what it was then.
+    connected: Vec<(i32, u64)>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, SeenInner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names that were looked up to an address.
+    pub fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.lock().names.get(&address).cloned().unwrap_or_default()
+    }
+
+    /// Remembers the addresses that a name was looked up to.
+    pub fn remember(&self, name: &str, addresses: &[IpAddr]) {
+        let mut seen = self.lock();
+        for address in addresses {
+            if seen.names.len() >= MAX_ADDRESSES && !seen.names.contains_key(address) {
+                continue;
+            }
+            let names = seen.names.entry(*address).or_default();
+            if names.len() < MAX_NAMES && !names.iter().any(|own| own == name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Tells whether a socket may be connected beside those that still are.
+    pub fn may_connect(&self, fd: i32, max: u32) -> bool {
+        let Some(socket) = identity(fd) else {
+            return false;
+        };
+        let mut seen = self.lock();
+        seen.connected
+            .retain(|known| identity(known.0) == Some(*known));
+        if seen.connected.contains(&socket) {
+            return true;
+        }
+        if seen.connected.len() >= max as usize {
+            return false;
+        }
+        seen.connected.push(socket);
+        true
+    }
+}
+
+/// The descriptor of a socket, and the number by which the system knows the socket itself.
+#[cfg(unix)]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is borrowed for one call, which says so if it is closed.
+    let fd_ref = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    let stat = rustix::fs::fstat(fd_ref).ok()?;
+    Some((fd, stat.st_ino))
+}
+
+#[cfg(not(unix))]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    (fd >= 0).then_some((fd, 0))
+}

@@ -1,0 +1,182 @@
+//! How many arguments a callback takes by position.
+//!
+//! `inspect.signature` tells it of everything, and takes longer than making a guard. So a function
+//! of Python, a bound one and a `functools.partial` of these are looked at here first.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+
+/// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
+const VARARGS: u32 = 0x4;
+const VARKEYWORDS: u32 = 0x8;
+/// Of a generator, a coroutine, an asynchronous generator: what it returns has not run yet.
+const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
+
+/// The classes of what stands for a function.
+struct Standing {
+    partial: Py<PyType>,
+    method: Py<PyType>,
+}
+
+static STANDING: PyOnceLock<Standing> = PyOnceLock::new();
+
+impl Standing {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        STANDING.get_or_try_init(py, || {
+            let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+                let class = py.import(module)?.getattr(name)?;
+                Ok(class.cast_into::<PyType>()?.unbind())
+            };
+            Ok(Self {
+                partial: class("functools", "partial")?,
+                method: class("types", "MethodType")?,
+            })
+        })
+    }
+}
+
+/// Whether a callback takes so many arguments by position, and one more, `calls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Takes {
+    /// Whether it takes them.
+    pub given: bool,
+    /// Whether it takes one more.
+    pub more: bool,
+    /// Whether that one is called `calls`.
+    pub is_named_calls: bool,
+}
+
+/// What a callback takes that is no generator or coroutine function; `None` where it cannot be told
+/// at once.
+///
+/// # Errors
+/// What reading its parts raised.
+pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
+    let py = callback.py();
+    let standing = Standing::get(py)?;
+    let mut callback = callback.clone();
+    let mut keywords = None;
+    let mut bound = 0;
+    if callback.get_type().is(&standing.partial) {
+        bound += callback
+            .getattr(pyo3::intern!(py, "args"))?
+            .cast::<PyTuple>()?
+            .len();
+        let named = callback.getattr(pyo3::intern!(py, "keywords"))?;
+        keywords = Some(named.cast_into::<PyDict>()?);
+        callback = callback.getattr(pyo3::intern!(py, "func"))?;
+    }
+    if callback.get_type().is(&standing.method) {
+        bound += 1;
+        callback = callback.getattr(pyo3::intern!(py, "__func__"))?;
+    }
+    if !raw::is_python_function(callback.as_ptr()) {
+        return Ok(None);
+    }
+    // Somebody may have said there that it is another kind of function, or wraps one.
+    let said = callback.getattr(pyo3::intern!(py, "__dict__"))?;
+    if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
+        return Ok(None);
+    }
+    of_function(&callback, bound, keywords.as_ref(), given)
+}
+
+fn of_function(
+    function: &Bound<'_, PyAny>,
+    bound: usize,
+    keywords: Option<&Bound<'_, PyDict>>,
+    given: usize,
+) -> PyResult<Option<Takes>> {
+    let py = function.py();
+    let code = frames::function_code(function);
+    let number = |name: &Bound<'_, PyString>| code.getattr(name)?.extract::<usize>();
+    let flags: u32 = code.getattr(pyo3::intern!(py, "co_flags"))?.extract()?;
+    let count = number(pyo3::intern!(py, "co_argcount"))?;
+    let named_only = number(pyo3::intern!(py, "co_kwonlyargcount"))?;
+    if flags & NOT_PLAIN != 0 || named_only > 0 {
+        return Ok(None);
+    }
+    let names = code.getattr(pyo3::intern!(py, "co_varnames"))?;
+    let names = names.cast::<PyTuple>()?;
+    let first_default = count - frames::function_defaults(function).min(count);
+    let is_given = |position: usize| -> PyResult<bool> {
+        match keywords {
+            Some(keywords) => keywords.contains(names.get_item(position)?),
+            None => Ok(false),
+        }
+    };
+    let mut most = count;
+    let mut least = 0;
+    let mut by_name = 0;
+    for position in 0..count {
+        if is_given(position)? {
+            by_name += 1;
+            most = most.min(position);
+        } else if position < first_default {
+            least = position + 1;
+        }
+    }
+    let unknown = keywords.is_some_and(|keywords| keywords.len() > by_name);
+    if unknown && flags & VARKEYWORDS == 0 {
+        return Ok(None);
+    }
+    let takes = |arguments: usize| {
+        let arguments = arguments + bound;
+        let has_room = arguments <= most || (flags & VARARGS != 0 && most == count);
+        arguments >= least && has_room
+    };
+    let is_named_calls = bound + given < most && names.get_item(bound + given)?.eq("calls")?;
+    Ok(Some(Takes {
+        given: takes(given),
+        more: takes(given + 1),
+        is_named_calls,
+    }))
+}
+
+/// What a callback takes, as `inspect` says.
+///
+/// # Errors
+/// What `inspect` raised.
+pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
+    let py = callback.py();
+    let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {
+        Ok(signature) => signature,
+        // Some native functions tell no signature. They get the benefit of the doubt; a `partial`
+        // tells none when its arguments do not fit.
+        Err(error) if error.is_instance_of::<PyValueError>(py) => {
+            let fits = !callback.get_type().is(&Standing::get(py)?.partial);
+            return Ok(Takes {
+                given: fits,
+                more: false,
+                is_named_calls: false,
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    let bind = signature.getattr("bind")?;
+    let takes = |arguments: usize| -> PyResult<bool> {
+        let arguments = PyTuple::new(py, (0..arguments).map(|_| py.None()))?;
+        match bind.call1(arguments) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let names = signature.getattr("parameters")?.try_iter()?;
+    let names = names.collect::<PyResult<Vec<_>>>()?;
+    let more = takes(given + 1)?;
+    let is_named_calls = match names.get(given) {
+        Some(name) => more && name.eq("calls")?,
+        None => false,
+    };
+    Ok(Takes {
+        given: takes(given)?,
+        more,
+        is_named_calls,
+    })
+}

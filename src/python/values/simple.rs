@@ -1,0 +1,142 @@
+//! Values that keep nothing of the guarded code alive and that JSON and pickle can hold.
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods,
+};
+
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::values::errors;
+
+/// Collections are followed this far.
+const MAX_DEPTH: usize = 8;
+
+fn is_atom(object: &Bound<'_, PyAny>) -> bool {
+    object.is_none()
+        || object.is_exact_instance_of::<PyString>()
+        || object.is_exact_instance_of::<PyBytes>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyFloat>()
+}
+
+/// The arguments of an event with plain values in place of what has none: the same tuple where all
+/// are plain.
+///
+/// # Errors
+/// What a `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+pub fn tuple<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    if args.is_exact_instance_of::<PyTuple>()
+        && args.iter_borrowed().all(|arg| is_atom(&arg.to_owned()))
+    {
+        return Ok(args.clone());
+    }
+    let items = args.iter().map(|arg| value(&arg, MAX_DEPTH));
+    PyTuple::new(args.py(), items.collect::<PyResult<Vec<_>>>()?)
+}
+
+fn value<'py>(object: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    if is_atom(object) {
+        return Ok(object.clone());
+    }
+    if depth > 0
+        && let Ok(items) = object.cast_exact::<PyTuple>()
+    {
+        let items = items.iter().map(|item| value(&item, depth - 1));
+        return Ok(PyTuple::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any());
+    }
+    if depth > 0
+        && let Ok(items) = object.cast_exact::<PyList>()
+    {
+        let items = items.iter().map(|item| value(&item, depth - 1));
+        return Ok(PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any());
+    }
+    // A path-like is its path, where telling it runs no Python code of the object's own.
+    if let Some(text) = text(object)? {
+        return Ok(text.into_any());
+    }
+    shown(object).map(Bound::into_any)
+}
+
+/// The text of a `str`, `bytes` or path-like of the standard library.
+pub fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = object.py();
+    if let Ok(text) = object.cast::<PyString>() {
+        return Ok(Some(text.clone()));
+    }
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return raw::fs_decode(py, bytes.as_bytes()).map(Some);
+    }
+    if crate::python::values::decode::answers_the_same(object)?
+        && let Ok(path) = calling::fs_path(object)
+    {
+        return text(&path);
+    }
+    Ok(None)
+}
+
+/// The texts in a list or tuple that holds nothing else.
+pub fn texts<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyString>>>> {
+    let items: Vec<_> = if let Ok(items) = object.cast::<PyTuple>() {
+        items.iter().collect()
+    } else if let Ok(items) = object.cast::<PyList>() {
+        items.iter().collect()
+    } else {
+        return Ok(None);
+    };
+    items.iter().map(text).collect()
+}
+
+/// A plain value as JSON has it: lists for tuples, text for bytes.
+pub fn json<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let items: Vec<_> = if let Ok(items) = object.cast_exact::<PyTuple>() {
+        items.iter().collect()
+    } else if let Ok(items) = object.cast_exact::<PyList>() {
+        items.iter().collect()
+    } else if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+        return raw::fs_decode(py, bytes.as_bytes()).map(Bound::into_any);
+    } else {
+        return Ok(object.clone());
+    };
+    let items = items.iter().map(json).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, items)?.into_any())
+}
+
+/// The arguments of an event from a list of them.
+///
+/// # Errors
+/// `TypeError` when it is none.
+pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() {
+        return Err(pyo3::exceptions::PyTypeError::new_err(format!(
+            "fields[\"args\"] must be a list, not {}",
+            errors::type_name(object)
+        )));
+    }
+    PyTuple::new(
+        object.py(),
+        object.try_iter()?.collect::<PyResult<Vec<_>>>()?,
+    )
+}
+
+/// `repr(object)`, or a stand-in where that fails: the denial stands either way.
+///
+/// # Errors
+/// The error that `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let repr = match object.cast::<PyString>() {
+        Ok(text) => raw::str_repr(text),
+        Err(_) => calling::repr(object),
+    };
+    match repr {
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => {
+            let ty = raw::class_name(object);
+            PyString::from_fmt(object.py(), format_args!("<{ty} object whose repr failed>"))
+        }
+        repr => repr,
+    }
+}

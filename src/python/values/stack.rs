@@ -1,0 +1,192 @@
+//! Python frames: the one that a host callback gets, and how a caller is named.
+
+#[cfg(Py_3_12)]
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyModule, PyString};
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+
+/// The package's name, the first component of the module names of our own Python code.
+const PACKAGE: &str = "fastaudit_rs";
+
+/// The innermost frame that is not of this package.
+pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        if !is_of_this_package(&current)? {
+            return Ok(Some(current));
+        }
+        frame = outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// The frame that called this one's code.
+pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let back = frame.getattr(pyo3::intern!(frame.py(), "f_back"))?;
+    Ok((!back.is_none()).then_some(back))
+}
+
+/// A local variable of a frame, if it has one of this name.
+///
+/// # Errors
+/// What reading the frame raised.
+#[cfg(Py_3_12)]
+pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let locals = frame.getattr(pyo3::intern!(frame.py(), "f_locals"))?;
+    match locals.get_item(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyKeyError>(frame.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The functions that led to this frame, the outermost first, and its own.
+pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    names(frame.py(), &foreign_sites_of(Some(frame.clone()))?)
+}
+
+/// A function that led to an operation: what names it.
+pub struct Site {
+    code: Py<PyAny>,
+    module: Option<Py<PyString>>,
+}
+
+/// Most stacks are no deeper than this.
+const USUAL_DEPTH: usize = 32;
+
+/// The functions that led to the code that runs, the innermost first, to be named when somebody
+/// asks. It keeps no frame alive.
+pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
+    foreign_sites_of(frames::current_frame(py))
+}
+
+/// The frames that are not of this package.
+fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+    let Some(py) = frame.as_ref().map(Bound::py) else {
+        return Ok(Vec::new());
+    };
+    let mut sites = sites_of(frame)?;
+    sites.retain(|site| !site.module(py).is_some_and(names_ours));
+    Ok(sites)
+}
+
+/// The functions that led to this frame, the innermost first, and its own.
+///
+/// # Errors
+/// The error that reading a frame raised.
+pub fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+    let mut sites = Vec::with_capacity(USUAL_DEPTH);
+    while let Some(current) = frame {
+        sites.push(site(&current)?);
+        frame = outer(&current)?;
+    }
+    Ok(sites)
+}
+
+/// The names of such functions, the outermost first.
+pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
+    sites.iter().rev().map(|site| site.name(py)).collect()
+}
+
+/// The function of a frame.
+///
+/// # Errors
+/// The error that reading the frame raised.
+pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = globals.cast::<PyDict>().ok();
+    Ok(Site {
+        code: frames::code(frame.cast()?).unbind(),
+        module: globals.and_then(module_name).map(Bound::unbind),
+    })
+}
+
+impl Site {
+    /// The code of the function.
+    pub fn code<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.code.bind(py)
+    }
+
+    /// The name of its module.
+    pub fn module<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
+        self.module.as_ref().map(|module| module.bind(py))
+    }
+
+    /// `module.function`.
+    ///
+    /// # Errors
+    /// The error that reading the code raised.
+    pub fn name(&self, py: Python<'_>) -> PyResult<String> {
+        let module = self.module.as_ref().map_or_else(
+            || "None".into(),
+            |module| module.bind(py).to_string_lossy().into_owned(),
+        );
+        let code = self.code.bind(py);
+        let own = own_name(code)?;
+        let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
+        Ok(format!("{module}.{own}"))
+    }
+}
+
+/// The qualified name of code; its name where it has no other.
+///
+/// # Errors
+/// What reading the code raised.
+pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = code.py();
+    // It came with 3.11.
+    match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
+        Some(own) => Ok(own),
+        None => code.getattr(pyo3::intern!(py, "co_name")),
+    }
+}
+
+/// Tells that a frame runs code of this package.
+///
+/// # Errors
+/// The error that reading the frame raised.
+pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
+}
+
+fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
+    module_name(globals).as_ref().is_some_and(names_ours)
+}
+
+fn names_ours(module: &Bound<'_, PyString>) -> bool {
+    let module = module.to_str();
+    module.is_ok_and(|module| module.split('.').next() == Some(PACKAGE))
+}
+
+/// The `__name__` of a module, from its globals.
+pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
+    let name = globals
+        .get_item(pyo3::intern!(globals.py(), "__name__"))
+        .ok()??;
+    name.cast_into().ok()
+}
+
+/// Whether the innermost Python code is that of the module that it names itself after.
+#[cfg(Py_3_12)]
+pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
+    match frames::current_globals(py) {
+        Some(globals) => are_of_their_module(&globals),
+        None => Ok(false),
+    }
+}
+
+/// Whether these globals are those of the module that they name themselves after.
+pub fn are_of_their_module(globals: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let Some(name) = module_name(globals) else {
+        return Ok(false);
+    };
+    let Some(module) = raw::imported_module(globals.py(), &name)? else {
+        return Ok(false);
+    };
+    let module = module.cast::<PyModule>();
+    Ok(module.is_ok_and(|module| module.dict().is(globals)))
+}

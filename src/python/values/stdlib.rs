@@ -1,0 +1,69 @@
+//! The directory of the standard library, and the code that is of it.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+
+/// The directory of the standard library's code.
+static STANDARD_LIBRARY: PyOnceLock<String> = PyOnceLock::new();
+
+/// Learns where the standard library is.
+///
+/// # Errors
+/// The error that importing `os` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    STANDARD_LIBRARY.get_or_try_init(py, || {
+        let file = py.import("os")?.getattr("__file__")?.extract::<String>()?;
+        let directory = file
+            .rsplit_once(['/', '\\'])
+            .map_or("", |(directory, _)| directory);
+        Ok::<_, PyErr>(directory.to_owned())
+    })?;
+    Ok(())
+}
+
+/// Tells whether code is the standard library's, and of no installed package, by its file's name.
+///
+/// # Errors
+/// The error that reading the name raised.
+pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = code.py();
+    let Some(directory) = STANDARD_LIBRARY.get(py) else {
+        return Ok(false);
+    };
+    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+    let file = file.cast_into::<PyString>()?;
+    let file = file.to_string_lossy();
+    let rest = file.strip_prefix(directory.as_str());
+    Ok(rest.is_some_and(|rest| !rest.contains("-packages")) || file.starts_with("<frozen "))
+}
+
+/// Tells whether an object is a function of this name of Python code of a module of the standard library, by
+/// its file's name.
+///
+/// # Errors
+/// The error that reading the names raised.
+pub fn is_function_of_library(
+    object: &Bound<'_, PyAny>,
+    module: &str,
+    name: &str,
+) -> PyResult<bool> {
+    let py = object.py();
+    let Some(directory) = STANDARD_LIBRARY.get(py) else {
+        return Ok(false);
+    };
+    if !raw::is_python_function(object.as_ptr()) {
+        return Ok(false);
+    }
+    let code = frames::function_code(object);
+    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+    let own = code.getattr(pyo3::intern!(py, "co_name"))?;
+    let (file, own) = (file.cast_into::<PyString>()?, own.cast_into::<PyString>()?);
+    let file = file.to_string_lossy();
+    let rest = file.strip_prefix(directory.as_str());
+    let rest = rest.and_then(|rest| rest.strip_prefix(['/', '\\'])?.strip_prefix(module));
+    Ok(own == name && rest.is_some_and(|rest| rest.starts_with(['.', '/', '\\'])))
+}

@@ -1,0 +1,301 @@
+//! Tells whether a frame enters a context manager by a `with` statement, and leaves it where that
+//! ends: its own
+//! instructions say so.
+//!
+//! What the statement guards can have the innermost frame be that of the statement too: native code that
+//! calls back as an object goes away, a trace function, a signal. The instruction is then one in the
+//! body of the statement.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+
+use crate::python::cpython::frames;
+
+/// The instructions that call `__enter__` or `__aenter__`, up to 3.13.
+const ENTERING: &[&str] = &["SETUP_WITH", "BEFORE_WITH", "BEFORE_ASYNC_WITH"];
+/// Since then it is a call of what this one looked up.
+const LOOKING_UP: &str = "LOAD_SPECIAL";
+
+/// The instruction that calls `__exit__` or `__aexit__` where the body raised an exception.
+const LEAVING_BY_EXCEPTION: &str = "WITH_EXCEPT_START";
+
+struct Opcodes {
+    entering: Vec<u8>,
+    looking_up: Option<u8>,
+    leaving_by_exception: u8,
+    #[cfg(not(Py_3_11))]
+    blocks: blocks::Opcodes,
+}
+
+static OPCODES: PyOnceLock<Opcodes> = PyOnceLock::new();
+
+/// Reads the numbers of the instructions, before anybody may change them.
+///
+/// # Errors
+/// The error that importing `opcode` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    OPCODES.get_or_try_init(py, || {
+        let opmap = py.import("opcode")?.getattr("opmap")?;
+        #[cfg(not(Py_3_11))]
+        let blocks = blocks::Opcodes::read(&opmap)?;
+        let number = |name: &str| match opmap.get_item(name) {
+            // Those of the compiler alone are larger, and in no code.
+            Ok(number) => Ok(number.extract::<u32>().map(u8::try_from)?.ok()),
+            Err(error) if error.is_instance_of::<PyKeyError>(py) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut entering = Vec::new();
+        for name in ENTERING {
+            entering.extend(number(name)?);
+        }
+        Ok::<_, PyErr>(Opcodes {
+            entering,
+            looking_up: number(LOOKING_UP)?,
+            leaving_by_exception: number(LEAVING_BY_EXCEPTION)?.unwrap_or(0),
+            #[cfg(not(Py_3_11))]
+            blocks,
+        })
+    })?;
+    // What it takes is made now: later there may be no memory.
+    Place::here(py);
+    Ok(())
+}
+
+/// An instruction at which a statement was found to end, or what no `with` statement entered.
+struct Known {
+    code: Py<PyAny>,
+    from: usize,
+    to: usize,
+}
+
+/// The last of them: a statement in a loop is not looked at again.
+static KNOWN: Mutex<[Option<Known>; 4]> = Mutex::new([const { None }; 4]);
+
+/// CPython compiles no more blocks that are in each other; a handler may have one of its own.
+#[cfg(Py_3_11)]
+const MOST_BLOCKS: usize = 2 * 20;
+
+/// A part of some code, and where it goes when an exception is raised there.
+#[cfg(Py_3_11)]
+struct Handled {
+    start: usize,
+    end: usize,
+    handler: usize,
+}
+
+/// The parts of code that have handlers:
+/// <https://github.com/python/cpython/blob/3.13/InternalDocs/exception_handling.md>.
+#[cfg(Py_3_11)]
+fn handled(table: &[u8]) -> impl Iterator<Item = Handled> {
+    let mut bytes = table.iter();
+    // Six bits in each byte, and one that says whether more follow.
+    let mut number = move || {
+        let mut value = 0;
+        loop {
+            let byte = usize::from(*bytes.next()?);
+            value = (value << 6) | (byte & 0x3f);
+            if byte & 0x40 == 0 {
+                return Some(value);
+            }
+        }
+    };
+    std::iter::from_fn(move || {
+        // In units of two bytes; the last is the depth of the stack.
+        let [start, size, handler, _] = [number()?, number()?, number()?, number()?];
+        Some(Handled {
+            start: start * 2,
+            end: (start + size) * 2,
+            handler: handler * 2,
+        })
+    })
+}
+
+/// Blocks of instructions, which code before 3.11 sets up itself.
+#[cfg(not(Py_3_11))]
+mod blocks {
+    use pyo3::prelude::*;
+
+    pub struct Opcodes {
+        setting_up: [u8; 2],
+        extended: u8,
+        duplicating: u8,
+        calling: u8,
+    }
+
+    impl Opcodes {
+        pub fn read(opmap: &Bound<'_, PyAny>) -> PyResult<Self> {
+            let number = |name: &str| opmap.get_item(name)?.extract::<u8>();
+            Ok(Self {
+                setting_up: [number("SETUP_WITH")?, number("SETUP_ASYNC_WITH")?],
+                extended: number("EXTENDED_ARG")?,
+                duplicating: number("DUP_TOP")?,
+                calling: number("CALL_FUNCTION")?,
+            })
+        }
+
+        /// Where the block goes on an exception that is set up at or after an instruction.
+        pub fn handler(&self, code: &[u8], from: usize) -> Option<usize> {
+            let mut instructions = (from..code.len()).step_by(2);
+            let at = instructions.find(|at| self.setting_up.contains(&code[*at]))?;
+            let mut argument = usize::from(*code.get(at + 1)?);
+            let (mut before, mut shift) = (at, 8);
+            while before >= 2 && code[before - 2] == self.extended {
+                before -= 2;
+                argument |= usize::from(code[before + 1]) << shift;
+                shift += 8;
+            }
+            Some(at + 2 + 2 * argument)
+        }
+
+        /// Tells whether an instruction calls with `None` three times, as the end of a `with`
+        /// statement does
+        /// and nothing else.
+        pub fn calls_with_nones(&self, code: &[u8], at: usize) -> bool {
+            let same = [self.duplicating, 0, self.duplicating, 0, self.calling, 3];
+            at >= 4
+                && code.get(at - 4..at + 2).is_some_and(|own| {
+                    own[0] == same[0] && own[2] == same[2] && own[4..] == same[4..]
+                })
+        }
+    }
+}
+
+/// A place in the code of a frame.
+pub struct Place {
+    frame: Py<PyAny>,
+    instruction: usize,
+}
+
+impl Place {
+    /// Where the innermost Python code is; `None` where there is none.
+    pub fn here(py: Python<'_>) -> Option<Self> {
+        let frame = frames::current_frame(py)?;
+        Some(Self {
+            instruction: frames::last_instruction(&frame)?,
+            frame: frame.unbind(),
+        })
+    }
+
+    /// Tells whether the code that runs may leave what was entered here: where a `with` statement
+    /// did that, the
+    /// end of the statement alone.
+    ///
+    /// # Errors
+    /// The error that reading the code raises.
+    pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
+        let frame = frames::current_frame(py).filter(|frame| frame.is(&self.frame));
+        let Some(frame) = frame else {
+            return Ok(!self.is_with_statement(py)?);
+        };
+        let Some(at) = frames::last_instruction(&frame) else {
+            return Ok(true);
+        };
+        let code = frames::code(frame.cast()?);
+        let is_known = |known: &Known| known.code.is(&code) && known.from == self.instruction;
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().flatten().find(|known| is_known(known));
+        if found.is_some_and(|known| known.to == at) {
+            return Ok(true);
+        }
+        drop(known);
+        let may = !self.is_with_statement(py)? || self.is_left_at(&code, at)?;
+        if may {
+            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+            known.rotate_right(1);
+            let last = known[0].replace(Known {
+                code: code.unbind(),
+                from: self.instruction,
+                to: at,
+            });
+            drop(known);
+            drop(last);
+        }
+        Ok(may)
+    }
+
+    /// Tells whether an instruction is not in the body of the `with` statement that begins here.
+    /// An exception in
+    /// the body comes to the handler of this statement.
+    #[cfg(Py_3_11)]
+    fn is_left_at(&self, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
+        let py = code.py();
+        let Some(opcodes) = OPCODES.get(py) else {
+            return Ok(true);
+        };
+        let table = code.getattr(pyo3::intern!(py, "co_exceptiontable"))?;
+        let table = table.cast_into::<PyBytes>()?;
+        let code = code.getattr(pyo3::intern!(py, "co_code"))?;
+        let code = code.cast_into::<PyBytes>()?;
+        let begins_handler = |target: usize| {
+            let leaving = code.as_bytes().get(target + 2);
+            leaving == Some(&opcodes.leaving_by_exception)
+        };
+        let own = handled(table.as_bytes())
+            .filter(|part| part.start > self.instruction && begins_handler(part.handler))
+            .min_by_key(|part| part.start);
+        let Some(own) = own else {
+            return Ok(true);
+        };
+        // A statement in the body has a handler of its own, which this one handles in turn.
+        let mut inner = Some(at);
+        for _ in 0..=MOST_BLOCKS {
+            let Some(reached) = inner else {
+                break;
+            };
+            inner = handled(table.as_bytes())
+                .find(|part| (part.start..part.end).contains(&reached))
+                .map(|part| part.handler);
+            if inner == Some(own.handler) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same before 3.11.
+    #[cfg(not(Py_3_11))]
+    fn is_left_at(&self, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
+        let py = code.py();
+        let Some(opcodes) = OPCODES.get(py) else {
+            return Ok(true);
+        };
+        let code = code.getattr(pyo3::intern!(py, "co_code"))?;
+        let code = code.cast_into::<PyBytes>()?;
+        let code = code.as_bytes();
+        if code.get(at) == Some(&opcodes.leaving_by_exception) {
+            return Ok(opcodes
+                .blocks
+                .handler(code, self.instruction)
+                .is_none_or(|own| own == at));
+        }
+        Ok(opcodes.blocks.calls_with_nones(code, at))
+    }
+
+    /// Tells whether a `with` statement is there.
+    ///
+    /// # Errors
+    /// The error that reading the code raises.
+    pub fn is_with_statement(&self, py: Python<'_>) -> PyResult<bool> {
+        let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
+            return Ok(false);
+        };
+        let code = frames::code(frame).getattr(pyo3::intern!(py, "co_code"))?;
+        let code = code.cast_into::<PyBytes>()?;
+        let at = |index: usize| code.as_bytes().get(index).copied();
+        let calls_looked_up = || {
+            let before = self.instruction.checked_sub(2).and_then(at);
+            opcodes.looking_up.is_some() && before == opcodes.looking_up
+        };
+        let enters = at(self.instruction).is_some_and(|own| opcodes.entering.contains(&own));
+        Ok(enters || calls_looked_up())
+    }
+
+    /// Shows the garbage collector what is held.
+    pub fn traverse(&self, visit: &pyo3::gc::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        visit.call(&self.frame)
+    }
+}

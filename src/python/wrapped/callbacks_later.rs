@@ -1,0 +1,261 @@
+//! What guarded code has called by itself later, as the process ends or forks or at a signal: it is
+//! called under its guard then.
+//!
+//! What the standard library registers for itself is left as it is: it cleans up for all.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use pyo3::PyTraverseError;
+use pyo3::ffi::{self, PyObject};
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyDict, PyFrame, PyTuple};
+
+use crate::python::cpython::called::Called;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
+use crate::python::cpython::frames;
+use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::replace;
+use crate::python::guard::carry;
+use crate::python::guard::scope::{self, Active, Current};
+use crate::python::values::stdlib;
+use crate::python::wrapped::kinds::{Registered, What};
+
+/// The C function of `signal.default_int_handler`, which needs no guard: whoever sets a handler looks
+/// whether it is the one that is set.
+static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
+
+/// A function, and the guard that it is called under.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Later"
+)]
+pub struct Later {
+    function: Py<PyAny>,
+    active: Py<Active>,
+}
+
+#[pymethods]
+impl Later {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let copies = forks::generation();
+        let lent = carry::lend_here(self.active.bind(py))?;
+        let result = calling::call(self.function.bind(py), args, kwargs);
+        if let Some(lent) = lent {
+            carry::take_back_here(py, lent)?;
+        }
+        #[cfg(unix)]
+        let result = crate::python::guard::copies::result_of(py, copies, result);
+        result
+    }
+
+    /// The function, as `functools.wraps` has it.
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.function.clone_ref(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let function = calling::repr(self.function.bind(py))?;
+        Ok(format!("<{function} under a guard of fastaudit_rs>"))
+    }
+
+    /// Equal to its function, so that this can be unregistered.
+    fn __richcmp__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+        op: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let other = match other.cast_exact::<Self>() {
+            Ok(other) => other.get().function.bind(py),
+            Err(_) => other,
+        };
+        calling::compare(self.function.bind(py), other, op)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        calling::hash(self.function.bind(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)?;
+        visit.call(&self.active)
+    }
+}
+
+/// Learns where the standard library is.
+///
+/// # Errors
+/// What importing `os` raises.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let default = py.import("_signal")?.getattr("default_int_handler")?;
+    if let Some(default) = Builtin::cast(&default) {
+        DEFAULT_HANDLER.get_or_init(|| default.function() as usize);
+    }
+    py.get_type::<Later>();
+    Ok(())
+}
+
+/// Whether the innermost Python code is the standard library's.
+fn is_in_standard_library(py: Python<'_>) -> PyResult<bool> {
+    let frame = frames::current_frame(py);
+    match frame.map(|frame| frame.cast_into::<PyFrame>()) {
+        Some(Ok(frame)) => stdlib::is_standard_library(&frames::code(&frame)),
+        _ => Ok(false),
+    }
+}
+
+fn is_default_handler(function: &Bound<'_, PyAny>) -> bool {
+    Builtin::cast(function)
+        .is_some_and(|own| DEFAULT_HANDLER.get() == Some(&(own.function() as usize)))
+}
+
+/// The functions of a module that have something called later, and those that tell what that is.
+pub fn of(module: &str) -> &'static [(&'static str, What)] {
+    match module {
+        "atexit" => &[("register", What::Registers(&AT_EXIT))],
+        "posix" => &[("register_at_fork", What::Registers(&AT_FORK))],
+        "_signal" => &[
+            ("signal", What::Registers(&AT_SIGNAL)),
+            ("getsignal", What::TellsRegistered),
+        ],
+        _ => &[],
+    }
+}
+
+const AT_EXIT: Registered = Registered {
+    given: &[(0, None)],
+    by_way_of_library: false,
+};
+
+const AT_FORK: Registered = Registered {
+    given: &[
+        (usize::MAX, Some(c"before")),
+        (usize::MAX, Some(c"after_in_child")),
+        (usize::MAX, Some(c"after_in_parent")),
+    ],
+    by_way_of_library: false,
+};
+
+const AT_SIGNAL: Registered = Registered {
+    given: &[(1, None)],
+    by_way_of_library: true,
+};
+
+/// A call that has something called later.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call(called: Called, registered: &Registered) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { told(register(called, registered, registered.given)) }
+}
+
+/// Makes the call with the guard beside what is given in these places.
+///
+/// # Safety
+/// As `call`.
+unsafe fn register(
+    called: Called,
+    registered: &Registered,
+    given: &[(usize, Option<&'static CStr>)],
+) -> *mut PyObject {
+    let arguments = called.arguments;
+    let Some(((index, name), rest)) = given.split_first() else {
+        // SAFETY: as this function's.
+        return unsafe { called.make(arguments) };
+    };
+    // SAFETY: as this function's; there is an argument where `position` says so.
+    unsafe {
+        let Some(at) = arguments.position(*index, *name) else {
+            return register(called, registered, rest);
+        };
+        let function = *arguments.args.add(at);
+        let wrapped = replace::ours(|py| {
+            let function = Borrowed::from_ptr(py, function);
+            wrap(&function, registered.by_way_of_library)
+        });
+        match wrapped {
+            None => std::ptr::null_mut(),
+            Some(None) => register(called, registered, rest),
+            Some(Some(later)) => arguments.replacing(at, later, |arguments| {
+                register(called.with(arguments), registered, rest)
+            }),
+        }
+    }
+}
+
+/// A call that tells what was registered.
+///
+/// # Safety
+/// As `call`.
+pub unsafe fn tell(called: Called) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { told(called.make(called.arguments)) }
+}
+
+/// What is told under the guard that it was registered under: the function itself. Elsewhere it stays
+/// with its guard, also when it is registered again.
+///
+/// # Safety
+/// The thread is attached; `result` is a new reference or null.
+unsafe fn told(result: *mut PyObject) -> *mut PyObject {
+    if result.is_null() {
+        return result;
+    }
+    // SAFETY: as this function's.
+    let function = unsafe {
+        replace::ours(|py| {
+            let result = Borrowed::from_ptr(py, result);
+            let Ok(later) = result.cast_exact::<Later>() else {
+                return Ok(None);
+            };
+            let later = later.get();
+            Ok(match scope::own(py)? {
+                Current::Guarded(active) if active.is(&later.active) => {
+                    Some(later.function.clone_ref(py).into_ptr())
+                }
+                _ => None,
+            })
+        })
+    };
+    if let Some(None) = function {
+        return result;
+    }
+    // SAFETY: as this function's; the reference is given away.
+    unsafe { raw::with_attachment_counted(|| ffi::Py_DECREF(result)) };
+    function.flatten().unwrap_or(std::ptr::null_mut())
+}
+
+/// A new reference to the function with the guard in force; `None` where it is left as it is.
+fn wrap(function: &Bound<'_, PyAny>, by_way_of_library: bool) -> PyResult<Option<*mut PyObject>> {
+    let py = function.py();
+    let Current::Guarded(active) = scope::own(py)? else {
+        return Ok(None);
+    };
+    if !function.is_callable()
+        || is_default_handler(function)
+        || (!by_way_of_library && is_in_standard_library(py)?)
+    {
+        return Ok(None);
+    }
+    let later = Later {
+        function: function.clone().unbind(),
+        active: active.unbind(),
+    };
+    Ok(Some(Bound::new(py, later)?.into_ptr()))
+}

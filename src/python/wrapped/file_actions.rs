@@ -1,0 +1,78 @@
+//! The files that the system opens for a program as it starts it: `file_actions` of `os.posix_spawn`.
+//! Under a guard each raises `open` first, as a file that Python opens for a program does.
+#![allow(unsafe_code)]
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use crate::python::cpython::called::Called;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::replace;
+use crate::python::wrapped::starts;
+
+/// The argument, which is given by name alone.
+const NAME: &std::ffi::CStr = c"file_actions";
+
+/// Only the action that opens a file has so many items: what it is, a descriptor, the path, the flags
+/// and the mode.
+const OPENING: usize = 5;
+const PATH: usize = 2;
+const FLAGS: usize = 3;
+
+/// Makes a call that starts a program.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call(called: Called) -> *mut PyObject {
+    let given = called.arguments;
+    // SAFETY: as this function's. While the call is made what is to be dropped is a plain pointer:
+    // see `Arguments::replacing`.
+    unsafe {
+        let Some(position) = given.position(usize::MAX, Some(NAME)) else {
+            return starts::call(called);
+        };
+        let judged = replace::ours(|py| {
+            let actions = given.at(py, position);
+            match actions.is_none() {
+                true => Ok(None),
+                false => judge(&actions).map(|judged| Some(judged.into_ptr())),
+            }
+        });
+        match judged {
+            None => std::ptr::null_mut(),
+            Some(None) => starts::call(called),
+            Some(Some(actions)) => {
+                given.replacing(position, actions, |given| starts::call(called.with(given)))
+            }
+        }
+    }
+}
+
+/// Raises an event for each file that is opened. The actions are those that were judged: objects are
+/// asked once.
+fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = actions.py();
+    let all = PyTuple::new(py, [actions])?;
+    let all = calling::call(py.get_type::<PyTuple>().as_any(), &all, None)?;
+    let all = all.cast_into::<PyTuple>()?;
+    let judged = all.iter().map(|action| match action.cast::<PyTuple>() {
+        Ok(action) if action.len() == OPENING => Ok(opening(action)?.into_any()),
+        _ => Ok(action),
+    });
+    PyTuple::new(py, judged.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// The action with a path that is a plain text, judged.
+fn opening<'py>(action: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = action.py();
+    let mut items: Vec<_> = action.iter().collect();
+    let path = &items[PATH];
+    if !path.is_instance_of::<PyString>() && !path.is_instance_of::<PyBytes>() {
+        items[PATH] = calling::fs_path(path)?;
+    }
+    let none = py.None().into_bound(py);
+    raw::audit(py, c"open", &[&items[PATH], &none, &items[FLAGS]])?;
+    PyTuple::new(py, items)
+}

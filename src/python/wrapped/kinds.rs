@@ -1,0 +1,124 @@
+//! The kinds of functions that do more under a guard, and what is said of each.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+#[cfg(Py_3_12)]
+use crate::python::calls::monitoring;
+use crate::python::cpython::arguments::Arguments;
+use crate::python::values::call_notes::Follows;
+
+/// The work that is done with the calls of a function.
+#[derive(Clone, Copy)]
+pub enum What {
+    /// Arguments are noted that its event leaves out.
+    Notes(Follows),
+    /// An event is raised, as it has none of its own.
+    Raises(&'static Silent),
+    /// It has something called later.
+    Registers(&'static Registered),
+    /// It tells what is called later.
+    TellsRegistered,
+    /// It changes tools of `sys.monitoring`.
+    #[cfg(Py_3_12)]
+    ChangesTools(monitoring::Changes),
+    /// It starts a process.
+    #[cfg(unix)]
+    Starts,
+    /// It starts a program, and opens files for it.
+    #[cfg(unix)]
+    Spawns,
+    /// It waits for a process.
+    #[cfg(unix)]
+    Waits,
+    /// It starts a program; where it has no event, this one is raised first.
+    #[cfg(unix)]
+    StartsProgram(Option<&'static Silent>),
+    /// It loads a native module, and returns it.
+    Loads,
+    /// It makes a native module ready that it is given.
+    MakesReady,
+}
+
+/// A function without an event.
+pub struct Silent {
+    pub module: &'static str,
+    pub name: &'static str,
+    pub raises: Raises,
+}
+
+/// The callbacks that a function takes for later.
+#[derive(Debug)]
+pub struct Registered {
+    /// Where it is given: by position, or by name.
+    pub given: &'static [(usize, Option<&'static CStr>)],
+    /// Tells whether Python code of the standard library calls the function for whoever does.
+    pub by_way_of_library: bool,
+}
+
+/// The error that it raises.
+#[derive(Clone, Copy)]
+pub enum Raises {
+    /// This event, with the arguments as they are given.
+    As(&'static CStr),
+    /// The same where the arguments say so.
+    When(&'static CStr, Condition),
+    /// This event, with the arguments of these names, -1 for a `dir_fd` that is not given, `None` for
+    /// another. The first is a path.
+    Entry(&'static CStr, &'static [&'static CStr]),
+    /// `open`, with the argument at this place, of this name, as a path, and with this mode.
+    Opens(usize, &'static CStr, Mode),
+    /// `open` for reading, with each of the arguments at these places, of these names, as a path.
+    Reads(&'static [(usize, &'static CStr)]),
+    /// `open` of this file for reading.
+    ReadsFile(&'static CStr),
+    /// `fastaudit.read` of these files of the system.
+    ReadsForSystem(fn() -> Vec<PathBuf>),
+    /// `open` of the file for reading that a line of readline(3)'s settings includes.
+    Includes,
+    /// `open` of a shared memory object, or `os.remove` of it: shm_overview(7).
+    Shared(bool),
+    /// `_posixsubprocess.fork_exec`, which CPython raises since 3.14.
+    #[cfg(not(Py_3_14))]
+    Starts,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy)]
+pub enum Mode {
+    /// In this way, and where no file is given, the one of readline(3)'s history.
+    History(&'static CStr),
+    /// For reading, by readline(3), which knows `~`, and where no file is given, that of its settings.
+    Settings,
+    /// As the flags of a `dbm` say, the second argument: reading by default. The names of its files
+    /// have these endings.
+    Dbm(&'static [&'static str]),
+}
+
+/// Tells by the arguments of a call whether it raises the event.
+pub type Condition = fn(Python<'_>, &Call) -> bool;
+
+/// The arguments of a call that is being made.
+pub struct Call(pub Arguments);
+
+impl Call {
+    /// The argument at this position, or of this name.
+    pub fn find<'py>(
+        &self,
+        py: Python<'py>,
+        index: usize,
+        name: &CStr,
+    ) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the call is being made.
+        unsafe { self.0.find(py, index, Some(name)) }
+    }
+
+    /// The argument at this position, one that there is.
+    pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
+        // SAFETY: the call is being made; callers ask for what `position` gave.
+        unsafe { self.0.at(py, position) }
+    }
+}

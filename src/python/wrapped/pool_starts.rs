@@ -1,0 +1,144 @@
+//! Pools that have threads of their own, under a guard that lets none start: they are denied as they
+//! are made.
+//!
+//! Later it would be too late: processes of theirs run then, which nobody ends, and the error of a
+//! thread that was never started hides the denial. Each of them makes a lock first that its
+//! processes share.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple, PyType};
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::replace;
+use crate::python::guard::scope;
+use crate::python::values::imports;
+
+/// Where the class of such locks is.
+pub const MODULE: &str = "_multiprocessing";
+
+/// The modules of pools, and how they are named.
+const POOLS: &[(&str, &str)] = &[
+    ("concurrent.futures.process", "ProcessPoolExecutor"),
+    ("multiprocessing.pool", "multiprocessing.Pool"),
+    ("loky.process_executor", "ProcessPoolExecutor of loky"),
+    (
+        "joblib.externals.loky.process_executor",
+        "ProcessPoolExecutor of loky",
+    ),
+];
+
+/// What starts the server of a manager, and how that is named.
+const MANAGER: (&str, &str, &str) = (
+    "multiprocessing.managers",
+    "start",
+    "multiprocessing.Manager",
+);
+
+static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
+
+/// Has the making of locks come here.
+///
+/// # Errors
+/// The error that looking the class up raises.
+pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Some(class) = module.getattr_opt("SemLock")? else {
+        return Ok(());
+    };
+    let Ok(class) = class.cast_into::<PyType>() else {
+        return Ok(());
+    };
+    // SAFETY: the class lives for ever, as nothing unloads a native module, and has this slot; the
+    // GIL is held.
+    unsafe {
+        let class = class.as_type_ptr();
+        if let Some(original) = (*class).tp_new
+            && !std::ptr::fn_addr_eq(original, new as ffi::newfunc)
+            && std::ptr::fn_addr_eq(*NEW.get_or_init(|| original), original)
+        {
+            (*class).tp_new = Some(new);
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Called by CPython as the `tp_new` of `SemLock`.
+unsafe extern "C" fn new(
+    class: *mut ffi::PyTypeObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    let Some(original) = NEW.get() else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: as this function's.
+    unsafe {
+        if scope::may_be_guarded() && replace::ours(check).is_none() {
+            return std::ptr::null_mut();
+        }
+        original(class, args, kwargs)
+    }
+}
+
+/// Raises the event of a thread where a pool is being made that is going to start some.
+///
+/// # Errors
+/// The denial.
+fn check(py: Python<'_>) -> PyResult<()> {
+    if !are_threads_denied(py)? {
+        return Ok(());
+    }
+    for (module, name) in POOLS {
+        if imports::is_called_by(py, module, "__init__")? {
+            return deny(py, name);
+        }
+    }
+    Ok(())
+}
+
+/// The same where a process is about to be started: for a pool that was made before the guard and has
+/// no threads yet, and, where that is a copy of this one, for a manager, whose server is under the
+/// guard and starts one thread for each that asks it.
+///
+/// # Errors
+/// The denial.
+pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
+    if !are_threads_denied(py)? {
+        return Ok(());
+    }
+    for (module, name) in POOLS {
+        if imports::is_called_by(py, module, "_start_executor_manager_thread")?
+            || imports::is_called_by(py, module, "_adjust_process_count")?
+        {
+            return deny(py, name);
+        }
+    }
+    let (module, function, name) = MANAGER;
+    match is_copy && imports::is_called_by(py, module, function)? {
+        true => deny(py, name),
+        false => Ok(()),
+    }
+}
+
+/// Tells that a guard in force lets no threads start.
+fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
+    let denies = |config: &crate::python::guard::config::AuditCfg| {
+        // Before 3.12 guards that are of no policy see no thread start.
+        let sees = cfg!(Py_3_12) || config.is_of_policy();
+        sees && !config.policy().rest().threads
+    };
+    let guards = scope::in_force(py)?;
+    let configs = guards.iter().filter_map(|active| active.get().config());
+    Ok(configs.map(Py::get).any(denies))
+}
+
+fn deny(py: Python<'_>, name: &str) -> PyResult<()> {
+    let told = PyString::new(py, &format!("{name} starts threads of its own"));
+    let (empty, none) = (PyTuple::empty(py), py.None().into_bound(py));
+    let args: &[&Bound<'_, PyAny>] = &[told.as_any(), empty.as_any(), &none];
+    raw::audit(py, c"_thread.start_new_thread", args)
+}

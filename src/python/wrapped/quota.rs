@@ -1,0 +1,329 @@
+//! How many bytes are written to files under one guard: CPython raises no event for writing, so
+//! that the functions that all Python code writes by are made to count.
+//!
+//! What native code writes by itself, SQLite or a memory map, does not come by here.
+#![allow(unsafe_code)]
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::replace::{self, Original};
+use crate::python::guard::log::Log;
+use crate::python::guard::scope::{self, Active};
+
+/// What a function does to a file, and where its arguments say so.
+#[derive(Clone, Copy)]
+pub enum Writes {
+    /// `(fd, data, …)`.
+    Data,
+    /// `(fd, [data, …], …)`.
+    Vector,
+    /// Copies: the places and names of the target, the source, the most that is copied and where
+    /// in the source it begins.
+    Copy([(usize, &'static std::ffi::CStr); 4]),
+    /// `(fd, length)`: makes it that long.
+    Length,
+    /// `(fd, offset, length)`: makes it as long as both.
+    Allocate,
+}
+
+/// What is going to be written, if it counts.
+struct Planned {
+    fd: i32,
+    bytes: u64,
+}
+
+macro_rules! counted {
+    ($($function:ident, $original:ident, $name:literal, $writes:expr;)*) => {
+        $(
+            static $original: Original = Original::unknown();
+
+            /// # Safety
+            /// Called by CPython by the vectorcall convention.
+            unsafe extern "C-unwind" fn $function(
+                _callable: *mut PyObject,
+                args: *const *mut PyObject,
+                nargsf: usize,
+                kwnames: *mut PyObject,
+            ) -> *mut PyObject {
+                // SAFETY: as this function's.
+                unsafe {
+                    let call = Arguments { args, nargsf, kwnames };
+                    count(None, call, $writes, || $original.call(args, nargsf, kwnames))
+                }
+            }
+        )*
+
+        /// Has the functions of `os` count.
+        fn install_functions(py: Python<'_>) -> PyResult<()> {
+            let module = if cfg!(windows) { "nt" } else { "posix" };
+            // SAFETY: each function calls the original that it stands for.
+            unsafe { $($original.replace(py, module, $name, $function)?;)* }
+            Ok(())
+        }
+    };
+}
+
+counted! {
+    write, WRITE, "write", Writes::Data;
+    pwrite, PWRITE, "pwrite", Writes::Data;
+    writev, WRITEV, "writev", Writes::Vector;
+    pwritev, PWRITEV, "pwritev", Writes::Vector;
+    sendfile, SENDFILE, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")]);
+    copy_file_range, COPY_FILE_RANGE, "copy_file_range",
+        Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+    splice, SPLICE, "splice", Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+    ftruncate, FTRUNCATE, "ftruncate", Writes::Length;
+    truncate, TRUNCATE, "truncate", Writes::Length;
+    posix_fallocate, POSIX_FALLOCATE, "posix_fallocate", Writes::Allocate;
+}
+
+/// Makes the functions count that Python code writes to files by.
+///
+/// # Errors
+/// What importing `_io` raises; `RuntimeError` where its methods are called by a convention that is
+/// not known here.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    install_functions(py)
+}
+
+/// Counts what a call writes under a guard that limits it, and asks whether it may.
+///
+/// # Safety
+/// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
+pub unsafe fn count(
+    file: Option<*mut PyObject>,
+    call: Arguments,
+    writes: Writes,
+    original: impl FnOnce() -> *mut PyObject,
+) -> *mut PyObject {
+    if !scope::may_be_guarded() {
+        return original();
+    }
+    // SAFETY: the caller vouches for it.
+    let counted = unsafe {
+        replace::ours(|py| {
+            let limited = limits(py)?;
+            if limited.is_empty() {
+                return Ok(None);
+            }
+            let planned = plan(py, file, call, writes);
+            // The streams that the process was started with are the host's.
+            let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
+                return Ok(None);
+            };
+            for (index, (active, max)) in limited.iter().enumerate() {
+                if let Err(error) = ask(py, active.get().log(), *max, &planned) {
+                    for (active, _) in &limited[..index] {
+                        active.get().log().take_back(planned.bytes);
+                    }
+                    return Err(error);
+                }
+            }
+            Ok(Some((limited, planned.bytes)))
+        })
+    };
+    let Some(counted) = counted else {
+        return std::ptr::null_mut();
+    };
+    // A thread may end in the call: see `methods::Vectorcall`.
+    let counted = std::mem::ManuallyDrop::new(counted);
+    let result = original();
+    if let Some((limited, planned)) = std::mem::ManuallyDrop::into_inner(counted) {
+        // Less may have been written than was to be.
+        let written = if result.is_null() {
+            0
+        } else {
+            // SAFETY: the result is an object that this call has.
+            let result = unsafe { Borrowed::from_ptr(Python::assume_attached(), result) };
+            match writes {
+                Writes::Length | Writes::Allocate => planned,
+                _ => raw::int_value(&result).map_or(planned, |written| written.max(0) as u64),
+            }
+        };
+        for (active, _) in &limited {
+            let log = active.get().log();
+            log.take_back(planned.saturating_sub(written));
+        }
+        raw::with_attachment_counted(|| drop(limited));
+    }
+    result
+}
+
+/// The guards in force that limit how much may be written, and to how much.
+fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
+    let limit = |active: &Bound<'_, Active>| {
+        let config = active.get().config()?;
+        config.get().policy().rest().max_bytes
+    };
+    let all = scope::in_force(py)?.into_iter();
+    Ok(all
+        .filter_map(|active| limit(&active).map(|max| (active, max)))
+        .collect())
+}
+
+/// Counts what is going to be written, or has it denied.
+fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
+    let before = log.add_written(planned.bytes);
+    if before.saturating_add(planned.bytes) <= max {
+        return Ok(());
+    }
+    let args = (planned.fd, planned.bytes, before).into_pyobject(py)?;
+    let items: Vec<_> = args.iter().collect();
+    let items: Vec<_> = items.iter().collect();
+    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(planned.bytes))
+}
+
+/// What a call is going to write to a file; `None` where that cannot be told, or is no file.
+///
+/// # Safety
+/// As `count`.
+unsafe fn plan(
+    py: Python<'_>,
+    file: Option<*mut PyObject>,
+    call: Arguments,
+    writes: Writes,
+) -> Option<Planned> {
+    // SAFETY: the caller vouches for it.
+    let at = |index: usize| unsafe { call.find(py, index, None) };
+    let number = |index: usize| raw::int_value(&at(index)?);
+    if let Some(file) = file {
+        // SAFETY: the caller vouches for it.
+        let file = unsafe { Borrowed::from_ptr(py, file) };
+        let fd = file_descriptor(&file)?;
+        let size = size_of_file(fd)?;
+        return Some(Planned {
+            fd,
+            bytes: match writes {
+                Writes::Length => {
+                    let length = number(0).and_then(|length| u64::try_from(length).ok());
+                    length.unwrap_or(0).saturating_sub(size)
+                }
+                _ => length_of(&at(0)?)?,
+            },
+        });
+    }
+    if let Writes::Copy([target, source, count, offset]) = writes {
+        // SAFETY: the caller vouches for it.
+        let named = |(index, name)| raw::int_value(&unsafe { call.find(py, index, Some(name)) }?);
+        let fd = i32::try_from(named(target)?).ok()?;
+        size_of_file(fd)?;
+        let most = u64::try_from(named(count)?).ok()?;
+        let source = i32::try_from(named(source)?).ok()?;
+        let begins = match named(offset) {
+            Some(offset) => u64::try_from(offset).ok()?,
+            None => position(source),
+        };
+        let bytes = size_of_file(source).map_or(most, |size| size.saturating_sub(begins).min(most));
+        return Some(Planned { fd, bytes });
+    }
+    if let Writes::Length = writes {
+        // A path, or a descriptor.
+        let length = u64::try_from(number(1)?).ok()?;
+        let given = at(0)?;
+        let (fd, size) = match raw::int_value(&given) {
+            Some(fd) => {
+                let fd = i32::try_from(fd).ok()?;
+                (fd, size_of_file(fd)?)
+            }
+            None => (-1, size_of_path(&given)?),
+        };
+        let bytes = length.saturating_sub(size);
+        return Some(Planned { fd, bytes });
+    }
+    let fd = i32::try_from(number(0)?).ok()?;
+    let size = size_of_file(fd)?;
+    let bytes = match writes {
+        Writes::Vector => {
+            let buffers = at(1)?;
+            let items: Vec<_> = if let Ok(items) = buffers.cast::<PyList>() {
+                items.iter().collect()
+            } else {
+                buffers.cast::<PyTuple>().ok()?.iter().collect()
+            };
+            items.iter().filter_map(length_of).sum()
+        }
+        Writes::Allocate => {
+            let end = number(1)?.checked_add(number(2)?)?;
+            u64::try_from(end).ok()?.saturating_sub(size)
+        }
+        _ => length_of(&at(1)?)?,
+    };
+    Some(Planned { fd, bytes })
+}
+
+/// How many bytes an object has, by its buffer.
+fn length_of(object: &Bound<'_, PyAny>) -> Option<u64> {
+    let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
+    // SAFETY: the view is filled in where the call succeeds, and released at once.
+    unsafe {
+        if ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) != 0 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let mut view = view.assume_init();
+        let length = u64::try_from(view.len).ok();
+        ffi::PyBuffer_Release(&raw mut view);
+        length
+    }
+}
+
+/// The descriptor of a `FileIO`, whatever a subclass says it is.
+fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
+    let py = file.py();
+    let io = raw::imported_module(py, pyo3::intern!(py, "_io")).ok()??;
+    let class = io.getattr(pyo3::intern!(py, "FileIO")).ok()?;
+    let fileno = class.getattr(pyo3::intern!(py, "fileno")).ok()?;
+    let fd = fileno.call1((file,)).ok()?;
+    i32::try_from(raw::int_value(&fd)?).ok()
+}
+
+/// Where a descriptor's file is read next.
+#[cfg(unix)]
+fn position(fd: i32) -> u64 {
+    borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
+}
+
+#[cfg(not(unix))]
+fn position(_fd: i32) -> u64 {
+    0
+}
+
+/// A descriptor for one call, which says so if it is closed.
+#[cfg(unix)]
+fn borrow<'fd>(fd: i32) -> Option<std::os::fd::BorrowedFd<'fd>> {
+    // SAFETY: only -1 is none; what is called with it takes it for no more than a number.
+    (fd >= 0).then(|| unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) })
+}
+
+/// The size of what a descriptor is open on; `None` where that is no file.
+#[cfg(unix)]
+fn size_of_file(fd: i32) -> Option<u64> {
+    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    kind.is_file()
+        .then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+#[cfg(not(unix))]
+fn size_of_file(fd: i32) -> Option<u64> {
+    // What it is open on is not known here.
+    (fd >= 0).then_some(0)
+}
+
+fn size_of_path(path: &Bound<'_, PyAny>) -> Option<u64> {
+    let path = calling::fs_path(path).ok()?;
+    let name = crate::python::values::decode::root_name(&path).ok()?;
+    #[cfg(unix)]
+    let name = {
+        use std::os::unix::ffi::OsStrExt;
+        std::ffi::OsStr::from_bytes(&name).to_owned()
+    };
+    #[cfg(not(unix))]
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    std::fs::metadata(name).ok().map(|found| found.len())
+}

@@ -1,0 +1,156 @@
+//! The server of `multiprocessing` that makes copies of itself for workers: there is one for the whole
+//! process, and its copies are guarded as it is.
+//!
+//! One that was started under a guard serves that guard alone: for others it is ended, and the library
+//! starts another. One that was started without the guard makes no workers for guarded code.
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::{FdFlags, dup2, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::kernel::started::Started;
+use crate::python::cpython::called::Called;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::replace;
+use crate::python::guard::scope;
+use crate::python::guard::temporary;
+use crate::python::guard::workers;
+use crate::python::values::imports;
+use crate::python::wrapped::conditions::is_some;
+
+/// Where the server is started, and the function that looks whether it runs.
+const LIBRARY: (&str, &[&str]) = ("multiprocessing.forkserver", &["ensure_running"]);
+
+/// The servers that were started under a guard.
+static SERVERS: LazyLock<Started> = LazyLock::new(Started::default);
+
+/// Tells whether there are any.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Notes one.
+pub fn note(pid: Pid) {
+    SERVERS.note(pid);
+    ANY.store(true, Ordering::Relaxed);
+}
+
+/// Makes a call of `os.waitpid`, by which the library looks whether the server runs.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn wait(call: Called) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
+        if matters && scope::is_ours() {
+            let looked = replace::ours(|py| match call.arguments.find(py, 0, None) {
+                Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
+                    raw::audit(py, c"os.wait", &[&pid])
+                }
+                Some(pid) => look(&pid),
+                None => Ok(()),
+            });
+            if looked.is_none() {
+                return std::ptr::null_mut();
+            }
+        }
+        call.make(call.arguments)
+    }
+}
+
+/// How long a server may take to end by itself, which removes its temporary files, and how often it is
+/// looked whether it did.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The end of the pipe that the server watches: it ends itself when nobody has this open.
+fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
+    let module = raw::imported_module(py, pyo3::intern!(py, "multiprocessing.forkserver"))?;
+    let Some(module) = module else {
+        return Ok(None);
+    };
+    let Some(server) = module.getattr_opt(pyo3::intern!(py, "_forkserver"))? else {
+        return Ok(None);
+    };
+    let pipe = server.getattr_opt(pyo3::intern!(py, "_forkserver_alive_fd"))?;
+    let pipe = pipe.and_then(|pipe| raw::int_value(&pipe));
+    Ok(pipe
+        .and_then(|pipe| i32::try_from(pipe).ok())
+        .filter(|pipe| *pipe >= 0))
+}
+
+/// Ends a server: by itself, or else by force.
+fn end(pid: Pid, alive: Option<i32>) {
+    if let Some(alive) = alive {
+        // SAFETY: the number is that of a descriptor, or of none. The library closes it when it finds the
+        // server gone, so that another file has to be there.
+        let alive = unsafe { BorrowedFd::borrow_raw(alive) };
+        let is_pipe = fstat(alive)
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+        if is_pipe && close_in_place(alive).is_ok() {
+            let begun = Instant::now();
+            while begun.elapsed() < PATIENCE {
+                if has_ended(pid, WaitIdOptions::NOHANG) {
+                    return;
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+    // It is this process's child, so that its number is no other's before it was waited for.
+    let _ = kill_process(pid, Signal::KILL);
+    has_ended(pid, WaitIdOptions::empty());
+}
+
+/// Puts another file in the place of one, which is closed by that.
+fn close_in_place(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    // SAFETY: the number is what is wanted, and its owner is elsewhere: it is not closed here.
+    let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(file.as_raw_fd()) });
+    dup2(&nothing, &mut place)?;
+    fcntl_setfd(&*place, FdFlags::CLOEXEC)
+}
+
+/// Tells that a child has ended, which is waited for later all the same.
+fn has_ended(pid: Pid, how: WaitIdOptions) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
+    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// Ends the server, or denies its use, where it is not that of the guards in force.
+fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = pid.py();
+    let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
+    let Some(pid) = pid.filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    if !imports::is_in_function(py, LIBRARY.0, LIBRARY.1)? {
+        return Ok(());
+    }
+    let guards = temporary::in_force(py)?;
+    let is_guarded = SERVERS.has(pid);
+    let serves = guards
+        .iter()
+        .all(|config| config.get().started().has(pid) || workers::may_start_python(config.get()));
+    if serves && (!guards.is_empty() || !is_guarded) {
+        return Ok(());
+    }
+    if is_guarded {
+        let alive = alive_pipe(py)?;
+        py.detach(|| end(pid, alive));
+        return Ok(());
+    }
+    let told = "the server of multiprocessing (forkserver), which was started without this guard";
+    let told = PyString::new(py, told).into_any();
+    let none = py.None().into_bound(py);
+    raw::audit(py, c"_posixsubprocess.fork_exec", &[&told, &none, &none])
+}

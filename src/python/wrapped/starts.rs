@@ -1,0 +1,171 @@
+//! The native functions that start processes: which ones they start under a guard is noted, so that
+//! it may signal them.
+#![allow(unsafe_code)]
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use rustix::process::Pid;
+
+use crate::python::cpython::called::Called;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
+use crate::python::cpython::replace;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::copies;
+use crate::python::guard::scope;
+use crate::python::guard::workers;
+use crate::python::wrapped::kinds::{Silent, What};
+use crate::python::wrapped::pool_starts;
+use crate::python::wrapped::servers;
+use crate::python::wrapped::without_event;
+
+/// The functions, by their module, but for those without an event.
+const FUNCTIONS: &[(&str, &str, What)] = &[
+    ("posix", "fork", What::Starts),
+    ("posix", "forkpty", What::Starts),
+    ("posix", "posix_spawn", What::Spawns),
+    ("posix", "posix_spawnp", What::Spawns),
+];
+
+/// The module that has one of them alone.
+pub const MODULE: &str = "_posixsubprocess";
+
+/// Those of a module.
+pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+    FUNCTIONS
+        .iter()
+        .filter(move |(own, ..)| *own == module)
+        .map(|(_, name, what)| (*name, *what))
+        .chain((module == "posix").then_some(("waitpid", What::Waits)))
+        .chain(programs(module))
+}
+
+/// The function of the module that starts programs, where it has an event: since 3.14.
+fn programs(module: &str) -> impl Iterator<Item = (&'static str, What)> {
+    let has_event = cfg!(Py_3_14) && module == MODULE;
+    has_event
+        .then_some(("fork_exec", What::StartsProgram(None)))
+        .into_iter()
+}
+
+/// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call_program(called: Called, silent: Option<&Silent>) -> *mut PyObject {
+    let given = called.arguments;
+    if given.positional() < 2 {
+        // It says itself what it takes.
+        // SAFETY: as this function's.
+        return unsafe { begin(called, silent, false) };
+    }
+    // SAFETY: as this function's. While the call is made what is to be dropped is a plain pointer:
+    // see `Arguments::replacing`.
+    unsafe {
+        let start = replace::ours(|py| {
+            let environment = given.find(py, 5, None);
+            let start = workers::read(&given.at(py, 0), &given.at(py, 1), environment.as_ref())?;
+            let before = start.begin();
+            let is_server = start.is_server;
+            let (arguments, places) = (start.arguments.into_ptr(), start.places.into_ptr());
+            Ok((arguments, places, before, is_server))
+        });
+        let Some((arguments, places, before, is_server)) = start else {
+            return std::ptr::null_mut();
+        };
+        let result = given.replacing(0, arguments, |given| {
+            given.replacing(1, places, |given| begin(called.with(given), silent, false))
+        });
+        workers::end(before);
+        if is_server && !result.is_null() {
+            replace::ours(|py| {
+                if let Some(pid) = process(&Borrowed::from_ptr(py, result)) {
+                    servers::note(pid);
+                }
+                Ok(())
+            });
+        }
+        result
+    }
+}
+
+/// Makes the call, and notes the process that it starts.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+pub unsafe fn call(called: Called) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { begin(called, None, called.arguments.positional() == 0) }
+}
+
+/// The same for a function without an event, or one that copies the process.
+///
+/// # Safety
+/// As `call`.
+unsafe fn begin(called: Called, silent: Option<&Silent>, is_copy: bool) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe {
+        let may_start = |py| pool_starts::check_process(py, is_copy);
+        if replace::ours(may_start).is_none() {
+            return std::ptr::null_mut();
+        }
+        let before = forks::generation();
+        let result = match silent {
+            Some(silent) => without_event::call(called, silent),
+            None => called.make(called.arguments),
+        };
+        if result.is_null() {
+            return result;
+        }
+        // The process is there: an error of noting it would hide it.
+        replace::ours(|py| {
+            let _ = match forks::generation() == before {
+                true => note(&Borrowed::from_ptr(py, result)),
+                false => copies::note(py),
+            };
+            Ok(())
+        });
+        result
+    }
+}
+
+/// Notes a process for all guards in force, and those that they were entered under.
+fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = result.py();
+    // `os.forkpty` tells the descriptor of the terminal as well.
+    let pid = match result.cast::<PyTuple>() {
+        Ok(both) => both.get_item(0)?,
+        Err(_) => result.clone(),
+    };
+    let Some(pid) = process(&pid) else {
+        return Ok(());
+    };
+    for config in configurations(py)? {
+        config.bind(py).get().started().note(pid);
+    }
+    Ok(())
+}
+
+/// The process of this number; none for 0, which a copy gets.
+fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
+    let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
+    pid.filter(|pid| *pid > 0).and_then(Pid::from_raw)
+}
+
+/// The configurations of all guards in force, and of those that they were entered under.
+fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
+    let mut all: Vec<Py<AuditCfg>> = Vec::new();
+    for active in scope::in_force(py)? {
+        let mut next = Some(active.unbind());
+        while let Some(active) = next {
+            let config = active.get().config();
+            if let Some(config) = config.filter(|config| all.iter().all(|known| !known.is(*config)))
+            {
+                all.push(config.clone_ref(py));
+            }
+            next = active.get().outer(py);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,334 @@
+//! A guard that is carried into the threads that start under it.
+//!
+//! CPython starts a thread with an empty context. Under a policy whose `threads` are `"inherit"`
+//! what the new thread is to call is put behind an object of ours, which enters the guard first.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::PyTraverseError;
+use pyo3::ffi::PyObject;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::functions::{Builtin, OwnMethod};
+use crate::python::cpython::replace::{self, Original};
+use crate::python::guard::scope::{self, Active, Current};
+use crate::python::values::imports;
+use crate::python::values::pools;
+
+static START_NEW_THREAD: Original = Original::unknown();
+static START_NEW: Original = Original::unknown();
+static START_JOINABLE_THREAD: Original = Original::unknown();
+
+thread_local! {
+    /// The guard that this thread was started under, which its context keeps alive.
+    static BEGAN_UNDER: Cell<usize> = const { Cell::new(0) };
+}
+
+static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
+
+/// What a new thread calls, and the guard that it does so under; none in a thread of a pool.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Carried"
+)]
+pub struct Carried {
+    /// What it is to call.
+    #[pyo3(get)]
+    function: Py<PyAny>,
+    active: Option<Py<Active>>,
+    is_started: AtomicBool,
+    /// Whether it is what feeds a queue between processes.
+    is_feeder: bool,
+}
+
+#[pymethods]
+impl Carried {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)?;
+        match &self.active {
+            Some(active) => visit.call(active),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Carried {
+    /// Puts the guard in force, once: whoever gets hold of it and calls it later only calls the
+    /// function.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_started.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        match &self.active {
+            Some(active) => {
+                BEGAN_UNDER.set(active.as_ptr() as usize);
+                scope::carry(py, active)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Tells that the guard is the one that this thread was started under.
+pub fn began_under(active: &Bound<'_, Active>) -> bool {
+    BEGAN_UNDER.get() == active.as_ptr() as usize
+}
+
+/// Tells that some thread of this process was started under a guard.
+#[inline]
+pub fn any_began_under_a_guard() -> bool {
+    ANY_CARRIED.load(Ordering::Relaxed)
+}
+
+/// The method that a thread is started with, of a `Carried`.
+static RUN: OwnMethod = OwnMethod::new(c"run", run);
+
+/// # Safety
+/// Called by CPython by that convention, with a `Carried`.
+unsafe extern "C-unwind" fn run(
+    carried: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: the thread is attached; the method is made for a `Carried` alone, which the function
+    // object keeps alive, and it its function.
+    let function = unsafe {
+        replace::ours(|py| {
+            let carried = Borrowed::from_ptr(py, carried);
+            let carried = carried.cast_unchecked::<Carried>();
+            carried.get().enter(py)?;
+            Ok(carried.get().function.as_ptr())
+        })
+    };
+    let Some(function) = function else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: as above; the arguments are passed on as they came.
+    unsafe { calling::object_call()(function, args, kwargs) }
+}
+
+/// Whether the argument of a thread's event is a function with its guard.
+pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
+    Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
+}
+
+/// Tells that the event is the start of a thread that feeds a queue between processes, under its
+/// guard: it sends what was put into the queue.
+pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
+    let Ok(function) = args.get_item(0) else {
+        return false;
+    };
+    if !is_carried(&function) {
+        return false;
+    }
+    let carried = calling::getattr(&function, pyo3::intern!(args.py(), "__self__"));
+    carried.is_ok_and(|carried| {
+        let carried = carried.cast_exact::<Carried>();
+        carried.is_ok_and(|carried| carried.get().is_feeder)
+    })
+}
+
+/// How the names of the threads begin that an event loop's own executor starts.
+const OF_EVENT_LOOP: &str = "asyncio_";
+
+/// Where an event loop is that starts threads.
+const EVENT_LOOPS: &str = "asyncio.base_events";
+
+/// Whether the function is that of a thread that an event loop starts for its own executor, which
+/// its look-ups of hosts and `asyncio.to_thread` need, or to end that.
+///
+/// # Errors
+/// What reading the thread's name or a frame raised.
+pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+        return Ok(false);
+    };
+    let Some(name) = calling::getattr_opt(&thread, pyo3::intern!(py, "_name"))? else {
+        return Ok(false);
+    };
+    let name = name.cast::<PyString>();
+    let is_worker = name.is_ok_and(|name| name.to_string_lossy().starts_with(OF_EVENT_LOOP));
+    Ok(
+        (is_worker && imports::is_called_by(py, EVENT_LOOPS, "run_in_executor")?)
+            || imports::is_called_by(py, EVENT_LOOPS, "shutdown_default_executor")?,
+    )
+}
+
+/// Has the functions that start threads carry guards into them.
+///
+/// # Errors
+/// What importing `_thread` raises.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: each function calls the original that it stands for.
+    unsafe {
+        START_NEW_THREAD.replace(py, "_thread", "start_new_thread", start_new_thread)?;
+        START_NEW.replace(py, "_thread", "start_new", start_new)?;
+        START_JOINABLE_THREAD.replace(
+            py,
+            "_thread",
+            "start_joinable_thread",
+            start_joinable_thread,
+        )
+    }
+}
+
+/// # Safety
+/// Called by CPython by the vectorcall convention.
+unsafe extern "C-unwind" fn start_new_thread(
+    _callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { start(&START_NEW_THREAD, args, nargsf, kwnames) }
+}
+
+/// # Safety
+/// Called by CPython by the vectorcall convention.
+unsafe extern "C-unwind" fn start_new(
+    _callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { start(&START_NEW, args, nargsf, kwnames) }
+}
+
+/// # Safety
+/// Called by CPython by the vectorcall convention.
+unsafe extern "C-unwind" fn start_joinable_thread(
+    _callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's.
+    unsafe { start(&START_JOINABLE_THREAD, args, nargsf, kwnames) }
+}
+
+/// Starts a thread, with the guard that is in force if its policy says so.
+///
+/// # Safety
+/// The thread is attached, and the arguments are those of a vectorcall.
+unsafe fn start(
+    original: &Original,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as this function's; there is an argument where `position` says so.
+    unsafe {
+        if !scope::may_be_guarded() {
+            return original.call(args, nargsf, kwnames);
+        }
+        let arguments = Arguments {
+            args,
+            nargsf,
+            kwnames,
+        };
+        let Some(at) = arguments.position(0, Some(c"function")) else {
+            // CPython says what is wrong; there is nothing that could start.
+            return original.call(args, nargsf, kwnames);
+        };
+        let asked = replace::ours(|py| carried(&Borrowed::from_ptr(py, *args.add(at))));
+        match asked {
+            None => std::ptr::null_mut(),
+            Some(None) => original.call(args, nargsf, kwnames),
+            Some(Some(carried)) => arguments.replacing(at, carried, |given| {
+                original.call(given.args, given.nargsf, given.kwnames)
+            }),
+        }
+    }
+}
+
+/// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
+///
+/// # Errors
+/// `RuntimeError` where the context is entered elsewhere: the thread could not run in it either.
+#[cfg(Py_3_14)]
+fn enter_context_of_thread(
+    function: &Bound<'_, PyAny>,
+    active: &Bound<'_, Active>,
+) -> PyResult<()> {
+    let py = function.py();
+    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+        return Ok(());
+    };
+    let Some(context) = calling::getattr_opt(&thread, pyo3::intern!(py, "_context"))? else {
+        return Ok(());
+    };
+    scope::carry_into(&context, active)
+}
+
+/// A new reference to the function with the guard in force, where its policy lets threads start.
+///
+/// # Errors
+/// Before 3.12, which raises no event for a thread: the denial of ours.
+fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
+    let py = function.py();
+    let active = match scope::current(py)? {
+        Current::Guarded(active) => active,
+        Current::Unguarded => return Ok(None),
+        Current::Tampered => {
+            // It is denied as every other event then.
+            raw::audit(py, c"_thread.start_new_thread", &[function])?;
+            return Ok(None);
+        }
+    };
+    let carries = active.get().config().is_some_and(|config| {
+        let rest = config.get().policy().rest();
+        rest.threads || !rest.import_allow.is_empty() || config.get().records().is_some()
+    });
+    let may_carry = active.get().config().is_some_and(|config| {
+        let config = config.get();
+        config.is_of_policy() || config.policy().rest().threads
+    });
+    if !function.is_callable() {
+        return Ok(None);
+    }
+    let is_feeder = !(carries && may_carry) && pools::is_feeder(function)?;
+    if !may_carry && !is_feeder {
+        return Ok(None);
+    }
+    let carries = carries || is_feeder;
+    let active = if pools::is_worker(function)? {
+        None
+    } else {
+        Some(active)
+    };
+    #[cfg(Py_3_14)]
+    if carries {
+        let detached = || Bound::new(py, Active::detached());
+        let in_force = active.clone().map_or_else(detached, Ok)?;
+        enter_context_of_thread(function, &in_force)?;
+    }
+    ANY_CARRIED.fetch_or(active.is_some() && carries, Ordering::Relaxed);
+    let carried = Carried {
+        function: function.clone().unbind(),
+        active: active.map(Bound::unbind),
+        is_started: AtomicBool::new(false),
+        is_feeder,
+    };
+    let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
+    #[cfg(not(Py_3_12))]
+    {
+        let none = py.None().into_bound(py);
+        let function = if carries { &carried } else { function };
+        let empty = PyTuple::empty(py);
+        let args: &[&Bound<'_, PyAny>] = &[function, empty.as_any(), &none];
+        raw::audit(py, c"_thread.start_new_thread", args)?;
+    }
+    Ok(carries.then(|| carried.into_ptr()))
+}

@@ -1,0 +1,113 @@
+"""A daemon thread may be in Python code that a check calls as the interpreter ends: before 3.14
+CPython unwinds the thread then, and it is held instead."""
+
+import subprocess
+import sys
+
+import pytest
+
+# What a thread does over and over, where it can be: `slow` gives other threads their turn.
+WORK = {
+    "a named pipe": "os.mkfifo(Path())",
+    "a node": "os.mknod(Path())",
+    "a history file": "readline.write_history_file(Path())",
+    "cutting a file": "os.truncate(Path(), 0)",
+    "a database": "sqlite3.connect(Pure())",
+    "starting a program": "subprocess.Popen(Path())",
+    "spawning": "os.posix_spawn(Path(), ['x'], {})",
+    "file actions": "os.posix_spawn('/bin/true', ['x'], {}, file_actions=[(0, 1, Path(), 0, 0)])",
+    "comparing": "later == Slow()",
+    "hashing": "hash(slow_later)",
+    "showing": "repr(slow_later)",
+    "a thread": "_thread.start_new_thread(Slow(), ())",
+    "an executor": "queue.put(Slow())",
+    "a native call": "slow_callable()",
+    "the name of a call": "sys.audit('fastaudit.call', 'x', Slow())",
+    "a host's name": "socket.getaddrinfo('ä.example', 80)",
+}
+
+PROGRAM = """
+import _thread, os, sys, threading, time
+import concurrent.futures, signal, socket, sqlite3, subprocess
+try:
+    import readline
+except ImportError:
+    pass
+from pathlib import PurePosixPath
+from fastaudit_rs import Network, Policy
+import _queue
+
+out = {out!r}
+queue = _queue.SimpleQueue()
+
+def slow(*args):
+    time.sleep(0.001)
+
+class Path:
+    def __fspath__(self):
+        slow()
+        return out + "/a"
+
+class Pure(PurePosixPath):
+    def __fspath__(self):
+        slow()
+        return out + "/a"
+
+class Slow:
+    fn = None
+    def __call__(self, *args):
+        pass
+    def __eq__(self, other):
+        slow()
+        return False
+    def __hash__(self):
+        slow()
+        return 1
+    def __str__(self):
+        slow()
+        return "slow"
+    def __repr__(self):
+        slow()
+        return "slow"
+    def __getattribute__(self, name):
+        if name in ("__self__", "__name__", "__module__", "__qualname__", "fn", "task"):
+            slow()
+        return object.__getattribute__(self, name)
+
+def run():
+    while True:
+        try:
+            {work}
+        except (OSError, RuntimeError, TypeError, NameError, ValueError):
+            slow()
+
+policy = Policy(
+    write=["."], threads="inherit", max_bytes="1G", commands=["true"], network=Network(hosts=[])
+)
+with policy.guard(monitor_calls=False)():
+    signal.signal(signal.SIGUSR1, int)
+    signal.signal(signal.SIGUSR2, Slow())
+with policy.guard(monitor_calls=False)():
+    pass
+later, slow_later = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2)
+
+class Deep(Slow):
+    __call__ = Slow()
+slow_callable = Deep()
+with policy.guard({monitor})():
+    for _ in range(4):
+        threading.Thread(target=run, daemon=True).start()
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
+@pytest.mark.parametrize("work", WORK)
+def test_they_are_held(places, work):
+    monitor = sys.version_info >= (3, 12) and work == "a native call"
+    program = PROGRAM.format(out=places.out, work=WORK[work], monitor=f"monitor_calls={monitor}")
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")

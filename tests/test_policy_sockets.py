@@ -1,0 +1,291 @@
+"""Sockets that act without an audit event of their own: those that listen without an address, and
+those of families that send and receive without being connected."""
+
+import asyncio
+import importlib.util
+import os
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Network, Policy
+
+
+def listen(*arguments, family=socket.AF_INET):
+    with socket.socket(family) as made:
+        made.listen(*arguments)
+
+
+class TestListening:
+    @pytest.mark.parametrize("arguments", [(), (5,)])
+    def test_without_an_address(self, under, arguments):
+        for network in (False, Network(), Network(listen=["127.0.0.1"])):
+            assert under(listen, *arguments, network=network).event == "socket.listen"
+        for network in (True, Network(listen=True), Network(listen=["0.0.0.0"])):
+            assert under(listen, *arguments, network=network) is None
+
+    def test_at_a_port_that_the_system_chooses(self, under):
+        assert under(listen, network=Network(listen=["0.0.0.0:80"])).rule == "network.listen"
+        assert under(listen, network=Network(listen=["127.0.0.0/8"])).rule == "network.listen"
+
+    @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+    def test_at_ipv6(self, under):
+        def listen_there():
+            with socket.socket(socket.AF_INET6) as made:
+                made.listen()
+
+        assert under(listen_there, network=Network(listen=["0.0.0.0"])).event == "socket.listen"
+        assert under(listen_there, network=Network(listen=["::"])) is None
+
+    @pytest.mark.parametrize(
+        "way",
+        [
+            lambda made: socket.socket.listen(made),
+            lambda made: made.listen.__call__(5),
+            lambda made: list(map(made.listen, [5])),
+            lambda made: type(made).__mro__[1].listen(made, 1),
+        ],
+    )
+    def test_by_any_name(self, under, way):
+        with socket.socket() as made:
+            assert under(way, made, network=False).event == "socket.listen"
+
+    def test_of_a_module_that_is_made_anew(self, under):
+        spec = importlib.util.find_spec("_socket")
+        if spec.origin == "built-in":
+            pytest.skip("part of the interpreter here")
+
+        def load():
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            module.socket(socket.AF_INET, socket.SOCK_STREAM).listen(1)
+
+        assert under(load, network=False).event == "socket.listen"
+
+    def test_asyncio_and_socketserver(self, under):
+        async def serve():
+            made = socket.socket()
+            server = await asyncio.start_server(lambda *_: None, sock=made)
+            server.close()
+
+        def serve_by_library():
+            class Server(socketserver.TCPServer):
+                def server_bind(self):
+                    pass
+
+            Server(("", 0), socketserver.BaseRequestHandler).server_close()
+
+        for way in (lambda: asyncio.run(serve()), serve_by_library):
+            assert under(way, network=False).event == "socket.listen"
+            assert under(way, network=Network(listen=["0.0.0.0"])) is None
+
+    def test_what_the_host_handed_over(self, under):
+        """A socket that listens or has an address already is the code's to use."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            assert under(server.listen, 5, network=False) is None
+        with socket.socket() as made:
+            made.bind(("127.0.0.1", 0))
+            assert under(made.listen, network=False) is None
+            assert under(made.listen, network=Network()) is None
+
+    def test_what_cannot_listen(self, under):
+        with socket.socket() as made:
+            pass
+        for network in (False, True):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                under(made.listen, network=network)
+        with pytest.raises(TypeError):
+            under(lambda: socket.socket.listen(), network=False)
+
+    def test_unix_sockets_by_their_rules(self, under, places):
+        def serve(place):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(place)
+                made.listen()
+
+        inside = Network(unix=[places.ok])
+        assert under(serve, places.ok + "/s", network=inside) is None
+        assert under(serve, places.out + "/s", network=inside).rule == "network.unix"
+
+    def test_mk_audit_lets_it_pass(self, guard):
+        with guard():
+            listen()
+
+    def test_an_installed_policy(self):
+        code = """
+from fastaudit_rs import Policy
+import socket
+Policy(write=[], network=False).install()
+try:
+    socket.socket().listen()
+except PermissionError as denied:
+    print(denied.event)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout == "socket.listen\n", done.stderr
+
+
+def family(name):
+    return getattr(socket, name, None)
+
+
+ODD = [
+    (name, kind)
+    for name, kind in (
+        ("AF_NETLINK", socket.SOCK_RAW),
+        ("AF_NETLINK", socket.SOCK_DGRAM),
+        ("AF_PACKET", socket.SOCK_RAW),
+        ("AF_PACKET", socket.SOCK_DGRAM),
+        ("AF_VSOCK", socket.SOCK_STREAM),
+        ("AF_BLUETOOTH", socket.SOCK_STREAM),
+        ("AF_CAN", socket.SOCK_RAW),
+        ("AF_QIPCRTR", socket.SOCK_DGRAM),
+        ("AF_ALG", socket.SOCK_SEQPACKET),
+        ("AF_TIPC", socket.SOCK_DGRAM),
+        ("AF_INET", socket.SOCK_RAW),
+        ("AF_INET6", socket.SOCK_RAW),
+    )
+    if hasattr(socket, name)
+]
+XDP = 44
+
+
+class TestFamilies:
+    @pytest.mark.parametrize(("name", "kind"), ODD)
+    def test_those_that_act_without_events(self, under, name, kind):
+        for network in (False, Network(), Network(listen=True, unix=None)):
+            for flags in (0, getattr(socket, "SOCK_NONBLOCK", 0)):
+                denied = under(socket.socket, family(name), kind | flags, network=network)
+                assert (denied.event, denied.rule) == ("socket.__new__", "network")
+
+    def test_by_number_and_by_the_native_class(self, under):
+        import _socket
+
+        assert under(_socket.socket, XDP, socket.SOCK_RAW, network=False)
+        assert under(lambda: _socket.SocketType(family=XDP, type=3), network=False)
+        assert under(_socket.socket.__init__, _socket.socket(), XDP, 3, network=False)
+
+    def test_with_the_network(self, under):
+        netlink = family("AF_NETLINK")
+        if netlink is None:
+            pytest.skip("of Linux")
+        assert under(lambda: socket.socket(netlink, socket.SOCK_RAW).close(), network=True) is None
+
+    @pytest.mark.parametrize("network", [False, Network()])
+    def test_plain_ones(self, under, network):
+        def make():
+            for arguments in (
+                (),
+                (socket.AF_INET, socket.SOCK_DGRAM),
+                (socket.AF_INET6, socket.SOCK_STREAM),
+                (socket.AF_UNIX, socket.SOCK_DGRAM),
+                (socket.AF_UNIX, socket.SOCK_SEQPACKET | getattr(socket, "SOCK_CLOEXEC", 0)),
+            ):
+                socket.socket(*arguments).close()
+            for end in socket.socketpair():
+                end.close()
+
+        assert under(make, network=network) is None
+
+    def test_those_of_the_host(self, under):
+        netlink = family("AF_NETLINK")
+        if netlink is None:
+            pytest.skip("of Linux")
+        with socket.socket(netlink, socket.SOCK_RAW) as given:
+
+            def use():
+                socket.fromfd(given.fileno(), netlink, socket.SOCK_RAW).close()
+                socket.socket(fileno=os.dup(given.fileno())).close()
+                socket.socket(netlink, socket.SOCK_RAW, 0, os.dup(given.fileno())).close()
+                given.dup().close()
+
+            assert under(use, network=False) is None
+            assert under(socket.socket, netlink, socket.SOCK_RAW, 0, None, network=False)
+
+    def test_a_hook_that_makes_sockets(self, under):
+        """That a socket is of an open descriptor says nothing of one that is made meanwhile."""
+        netlink = family("AF_NETLINK")
+        if netlink is None:
+            pytest.skip("of Linux")
+
+        class Inner(socket.socket):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                socket.socket(netlink, socket.SOCK_RAW)
+
+        with socket.socket() as given:
+            assert under(lambda: Inner(fileno=os.dup(given.fileno())), network=False)
+
+    def test_it_is_explained(self):
+        policy = Policy(network=False)
+        assert policy.explain("socket.__new__", None, 2, 1, 0).allowed
+        for args in ((None, 16, 3, 0), (), (None, "2", 1, 0)):
+            assert not policy.explain("socket.__new__", *args).allowed
+        assert not policy.explain("socket.listen", None, ("0.0.0.0", 0)).allowed
+
+
+def test_the_hint_says_what_would_allow_it(under):
+    assert "network = Network(" in str(under(listen, network=False))
+
+
+@pytest.mark.parametrize("network", [False, Network(hosts=[])])
+def test_what_asks_no_network(under, network):
+    def ask():
+        socket.has_dualstack_ipv6()
+        socket.if_nameindex()
+        socket.getservbyname("http")
+        uuid.getnode()
+        uuid.uuid1()
+
+    assert under(ask, network=network) is None
+
+
+def test_psutil(under):
+    psutil = pytest.importorskip("psutil")
+    assert under(psutil.net_if_addrs, network=False) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: socket.getaddrinfo("a.example", 80),
+        lambda: socket.gethostbyname("a.example"),
+        lambda: socket.gethostbyname_ex("a.example"),
+        lambda: socket.gethostbyaddr("192.0.2.1"),
+        lambda: socket.getnameinfo(("192.0.2.1", 80), 0),
+        lambda: socket.sethostname("x"),
+    ],
+)
+def test_names(under, call):
+    assert isinstance(under(call, network=False), AuditDenied)
+
+
+def test_the_rules_of_0_2(places):
+    from fastaudit_rs import v02
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with v02.mk_audit([places.ok])():
+            with pytest.raises(PermissionError, match=r"socket\.listen"):
+                listen()
+            server.listen(5)
+
+
+def test_servers_of_threads_still_serve(under):
+    """An accepted socket has the family of the one that listens."""
+
+    def serve():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(
+                target=lambda: socket.create_connection(server.getsockname()).close()
+            )
+            thread.start()
+            server.accept()[0].close()
+            thread.join()
+
+    rules = Network(listen=["127.0.0.1"])
+    assert under(serve, network=rules, threads="inherit") is None

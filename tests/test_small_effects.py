@@ -1,0 +1,190 @@
+"""Effects on the process, its children and its terminal for which CPython raises no event, or one
+that says no more than what is asked for."""
+
+import _thread
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from fastaudit_rs import AuditDenied
+
+fcntl = pytest.importorskip("fcntl")
+ON_LINUX = sys.platform == "linux"
+
+
+def denied(function, *args, **kwargs):
+    """The event that denies a call; `None` if none does."""
+    try:
+        function(*args, **kwargs)
+    except AuditDenied as error:
+        return error.event
+    return None
+
+
+class TestTheEnd:
+    def test_of_a_timer(self, guard):
+        event = "faulthandler.dump_traceback_later"
+        with guard(), tempfile.TemporaryFile() as file:
+            later = faulthandler.dump_traceback_later
+            for ends in (True, 1, object()):
+                assert denied(later, 60, exit=ends) == event
+                assert denied(later, 60, False, file, ends) == event
+                assert denied(list, map(later, [60], [False], [file], [ends])) == event
+            faulthandler.dump_traceback_later(60, file=file)
+            faulthandler.dump_traceback_later(60, file=file, exit=False)
+            faulthandler.cancel_dump_traceback_later()
+
+    def test_of_the_main_thread(self, guard):
+        with guard():
+            assert denied(_thread.interrupt_main) == "_thread.interrupt_main"
+            assert denied(_thread.interrupt_main, signal.SIGTERM) == "_thread.interrupt_main"
+
+
+WAITS = {
+    "wait": os.wait,
+    "waitpid": lambda: os.waitpid(-1, 0),
+    "waitpid of the group": lambda: os.waitpid(0, 0),
+    "waitpid of a group": lambda: os.waitpid(-os.getpgrp(), os.WNOHANG),
+    "wait3": lambda: os.wait3(0),
+    "wait4": lambda: os.wait4(-1, 0),
+    "wait4 by name": lambda: os.wait4(options=0, pid=0),
+    "by native code": lambda: list(map(os.waitpid, [-1], [0])),
+}
+if hasattr(os, "waitid"):
+    WAITS["waitid"] = lambda: os.waitid(os.P_ALL, 0, os.WEXITED)
+    WAITS["waitid of a group"] = lambda: os.waitid(os.P_PGID, os.getpgrp(), os.WEXITED)
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="only Linux tells which children there are")
+class TestWaiting:
+    @pytest.mark.parametrize("way", WAITS)
+    def test_for_a_child_of_the_host(self, guard, way):
+        child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+        with guard():
+            assert denied(WAITS[way]) == "os.wait"
+            child.poll()
+        assert child.wait() == 3
+
+    @pytest.mark.parametrize("way", WAITS)
+    def test_for_a_child_that_is_started_there(self, places, way):
+        """In a process that has no others, as that of the tests may have."""
+        code = f"""
+import os, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from fastaudit_rs import mk_audit
+from test_small_effects import WAITS
+with mk_audit([{places.ok!r}], monitor_calls=False)():
+    if os.fork() == 0:
+        os._exit(3)
+    WAITS[{way!r}]()
+    if "a group" not in {way!r}:
+        try:
+            os.wait()
+        except ChildProcessError:
+            print("waited for")
+    else:
+        print("waited for")
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("waited for\n", "")
+
+    def test_for_one_by_its_number(self, guard):
+        child = subprocess.Popen([sys.executable, "-c", ""])
+        with guard():
+            os.waitpid(child.pid, 0)
+            with pytest.raises(ChildProcessError):
+                os.waitid(os.P_PID, child.pid, os.WEXITED)
+        child.wait()
+
+    def test_for_programs_that_may_start(self):
+        code = """
+import os, subprocess, sys
+from fastaudit_rs import Policy
+with Policy(commands=[sys.executable]).guard(monitor_calls=False)():
+    for _ in range(2):
+        subprocess.Popen([sys.executable, "-c", ""])
+    for _ in range(2):
+        os.wait()
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stderr == "", done.stderr
+
+    def test_by_a_number_that_changes(self, guard):
+        class Number:
+            def __init__(self, *values):
+                self.values = list(values)
+
+            def __index__(self):
+                return self.values.pop(0)
+
+        child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+        with guard():
+            assert denied(os.waitpid, Number(child.pid + 1, -1), 0) == "os.wait"
+            assert denied(os.waitpid, Number(-1), 0) == "os.wait"
+        assert child.wait() == 3
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="the requests of Linux")
+class TestSignalsThatTheKernelSends:
+    @pytest.mark.parametrize(
+        ("request_", "argument"),
+        [
+            ("F_SETOWN", 1),
+            ("F_SETSIG", signal.SIGTERM),
+            ("F_SETLEASE", 0),
+            ("F_NOTIFY", 0),
+            ("F_SETFL", os.O_ASYNC if hasattr(os, "O_ASYNC") else 0o20000),
+        ],
+    )
+    def test_requests(self, guard, request_, argument):
+        read, write = os.pipe()
+        with guard():
+            for given in (read, os.fdopen(write, "w", closefd=False)):
+                call = (fcntl.fcntl, given, getattr(fcntl, request_), argument)
+                assert denied(*call) == "fcntl.fcntl"
+            assert denied(fcntl.fcntl, read, 15, b"\0" * 8) == "fcntl.fcntl"
+        os.close(read)
+        os.close(write)
+
+    @pytest.mark.parametrize(
+        "request_", [0x5452, 0x8901, 0x8902, 0x540E, 0x5410, 0x541D, 0x5437, 0x5412]
+    )
+    def test_requests_of_devices(self, guard, request_):
+        read, write = os.pipe()
+        with guard():
+            assert denied(fcntl.ioctl, read, request_, b"\0" * 8) == "fcntl.ioctl"
+        os.close(read)
+        os.close(write)
+
+    def test_ordinary_ones(self, guard):
+        read, write = os.pipe()
+        with guard():
+            flags = fcntl.fcntl(read, fcntl.F_GETFL)
+            fcntl.fcntl(read, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+            fcntl.fcntl(read, fcntl.F_SETFD, fcntl.fcntl(read, fcntl.F_GETFD))
+            fcntl.fcntl(write, fcntl.F_GETOWN)
+            os.close(fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 0))
+            if hasattr(fcntl, "F_SETPIPE_SZ"):
+                fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+            fcntl.ioctl(read, 0x541B, b"\0" * 4)  # FIONREAD
+            os.set_blocking(write, False)
+        os.close(read)
+        os.close(write)
+
+
+def test_terminals_that_the_code_opened(guard):
+    """`pexpect`, `pty` and `getpass` set how a terminal behaves."""
+    pty, termios, tty = (pytest.importorskip(name) for name in ("pty", "termios", "tty"))
+    with guard():
+        own, other = pty.openpty()
+        tty.setraw(other)
+        termios.tcsetattr(other, termios.TCSANOW, termios.tcgetattr(other))
+        fcntl.ioctl(other, termios.TIOCSWINSZ, b"\1\0\1\0\0\0\0\0")
+        fcntl.ioctl(own, termios.TIOCGWINSZ, b"\0" * 8)
+        os.close(own)
+        os.close(other)
