@@ -100,9 +100,6 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
 }
 
 /// A policy in one line, with the fields alone that are not as always.
-///
-/// # Errors
-/// The error that `repr()` of a value raises.
 pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<String> {
     let usual = Spec::default();
     let mut fields = Vec::new();
@@ -157,9 +154,6 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
 }
 
 /// Shows the policy or the roots of a guard, in one line.
-///
-/// # Errors
-/// The error that `repr()` of its parts raises.
 pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
     match config.told() {
         Some(told) => shown(

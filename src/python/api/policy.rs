@@ -604,9 +604,6 @@ impl Policy {
     }
 
     /// It in one line, with the fields alone that are not as always.
-    ///
-    /// # Errors
-    /// The error that `repr()` of a value raises.
     pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
         fields::shown(py, &self.spec, self.on_violation.as_ref())
     }

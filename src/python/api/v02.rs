@@ -55,9 +55,6 @@ pub fn mk_audit_02<'py>(
 }
 
 /// What the rules of fastaudit 0.2 allow with these roots, and these modules to import.
-///
-/// # Errors
-/// What is wrong with them.
 pub fn allowed_below(
     oks: &Bound<'_, PyAny>,
     allow_imports: Option<&Bound<'_, PyAny>>,

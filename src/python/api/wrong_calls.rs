@@ -102,9 +102,6 @@ pub fn of_the_guard(call: &str, name: &str) -> PyErr {
 }
 
 /// Raises the `AttributeError` of CPython for an attribute that an object does not have.
-///
-/// # Errors
-/// The error.
 pub fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
     let plain = object.py().import("builtins")?.getattr("object")?;
     let found = plain.call_method1("__getattribute__", (object, name))?;

@@ -60,9 +60,6 @@ impl NativeCall<'_, '_> {
     }
 
     /// What the host says of the call; `None` when the event is to be raised.
-    ///
-    /// # Errors
-    /// What its callback raised.
     fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
@@ -147,9 +144,6 @@ pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
 
 /// Whether a callable is what its module has by its name, and so never goes away; of functions and
 /// classes it is not asked.
-///
-/// # Errors
-/// What looking it up raised.
 pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !layout::method_entry(callee.as_ptr()).is_null() || callee.is_instance_of::<PyType>() {
         return Ok(false);

@@ -136,17 +136,11 @@ mod on {
     }
 
     /// A tool id for the monitor, the one that the host chose if it did; `None` where it runs.
-    ///
-    /// # Errors
-    /// As `monitoring::find`.
     pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
         monitoring::find(py, Monitoring::get(py, call_event)?, chosen)
     }
 
     /// Takes the tool id and registers the callback.
-    ///
-    /// # Errors
-    /// As `monitoring::take`.
     pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
         let monitoring = Monitoring::get(py, call_event)?;
         callee::prepare(py)?;

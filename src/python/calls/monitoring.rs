@@ -54,9 +54,6 @@ pub struct Monitoring {
 
 impl Monitoring {
     /// It, with the callback that is called on each call.
-    ///
-    /// # Errors
-    /// What looking it up raises.
     pub fn get(py: Python<'_>, callback: ffi::vectorcallfunc) -> PyResult<&'static Self> {
         let get = || {
             let monitoring = py.import("sys")?.getattr("monitoring")?;
@@ -87,9 +84,6 @@ impl Monitoring {
     }
 
     /// Whether the tool id is still ours.
-    ///
-    /// # Errors
-    /// What asking raises.
     pub fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
         let id = id();
         Ok(id != NOT_INSTALLED && self.tool(py, id)?.is(&self.name))

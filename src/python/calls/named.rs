@@ -115,9 +115,6 @@ pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'
 }
 
 /// Remembers the name of a callee. `key` is what it had before it was named.
-///
-/// # Errors
-/// The error that looking for its module raised.
 pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) -> PyResult<()> {
     let Some(key) = key else {
         return Ok(());
@@ -181,9 +178,6 @@ fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, 
 
 /// Tells whether a callable is what its module has by its name, or a class there: so it never goes
 /// away. Runs none of their code.
-///
-/// # Errors
-/// The error that looking the module up raised.
 fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = callee.py();
     let Some(module) = raw::imported_module(py, &name.module)? else {

@@ -105,9 +105,6 @@ pub fn held<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Calls an object.
-///
-/// # Errors
-/// The error that it raised.
 pub fn call<'py>(
     callable: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
@@ -122,9 +119,6 @@ pub fn call<'py>(
 }
 
 /// Calls an object with arguments that are in no tuple.
-///
-/// # Errors
-/// The error that it raised.
 #[cfg(Py_3_12)]
 pub fn call_with<'py, const COUNT: usize>(
     callable: &Bound<'py, PyAny>,
@@ -143,9 +137,6 @@ pub fn call_with<'py, const COUNT: usize>(
 
 /// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked for
 /// its text again where it is shown.
-///
-/// # Errors
-/// The error that it raised.
 pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     // SAFETY: a new reference to a str or an error.
     unsafe {
@@ -156,9 +147,6 @@ pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 }
 
 /// `str(object)`.
-///
-/// # Errors
-/// The error that it raised.
 pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     // SAFETY: a new reference to a str or an error.
     unsafe {
@@ -169,9 +157,6 @@ pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 }
 
 /// `os.fspath(object)`.
-///
-/// # Errors
-/// The error that it raised.
 pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: a new reference or an error.
     unsafe {
@@ -181,9 +166,6 @@ pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Whether an object is true.
-///
-/// # Errors
-/// What asking it raised.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: an object of an attached thread.
     match held(|| unsafe { object_is_true()(object.as_ptr()) }) {
@@ -193,9 +175,6 @@ pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// An attribute.
-///
-/// # Errors
-/// The error that reading it raised.
 pub fn getattr<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -208,9 +187,6 @@ pub fn getattr<'py>(
 }
 
 /// An attribute, `None` where there is none.
-///
-/// # Errors
-/// The error that else reading it raised.
 pub fn getattr_opt<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -223,9 +199,6 @@ pub fn getattr_opt<'py>(
 }
 
 /// The result of comparing two objects.
-///
-/// # Errors
-/// The error that it raised.
 pub fn compare<'py>(
     one: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,
@@ -239,9 +212,6 @@ pub fn compare<'py>(
 }
 
 /// `hash(object)`.
-///
-/// # Errors
-/// The error that it raised.
 pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     // SAFETY: an object of an attached thread.
     match held(|| unsafe { object_hash()(object.as_ptr()) }) {
@@ -251,9 +221,6 @@ pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
 }
 
 /// A text in the bytes of an encoding, which may be Python code.
-///
-/// # Errors
-/// The error that encoding it raised.
 pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
     let encode = text.getattr("encode")?;
     call(&encode, &PyTuple::new(text.py(), [encoding])?, None)

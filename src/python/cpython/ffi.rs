@@ -54,9 +54,6 @@ pub fn refuse_elsewhere() {
 }
 
 /// Raises an audit event, as `sys.audit` does, whatever that name stands for now.
-///
-/// # Errors
-/// What a hook raised.
 pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
     let event = event.as_ptr();
     // A tuple as the only object stands for the arguments themselves.

@@ -25,9 +25,6 @@ extern "C" fn is_copy() {
 }
 
 /// Begins to count.
-///
-/// # Errors
-/// What importing `_thread` raises.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     COUNT.get_or_try_init(py, || {
         // SAFETY: the function does nothing that is not allowed in a copy (pthread_atfork(3)).
@@ -41,9 +38,6 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Whether Python runs other threads than this one.
-///
-/// # Errors
-/// What asking raises.
 pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
     let Some(count) = COUNT.get(py) else {
         return Ok(true);

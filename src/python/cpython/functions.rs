@@ -317,9 +317,6 @@ impl Method {
     ///
     /// # Safety
     /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
-    ///
-    /// # Errors
-    /// The error that looking the method up raises.
     pub unsafe fn replace(
         class: &Bound<'_, PyType>,
         name: &str,

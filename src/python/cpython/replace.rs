@@ -52,9 +52,6 @@ struct Replaced {
 static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
 
 /// Makes the calls of such functions go elsewhere also in another copy of their module.
-///
-/// # Errors
-/// The error that looking one up raised.
 pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,9 +92,6 @@ impl Original {
     ///
     /// # Safety
     /// `vectorcall` is a function by that convention that calls this original.
-    ///
-    /// # Errors
-    /// What importing the module raises.
     pub unsafe fn replace(
         &self,
         py: Python<'_>,

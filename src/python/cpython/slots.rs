@@ -27,9 +27,6 @@ impl Slot {
     ///
     /// # Safety
     /// `place` gives where the slot is, and the function is of its type and calls the original.
-    ///
-    /// # Errors
-    /// The error that looking for classes raises.
     pub unsafe fn replace(
         &self,
         class: &Bound<'_, PyType>,
@@ -59,9 +56,6 @@ impl Slot {
     ///
     /// # Safety
     /// As `replace`, which was called before.
-    ///
-    /// # Errors
-    /// The error that looking the method up raises.
     pub unsafe fn replace_wrapper(
         &self,
         class: &Bound<'_, PyType>,

@@ -37,9 +37,6 @@ pub struct Asked {
 
 impl Asked {
     /// Notes it while the event is going on.
-    ///
-    /// # Errors
-    /// What reading an argument raised.
     pub fn now(
         active: &Active,
         config: &AuditCfg,

@@ -118,17 +118,11 @@ pub struct Told {
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Finds the class of the exception, before anything can be denied.
-///
-/// # Errors
-/// Whatever importing it raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     class(py).map(|_| ())
 }
 
 /// The class of the exception.
-///
-/// # Errors
-/// Whatever importing it raises.
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = CLASS.get_or_try_init(py, || {
         let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;

@@ -28,9 +28,6 @@ const MOST_PATHS: usize = 2;
 
 impl Noted {
     /// Notes it while the event is going on.
-    ///
-    /// # Errors
-    /// What asking a path-like object raised.
     pub fn now(args: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut opaque = 0;
         for index in 0..args.len().min(MOST_PATHS) {
@@ -77,9 +74,6 @@ pub fn is_of_the_moment(event: &str, args: &Bound<'_, PyTuple>, why: Why) -> boo
 impl Lacking<'_, '_> {
     /// What it needs that the policy does not allow; nothing where that cannot be told. Names of
     /// hosts come from what was looked up.
-    ///
-    /// # Errors
-    /// What reading an argument raised.
     pub fn lacks(&self, why: Why, seen: &crate::python::values::seen::Seen) -> PyResult<Vec<Lack>> {
         let one = |need: Option<Need>| -> Vec<Lack> {
             need.map(|need| Lack::new(need, why)).into_iter().collect()
@@ -220,9 +214,6 @@ impl Lacking<'_, '_> {
     }
 
     /// Notes what is denied of making the entry that an argument names.
-    ///
-    /// # Errors
-    /// What reading the argument raised.
     pub fn change_entry(&self, index: usize, lacks: &mut Vec<Lack>) -> PyResult<()> {
         self.at(index, Base::CurrentDir, |target| {
             self.note(Operation::ChangeEntry(target), lacks);

@@ -18,9 +18,6 @@ use crate::python::values::addresses::{Host, bytes_of, port_in, read_host};
 use crate::python::values::seen::Seen;
 
 /// Returns what a denied event needs of the network and the policy does not allow. Nothing is looked up.
-///
-/// # Errors
-/// The error that reading an argument raised.
 pub fn lacks(event: &Lacking<'_, '_>, part: Part, seen: &Seen) -> PyResult<Vec<Lack>> {
     let args = event.args;
     let why = Why::Network(part);

@@ -113,18 +113,12 @@ fn fields(py: Python<'_>, entry: &Entry) -> PyResult<Map<String, Value>> {
 }
 
 /// What the log has of each such decision, without the braces around it.
-///
-/// # Errors
-/// What reading an argument raised.
 pub fn line(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     let text = Value::Object(fields(py, entry)?).to_string();
     Ok(text[1..text.len() - 1].to_owned())
 }
 
 /// All entries as JSON.
-///
-/// # Errors
-/// What reading an argument raised.
 pub fn json(py: Python<'_>, entries: &[Entry], dropped: u64) -> PyResult<String> {
     let effects = entries.iter().map(|entry| {
         let mut fields = fields(py, entry)?;
@@ -180,9 +174,6 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
 }
 
 /// The rows of a table: the verdict, the effect, the event, what it was done to, how often.
-///
-/// # Errors
-/// What reading an argument raised.
 pub fn rows(py: Python<'_>, entries: &[Entry]) -> PyResult<Vec<[String; 5]>> {
     let rows = entries.iter().map(|entry| {
         Ok([
@@ -218,9 +209,6 @@ pub fn text(rows: &[[String; 5]]) -> String {
 }
 
 /// The table as HTML.
-///
-/// # Errors
-/// What importing `html` raises.
 pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
     let escape = py.import("html")?.getattr("escape")?;
     let cell = |tag: &str, text: &str| -> PyResult<String> {

@@ -130,9 +130,6 @@ pub fn deny(
 }
 
 /// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
-///
-/// # Errors
-/// What a callback raised.
 #[inline(never)]
 fn is_approved(
     config: &AuditCfg,
@@ -211,9 +208,6 @@ impl Told {
 
 /// Whether the event is part of an import that may do what is denied under the rules of fastaudit
 /// 0.2.
-///
-/// # Errors
-/// What reading frames raised.
 fn is_part_of_import(
     py: Python<'_>,
     packages: &[String],

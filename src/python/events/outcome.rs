@@ -58,9 +58,6 @@ pub fn tell(
 }
 
 /// Imports what telling needs, as a guard might deny that later.
-///
-/// # Errors
-/// What importing raises.
 pub fn prepare(py: Python<'_>, on_violation: OnViolation) -> PyResult<()> {
     match on_violation {
         OnViolation::Log => py.import("logging").map(|_| ()),

@@ -83,9 +83,6 @@ const fn channel(module: &'static str, function: &'static str, natives: Natives)
 pub const CALL: &CStr = c"fastaudit.call";
 
 /// Tells that a call of native code is one that the host's output channel makes.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     let py = event.args.py();
     let Ok(native) = event.args.get_item(1) else {

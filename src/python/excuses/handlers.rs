@@ -288,9 +288,6 @@ enum Act<'a> {
 }
 
 /// Tells that a handler of the host does what is about to be denied, to have something logged.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let py = event.args.py();
     let effect = event.name.to_str().ok().and_then(events::known);

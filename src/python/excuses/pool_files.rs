@@ -46,9 +46,6 @@ pub fn note_worker() {
 }
 
 /// Tells that the event is about such a file or socket.
-///
-/// # Errors
-/// What reading frames or arguments raised.
 pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match (event.name.to_bytes(), reason) {
         (

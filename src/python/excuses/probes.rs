@@ -28,9 +28,6 @@ const CALLERS: &[(&str, &str)] = &[
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
 /// Tells that the event is the start of such a program.
-///
-/// # Errors
-/// What reading frames or arguments raised.
 pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
     let args = event.args;
     let Ok(words) = args

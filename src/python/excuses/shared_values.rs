@@ -27,9 +27,6 @@ const VALUE_MAKER: (&str, &[&str]) = (
 );
 
 /// Tells that the event is part of making such a value.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let py = event.args.py();
     match (event.name.to_bytes(), reason) {

@@ -45,9 +45,6 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
 
 /// Tells that something is where a directory is to be made, so that making it fails: libraries go on
 /// then, and would be told of a denial in its place. Guards of `mk_audit` deny it, as `fastaudit` does.
-///
-/// # Errors
-/// The error that reading the path raised.
 pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
         return Ok(false);

@@ -29,9 +29,6 @@ use crate::python::guard::scope::{self, Active};
 static SHOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
 /// Finds what `os.environ` shows.
-///
-/// # Errors
-/// What importing `os` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let environ = py.import("os")?.getattr("environ")?;
     // A host may have put another mapping there.
@@ -72,9 +69,6 @@ fn take_note(event: &Event<'_, '_>) {
 }
 
 /// Tells that a change of the environment that is about to be denied may pass.
-///
-/// # Errors
-/// What looking at the guards in force raises.
 pub fn excuse(event: &Event<'_, '_>) -> PyResult<bool> {
     let passes = match event.name.to_bytes() {
         b"os.putenv" => sets_what_was(event) || places_temporary_files(event),

@@ -73,9 +73,6 @@ impl Callback {
     }
 
     /// Calls it, with the tracked calls where it takes them.
-    ///
-    /// # Errors
-    /// The error that it raised.
     pub fn call<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         if !self.takes_calls {
@@ -87,9 +84,6 @@ impl Callback {
     }
 
     /// The same with arguments that are in no tuple yet.
-    ///
-    /// # Errors
-    /// The error that it raised.
     #[cfg(Py_3_12)]
     pub fn call_with<'py, const COUNT: usize>(
         &self,

@@ -19,9 +19,6 @@ pub struct Lent {
 }
 
 /// Puts the guard in force here in force in a context that is about to be entered, where it is not.
-///
-/// # Errors
-/// The error that setting a context variable raises.
 pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     let active = match scope::own(py)? {
         Current::Guarded(active) => active,
@@ -36,9 +33,6 @@ pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>
 }
 
 /// Puts a guard in force in the current context, beside one that is.
-///
-/// # Errors
-/// The error that setting a context variable raises.
 pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
     let py = active.py();
     let (lent, before) = match scope::own(py)? {
@@ -59,9 +53,6 @@ pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
 }
 
 /// A context with the guard in force: a copy of this one, or a new one. `None` where this has it already.
-///
-/// # Errors
-/// The error that making or changing a context raises.
 pub fn with_guard<'py>(
     context: Option<&Bound<'py, PyAny>>,
     active: &Bound<'py, Active>,
@@ -85,9 +76,6 @@ pub fn with_guard<'py>(
 }
 
 /// Puts a guard in force in the current context in the place of the one that is.
-///
-/// # Errors
-/// The error that setting a context variable raises.
 pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
     let token = raw::context_var_set(scope::var(active.py())?, active.as_any())?;
     Ok(Lent {
@@ -110,9 +98,6 @@ pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
 }
 
 /// Undoes `lend_here`, in the same context.
-///
-/// # Errors
-/// What changing a context variable raises.
 pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
     let Lent {
         active,
@@ -144,18 +129,12 @@ pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Whether code in the current context may give the variable a value: not that of another guard.
-///
-/// # Errors
-/// What reading the variable raises.
 pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_guard = value.cast_exact::<Active>().is_ok();
     Ok(!is_guard || matches!(scope::own(value.py())?, Current::Unguarded))
 }
 
 /// Whether it may have back what it had before, where that is what the guard in force put there.
-///
-/// # Errors
-/// What reading the variable, or the token, raises.
 pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = token.py();
     Ok(match scope::own(py)? {

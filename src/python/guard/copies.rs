@@ -28,9 +28,6 @@ static UNDER: Mutex<Option<Py<Active>>> = Mutex::new(None);
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes that this process is a copy that was made just now, under the guard in force.
-///
-/// # Errors
-/// The error that reading the context raises.
 pub fn note(py: Python<'_>) -> PyResult<()> {
     if let Current::Guarded(active) = scope::own(py)? {
         let mut under = UNDER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,9 +46,6 @@ fn under(py: Python<'_>) -> Option<Py<Active>> {
 
 /// Ends this process where it is a copy that was made under a guard which is in force here, and is
 /// about to be left with this error.
-///
-/// # Errors
-/// The error that reading the context raises.
 pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation() {
         return Ok(());
@@ -98,9 +92,6 @@ unsafe fn call_is_over_in_copy(before: usize) {
 }
 
 /// The same for a call with this result.
-///
-/// # Errors
-/// Those of the result; what reading the context raises.
 pub fn result_of<T>(py: Python<'_>, before: usize, result: PyResult<T>) -> PyResult<T> {
     if MADE.load(Ordering::Relaxed) <= before {
         return result;

@@ -56,9 +56,6 @@ static DECLARED: PyOnceLock<Declared> = PyOnceLock::new();
 
 impl Declared {
     /// What is declared, which is read the first time.
-    ///
-    /// # Errors
-    /// What reading the metadata of packages raised.
     pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
         DECLARED.get_or_try_init(py, || Self::read(py))
     }

@@ -169,18 +169,12 @@ fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
 }
 
 /// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
-///
-/// # Errors
-/// The error that `os.path.expanduser` raises.
 pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let ospath = path.py().import(pyo3::intern!(path.py(), "os.path"))?;
     ospath.call_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
 }
 
 /// The name that a path of a policy has, with `~` expanded.
-///
-/// # Errors
-/// The error that `os.path.expanduser` raises.
 pub fn expanded(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
     let path = PyString::new(py, path).into_any();
     decode::root_name(&match path.to_string().starts_with('~') {
@@ -190,9 +184,6 @@ pub fn expanded(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
 }
 
 /// The programs that are not there, by their places among the names.
-///
-/// # Errors
-/// The error that resolving `~` raised.
 pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>> {
     let mut missing = Vec::new();
     for (index, name) in names.iter().enumerate() {
@@ -216,9 +207,6 @@ pub struct Resolved {
 
 impl Resolved {
     /// Resolves the paths of a policy.
-    ///
-    /// # Errors
-    /// What resolving `~` raised.
     pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
         let mut resolved = spec.clone();
         let absolute = |paths: &mut Vec<String>| -> PyResult<()> {

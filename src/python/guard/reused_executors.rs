@@ -39,9 +39,6 @@ impl ShutDown {
 
 /// Marks the executors that there are, as workers of one are about to be started under the guards in
 /// force.
-///
-/// # Errors
-/// What reading the executors raises.
 pub fn mark(py: Python<'_>) -> PyResult<()> {
     for module in MODULES {
         let module = raw::imported_module(py, &pyo3::types::PyString::new(py, module))?;

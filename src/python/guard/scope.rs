@@ -160,9 +160,6 @@ impl Entered {
     /// Tells whether the code that runs is the one that may leave it: of a `with` statement its
     /// end, and not
     /// what it guards.
-    ///
-    /// # Errors
-    /// What reading the code of the frame raises.
     pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.place {
             Some(place) => place.may_be_left_here(py),
@@ -177,9 +174,6 @@ impl Entered {
     }
 
     /// Ends this process where it is a copy that guarded code made: see `copies`.
-    ///
-    /// # Errors
-    /// The error that reading the context raises.
     #[cfg(unix)]
     pub fn end_copy(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         copies::leave(py, &self.active, error)
@@ -201,9 +195,6 @@ impl Entered {
     }
 
     /// Keeps what denials tell of where it was entered, if it goes on elsewhere when it is left.
-    ///
-    /// # Errors
-    /// What reading frames raised.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
         match self.active.get().origin() {
             Some(origin) if !raw::is_only_reference(&self.active) => origin.settle(py),

@@ -165,9 +165,6 @@ fn may_use(policy: &Policy, directory: &[u8]) -> bool {
 }
 
 /// The guards in force, the outermost first, each once; what is asked of them has no other.
-///
-/// # Errors
-/// The error that reading the context raises.
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
     let mut all: Vec<Py<AuditCfg>> = Vec::new();
     for active in scope::in_force(py)?.iter().rev() {
@@ -209,9 +206,6 @@ pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
 /// Has the directory of the guards in force made before the process is copied: each copy would make
 /// one of its own otherwise, and leave it behind. So it is where `tempfile` is loaded, and in a worker,
 /// whose copies may load it.
-///
-/// # Errors
-/// The error that reading the context raises.
 pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
     if is_worker || tempfile::asks() {
         own_directory(&in_force(py)?);

@@ -125,9 +125,6 @@ pub fn _use_tracker(py: Python<'_>, tracker: Py<CallTracker>) -> PyResult<()> {
 }
 
 /// The tracked calls that are under way in the current context.
-///
-/// # Errors
-/// What reading the context variable raised.
 pub fn active(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     match DEFAULT.get(py) {
         Some(tracker) => tracker.get().active(py),

@@ -51,9 +51,6 @@ thread_local! {
 
 /// Learns what is needed to start workers, before guarded code can change it. Where something is
 /// missing, none starts.
-///
-/// # Errors
-/// What reading `sys.executable` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let interpreter = py.import("sys")?.getattr("executable")?;
     let package = raw::imported_module(py, pyo3::intern!(py, "fastaudit_rs"))?;
@@ -128,9 +125,6 @@ pub fn is_starting(event: &Event<'_, '_>) -> bool {
 
 /// Tells that `multiprocessing` copies the process for a worker, where threads may start: that other
 /// threads run, those of the pool itself for one, does not stop it there.
-///
-/// # Errors
-/// What reading frames raised.
 pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(event.config.policy().rest().threads
         && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
@@ -138,9 +132,6 @@ pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
 
 /// What a call of `fork_exec` starts: a worker that is guarded, or what it was given, where a list
 /// that could be changed meanwhile becomes a tuple.
-///
-/// # Errors
-/// What reading frames or arguments raised.
 pub fn read<'py>(
     arguments: &Bound<'py, PyAny>,
     places: &Bound<'py, PyAny>,

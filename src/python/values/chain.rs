@@ -38,9 +38,6 @@ const SCRIPTS: [&str; 2] = ["bin", "Scripts"];
 
 /// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
 /// the code that runs.
-///
-/// # Errors
-/// The error that reading a frame raised.
 pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
     let frame = match &traceback {
         Some(traceback) => stack::outer(&frames::traceback_frame(traceback))?,

@@ -51,9 +51,6 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 /// Learns where packages are installed. Called as a guard is made, by the host.
-///
-/// # Errors
-/// The error that reading `sys.path` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let path = py.import("sys")?.getattr("path")?;
     let Ok(path) = path.cast::<PyList>() else {
@@ -126,9 +123,6 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 }
 
 /// The same for the file of a code object.
-///
-/// # Errors
-/// What reading the name of its file raises.
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {

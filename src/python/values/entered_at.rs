@@ -42,9 +42,6 @@ enum Entered {
 
 impl Origin {
     /// Here and now.
-    ///
-    /// # Errors
-    /// What asking for the task raised.
     pub fn here(py: Python<'_>) -> PyResult<Self> {
         let frame = frames::current_frame(py);
         Ok(Self {
@@ -57,9 +54,6 @@ impl Origin {
     }
 
     /// Reads what there is to tell, as the frame will soon be no more.
-    ///
-    /// # Errors
-    /// What reading frames raised.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let frame = match &*self.lock() {
             Entered::In(frame) => frame.clone_ref(py),
@@ -73,9 +67,6 @@ impl Origin {
     }
 
     /// What a denial here and now adds; `None` in the thread and the task that entered the guard.
-    ///
-    /// # Errors
-    /// What asking for the task or reading frames raised.
     pub fn note(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.thread == raw::thread_ident() && self.task == current_task(py)? {
             return Ok(None);

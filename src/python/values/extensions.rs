@@ -37,9 +37,6 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 /// Learns where modules are imported from. Called as a guard is made, by the host.
-///
-/// # Errors
-/// The error that reading `sys.path` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     known().since.get_or_insert_with(SystemTime::now);
     let path = py.import("sys")?.getattr("path")?;

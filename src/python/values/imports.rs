@@ -42,9 +42,6 @@ const PARTS_OF_IMPORTS: &[&str] = &[
 const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
 
 /// The directories that modules are imported from: the standard library and installed packages.
-///
-/// # Errors
-/// What importing `sysconfig` raises.
 pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     let paths = py.import("sysconfig")?.call_method0("get_paths")?;
     let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
@@ -67,9 +64,6 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 }
 
 /// Learns by what it is told that an import goes on.
-///
-/// # Errors
-/// What reading the import system raises.
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     if FIND_AND_LOAD.get().is_none() {
         let import_system = py.import("_frozen_importlib")?;
@@ -82,9 +76,6 @@ pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Learns where modules are installed, without which none counts as such.
-///
-/// # Errors
-/// What importing `sysconfig` raises.
 pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
     if LIBRARIES.get().is_none() {
         let mut paths = Vec::new();
@@ -106,9 +97,6 @@ pub fn is_library_path(path: &[u8]) -> bool {
 }
 
 /// The package whose import what goes on is part of, the outermost one.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
     let Some(find_and_load) = FIND_AND_LOAD.get() else {
         return Ok(None);
@@ -131,9 +119,6 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 }
 
 /// Whether the code comes from an installed module.
-///
-/// # Errors
-/// What reading the code's file raised.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
@@ -159,9 +144,6 @@ fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// The module whose code the import system is about to run.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString>>> {
     let Some(find_and_load) = FIND_AND_LOAD.get() else {
         return Ok(None);
@@ -189,9 +171,6 @@ fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 }
 
 /// Whether an installed module imports, not the guarded code itself.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -210,9 +189,6 @@ pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
 
 /// Whether what goes on is part of importing one of these packages: every function that runs since
 /// the import began is of an installed module.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
     is_importing_by(py, packages, |_, code| is_installed(code))
 }
@@ -267,9 +243,6 @@ fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Whether a function of the standard library called this, with code of installed modules alone in
 /// between.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -288,9 +261,6 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
 
 /// Whether one of these functions of the standard library called this, or is it, with code of the
 /// standard library alone in between.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -309,9 +279,6 @@ pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyRes
 }
 
 /// Tells that the innermost function is one of this installed module.
-///
-/// # Errors
-/// What reading the frame raised.
 pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
@@ -321,18 +288,12 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
 }
 
 /// The module that a frame's globals name.
-///
-/// # Errors
-/// What reading the frame raised.
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast().ok().and_then(stack::module_name))
 }
 
 /// Tells that a frame runs code of a module of the standard library, or of one below it.
-///
-/// # Errors
-/// What reading the frame raised.
 pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
@@ -346,9 +307,6 @@ pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
 /// Whether what goes on is part of importing one of these modules, which the host named: wherever
 /// they are installed. Code that was not imported itself, as that of a notebook or of `exec`, has no
 /// part in it.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> {
     is_importing_by(py, modules, |frame, code| {
         Ok(is_installed(code)? || is_of_imported_module(frame)?)
@@ -356,9 +314,6 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
 }
 
 /// Whether the frame's code is that of a module that was imported, not of the main program.
-///
-/// # Errors
-/// What reading the frame raised.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
@@ -377,9 +332,6 @@ pub struct Importing {
 }
 
 /// The imports that go on, if any does: only then frames are looked at.
-///
-/// # Errors
-/// What reading a frame raised.
 pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
     match (LOCKS.get(), FIND_AND_LOAD.get()) {
         (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {

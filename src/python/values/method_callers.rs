@@ -6,9 +6,6 @@ use pyo3::types::{PyModule, PyString, PyTuple, PyType};
 use crate::python::cpython::ffi as raw;
 
 /// The method of an object that a method caller calls, read without code of the object's.
-///
-/// # Errors
-/// The error that reading the name raised.
 pub fn method_of<'py>(
     caller: &Bound<'py, PyAny>,
     object: &Bound<'py, PyAny>,

@@ -24,9 +24,6 @@ const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// The innermost code that runs here and is of the user: not of the standard library, an installed
 /// package or this one. `None` where there is none.
-///
-/// # Errors
-/// The error that reading a frame raised.
 pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -41,9 +38,6 @@ pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
 }
 
 /// Tells by the name of its file that code is of the standard library or an installed package.
-///
-/// # Errors
-/// The error that reading the name raised.
 pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if stdlib::is_standard_library(code)? || imports::is_installed(code)? {
         return Ok(true);
@@ -55,9 +49,6 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// The file that code is from.
-///
-/// # Errors
-/// The error that reading the name raised.
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     Ok(file.cast_into()?)
@@ -65,9 +56,6 @@ pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> 
 
 impl Place {
     /// `file:line`.
-    ///
-    /// # Errors
-    /// The error that reading the code raised.
     pub fn text(&self, py: Python<'_>) -> PyResult<String> {
         match self {
             Self::At(code, instruction) => {

@@ -34,9 +34,6 @@ const POOLS: &[Pool] = &[
 ];
 
 /// Tells that the function is that of a thread that such a pool starts.
-///
-/// # Errors
-/// The error that reading the thread or frames raised.
 pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
@@ -73,9 +70,6 @@ const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
 /// Tells whether the function is that of the thread of a queue between processes, which only sends
 /// what was
 /// put into the queue. Without it who waits for that waits for ever.
-///
-/// # Errors
-/// The error that reading the thread raised.
 pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {

@@ -53,9 +53,6 @@ pub struct Takes {
 
 /// What a callback takes that is no generator or coroutine function; `None` where it cannot be told
 /// at once.
-///
-/// # Errors
-/// What reading its parts raised.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
     let standing = Standing::get(py)?;
@@ -139,9 +136,6 @@ fn of_function(
 }
 
 /// What a callback takes, as `inspect` says.
-///
-/// # Errors
-/// What `inspect` raised.
 pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
     let py = callback.py();
     let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {

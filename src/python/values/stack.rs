@@ -30,9 +30,6 @@ pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 }
 
 /// A local variable of a frame, if it has one of this name.
-///
-/// # Errors
-/// What reading the frame raised.
 #[cfg(Py_3_12)]
 pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     let locals = frame.getattr(pyo3::intern!(frame.py(), "f_locals"))?;
@@ -74,9 +71,6 @@ fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
 }
 
 /// The functions that led to this frame, the innermost first, and its own.
-///
-/// # Errors
-/// The error that reading a frame raised.
 pub fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
     let mut sites = Vec::with_capacity(USUAL_DEPTH);
     while let Some(current) = frame {
@@ -92,9 +86,6 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 }
 
 /// The function of a frame.
-///
-/// # Errors
-/// The error that reading the frame raised.
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
@@ -116,9 +107,6 @@ impl Site {
     }
 
     /// `module.function`.
-    ///
-    /// # Errors
-    /// The error that reading the code raised.
     pub fn name(&self, py: Python<'_>) -> PyResult<String> {
         let module = self.module.as_ref().map_or_else(
             || "None".into(),
@@ -132,9 +120,6 @@ impl Site {
 }
 
 /// The qualified name of code; its name where it has no other.
-///
-/// # Errors
-/// What reading the code raised.
 pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     // It came with 3.11.
@@ -145,9 +130,6 @@ pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Tells that a frame runs code of this package.
-///
-/// # Errors
-/// The error that reading the frame raised.
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast::<PyDict>().is_ok_and(is_ours))

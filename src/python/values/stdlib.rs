@@ -11,9 +11,6 @@ use crate::python::cpython::frames;
 static STANDARD_LIBRARY: PyOnceLock<String> = PyOnceLock::new();
 
 /// Learns where the standard library is.
-///
-/// # Errors
-/// The error that importing `os` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
         let file = py.import("os")?.getattr("__file__")?.extract::<String>()?;
@@ -26,9 +23,6 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Tells whether code is the standard library's, and of no installed package, by its file's name.
-///
-/// # Errors
-/// The error that reading the name raised.
 pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = code.py();
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
@@ -43,9 +37,6 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Tells whether an object is a function of this name of Python code of a module of the standard library, by
 /// its file's name.
-///
-/// # Errors
-/// The error that reading the names raised.
 pub fn is_function_of_library(
     object: &Bound<'_, PyAny>,
     module: &str,

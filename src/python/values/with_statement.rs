@@ -34,9 +34,6 @@ struct Opcodes {
 static OPCODES: PyOnceLock<Opcodes> = PyOnceLock::new();
 
 /// Reads the numbers of the instructions, before anybody may change them.
-///
-/// # Errors
-/// The error that importing `opcode` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     OPCODES.get_or_try_init(py, || {
         let opmap = py.import("opcode")?.getattr("opmap")?;
@@ -183,9 +180,6 @@ impl Place {
     /// Tells whether the code that runs may leave what was entered here: where a `with` statement
     /// did that, the
     /// end of the statement alone.
-    ///
-    /// # Errors
-    /// The error that reading the code raises.
     pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
         let frame = frames::current_frame(py).filter(|frame| frame.is(&self.frame));
         let Some(frame) = frame else {
@@ -276,9 +270,6 @@ impl Place {
     }
 
     /// Tells whether a `with` statement is there.
-    ///
-    /// # Errors
-    /// The error that reading the code raises.
     pub fn is_with_statement(&self, py: Python<'_>) -> PyResult<bool> {
         let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
             return Ok(false);

@@ -12,9 +12,6 @@ use crate::python::values::imports;
 
 /// Makes the function that makes them raise the event, and learns what is needed to tell who
 /// imports.
-///
-/// # Errors
-/// The error that importing `_frozen_importlib` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     imports::know_import_system(py)?;
     // SAFETY: the function calls the original that it stands for.

@@ -98,9 +98,6 @@ impl Later {
 }
 
 /// Learns where the standard library is.
-///
-/// # Errors
-/// What importing `os` raises.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let default = py.import("_signal")?.getattr("default_int_handler")?;
     if let Some(default) = Builtin::cast(&default) {

@@ -26,9 +26,6 @@ type Call =
 static ORIGINAL: OnceLock<Call> = OnceLock::new();
 
 /// Has the calls of such functions come here.
-///
-/// # Errors
-/// The error that looking the class up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // Where the module is not ready yet, it will be looked at again.
     let Some(class) = module.getattr_opt(CLASS)? else {

@@ -41,9 +41,6 @@ static PUT_NOWAIT: OnceLock<Method> = OnceLock::new();
 static JOBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Makes the queues of executors come here.
-///
-/// # Errors
-/// The error that looking the class up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.getattr_opt("SimpleQueue")? else {
         return Ok(());

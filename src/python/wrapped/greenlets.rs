@@ -41,9 +41,6 @@ struct Known {
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
 /// Makes the making and starting of greenlets come here, and changes of their contexts.
-///
-/// # Errors
-/// The error that looking them up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // An old version has none, and its greenlets have the context of the thread.
     let Some(class) = module.getattr_opt("greenlet")? else {

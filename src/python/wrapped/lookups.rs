@@ -18,9 +18,6 @@ static GETHOSTBYNAME: Original = Original::unknown();
 static GETHOSTBYNAME_EX: Original = Original::unknown();
 
 /// Has look-ups tell the addresses that they find.
-///
-/// # Errors
-/// What importing `_socket` raises.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     // SAFETY: each function calls the original that it stands for.
     unsafe {

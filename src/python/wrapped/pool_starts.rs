@@ -41,9 +41,6 @@ const MANAGER: (&str, &str, &str) = (
 static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
 
 /// Has the making of locks come here.
-///
-/// # Errors
-/// The error that looking the class up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.getattr_opt("SemLock")? else {
         return Ok(());

@@ -86,9 +86,6 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
 }
 
 /// Has the functions of all modules that are loaded come here, and those of modules that will be.
-///
-/// # Errors
-/// The error that looking them up raises.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     if !known().is_empty() {
         return Ok(());

@@ -27,9 +27,6 @@ static INIT: Slot = Slot::unknown();
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 
 /// Makes the making of tasks come here.
-///
-/// # Errors
-/// The error that looking the class up raises.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let (Some(class), Some(running)) = (
         module.getattr_opt("Task")?,

@@ -145,9 +145,6 @@ const EVENT_LOOPS: &str = "asyncio.base_events";
 
 /// Whether the function is that of a thread that an event loop starts for its own executor, which
 /// its look-ups of hosts and `asyncio.to_thread` need, or to end that.
-///
-/// # Errors
-/// What reading the thread's name or a frame raised.
 pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
@@ -165,9 +162,6 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Has the functions that start threads carry guards into them.
-///
-/// # Errors
-/// What importing `_thread` raises.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     // SAFETY: each function calls the original that it stands for.
     unsafe {
