@@ -88,7 +88,7 @@ def outcomes(python: str, package: str, environment: dict[str, str]) -> tuple[di
 
 def run_second() -> int:
     """The tests of 0.2.10 on both packages; whether one that passes there does not here."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests/support"))
     import peers
 
     with tempfile.TemporaryDirectory() as directory:

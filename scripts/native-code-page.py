@@ -1,4 +1,4 @@
-"""Writes docs/native-code.md, from tests/native_functions.toml and tests/native_ways.toml."""
+"""Writes docs/native-code.md, from the tables of `tests/support`."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "native-code.md"
 HEAD = """\
 # Native code, and who sees it
 
-<!-- Made from tests/native_functions.toml and native_ways.toml by `make native-code-page`. -->
+<!-- Made from native_{functions,ways}.toml in tests/support by `make native-code-page`. -->
 
 The lists behind [what the guard does not stop](limits.md). The tests run both on each version of
 Python, and fail where an item is no longer true or where Python has a native function that no list
@@ -65,7 +65,7 @@ They compute, and call what they are given: {pure}.
 
 def read(name):
     """A table of the tests."""
-    return tomllib.loads((ROOT / "tests" / name).read_text(encoding="utf-8"))
+    return tomllib.loads((ROOT / "tests/support" / name).read_text(encoding="utf-8"))
 
 
 def code(names):

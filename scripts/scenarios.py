@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / name) for name in ("tests", "tests/scenarios", "benches")]
+sys.path[:0] = [str(ROOT / name) for name in ("tests/support", "tests/scenarios", "benches")]
 
 import pages  # noqa: E402
 import peers  # noqa: E402

@@ -16,8 +16,8 @@ import pytest
 import pytest_runs
 from hypothesis.internal.conjecture import providers
 
-# Hypothesis tries constants of the modules that are loaded, and so what a test tries would depend on
-# the tests before it.
+# Hypothesis tries constants of the modules that are loaded: a test's examples would depend on the
+# tests before it.
 providers._get_local_constants = providers.Constants
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background, and then for all that they start.

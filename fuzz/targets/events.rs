@@ -1,4 +1,4 @@
-//! Any audit event with any arguments, through the hook itself: `tests/hostile.py` makes them.
+//! Any audit event with any arguments, through the hook itself: `tests/support/hostile.py` makes them.
 #![no_main]
 
 use std::ffi::CString;
@@ -22,7 +22,7 @@ fn judge(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let here = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let path = py.import("sys")?.getattr("path")?;
     path.call_method1("insert", (0, here))?;
-    path.call_method1("insert", (0, format!("{here}/tests")))?;
+    path.call_method1("insert", (0, format!("{here}/tests/support")))?;
     let judge = py.import("hostile")?.getattr("judge")?;
     Ok(judge.unbind())
 }

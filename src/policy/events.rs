@@ -2,7 +2,7 @@
 //! rule of each contract for it. The only table of events.
 //!
 //! Named after CPython's own table, <https://docs.python.org/3/library/audit_events.html>, and what
-//! its builds raise: `tests/test_event_tables.py` reads the names out of each of them.
+//! its builds raise: `tests/assurance/test_event_tables.py` reads the names out of each of them.
 
 use super::index::Index;
 use super::rules::{

@@ -1,0 +1,84 @@
+"""The examples of the README and of the docs print what is said there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+NAMES = (
+    "README.md",
+    "docs/compatibility.md",
+    "docs/faq.md",
+    "docs/hosts.md",
+    "docs/index.md",
+    "docs/install.md",
+    "docs/packages.md",
+    "docs/policy.md",
+    "docs/recording.md",
+    "docs/sandbox.md",
+)
+PAGES = {name: (ROOT / name).read_text() for name in NAMES}
+EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
+EXAMPLES = [
+    pytest.param(*example, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, example in enumerate(EXAMPLE.findall(page))
+]
+
+
+WATCHES = sys.version_info >= (3, 12)
+# Without that a guard says so.
+QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeWarning"
+
+
+@pytest.mark.parametrize(("code", "output"), EXAMPLES)
+def test_example(code, output, tmp_path):
+    if "Sandbox" in code:
+        pytest.importorskip("sandlock")
+    result = subprocess.run(
+        [sys.executable, QUIET, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
+    if "def on_call" in code and not WATCHES:
+        assert result.stderr.endswith(
+            "RuntimeError: on_call requires Python 3.12+ sys.monitoring\n"
+        )
+        return
+    assert result.stderr == ""
+    assert result.stdout == output
+
+
+def test_every_example_is_tested():
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 41
+
+
+#: Where the blocks of code of other pages are run, and those of these that are no examples.
+ELSEWHERE = {
+    ("docs/install.md", "console"): "test_transcripts.py",
+    ("docs/notebook.md", "python"): "test_notebook.py",
+    ("docs/policy.md", "toml"): "test_policy_lint.py",
+    ("docs/pytest.md", "console"): "test_pytest_plugin.py",
+    ("docs/pytest.md", "python"): "test_pytest_plugin.py",
+    ("docs/pytest.md", "text"): "test_pytest_plugin.py",
+    ("docs/recipes/index.md", "python"): "test_recipes.py",
+    ("docs/recipes/index.md", "text"): "test_recipes.py",
+    ("docs/shell.md", "console"): "test_cli.py",
+}
+
+
+def test_every_block_of_every_page_is_run():
+    found = set()
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        name = path.relative_to(ROOT).as_posix()
+        languages = set(re.findall(r"^```(\w+)", path.read_text(), re.MULTILINE))
+        found |= {(name, language) for language in languages}
+    own = {(name, language) for name in NAMES for language in ("python", "text")}
+    assert found - own == set(ELSEWHERE)
+    for (name, _), test in ELSEWHERE.items():
+        assert Path(name).name in next((ROOT / "tests").rglob(test)).read_text(), (name, test)

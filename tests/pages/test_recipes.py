@@ -1,0 +1,228 @@
+"""The recipes in docs/recipes, each with the real host that it is for."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import peers
+import pytest
+from repository import ROOT
+
+RECIPES = ROOT / "docs" / "recipes"
+PAGE = (RECIPES / "index.md").read_text()
+
+
+def recipe(name):
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def shown(name):
+    """What the page says that a recipe prints."""
+    rest = PAGE.split(f'--8<-- "recipes/{name}.py"', 1)[1]
+    return re.match(r"\n```\n\nprints\n\n```text\n(.*?)```", rest, re.DOTALL)[1]
+
+
+def test_each_is_on_the_page():
+    named = re.findall(r'--8<-- "recipes/(\w+)\.py"', PAGE)
+    assert sorted(named) == sorted(path.stem for path in RECIPES.glob("*.py"))
+
+
+class TestToolLoop:
+    def test_it_prints_what_is_shown(self, tmp_path):
+        done = subprocess.run(
+            [sys.executable, RECIPES / "tool_loop.py"], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
+        assert (tmp_path / "primes.txt").read_text() == "2 3 5 7"
+
+    def test_what_the_model_is_told(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        call = recipe("tool_loop").call
+        assert call("run_python", {"code": "result = 6 * 7"}) == {"result": "42"}
+        assert call("run_python", {"code": "1 / 0"}) == {
+            "error": "ZeroDivisionError: division by zero"
+        }
+        told = call("run_python", {"code": "import os; os.system('ls')"})
+        assert told["denied"]["effect"] == "process"
+        json.dumps(told)
+
+
+def test_mcp_server(tmp_path):
+    """Through the protocol's own client, over standard input and output."""
+    mcp = pytest.importorskip("mcp")
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    server = mcp.StdioServerParameters(
+        command=sys.executable, args=[str(RECIPES / "mcp_server.py"), str(inside)]
+    )
+
+    async def talk():
+        async with mcp.Client(server) as client:
+            tools = await client.list_tools()
+            codes = [
+                "print(6 * 7)",
+                f"open({str(inside / 'a')!r}, 'w').close()",
+                f"open({str(outside / 'a')!r}, 'w').close()",
+                "import subprocess; subprocess.run(['ls'])",
+                "print('before'); 1 / 0",
+            ]
+            results = [await client.call_tool("run_python", {"code": code}) for code in codes]
+            return [tool.name for tool in tools.tools], [one.content[0].text for one in results]
+
+    names, told = asyncio.run(asyncio.wait_for(talk(), 60))
+    assert names == ["run_python"]
+    assert told[:2] == ["42\n", ""]
+    path = f"open '{outside}/a' not in ('{inside}',)"
+    assert told[2] == f"DENIED {path}. To allow it: write = ['{inside}', '{outside}/a']"
+    assert told[3].startswith("DENIED Audit: subprocess.Popen blocked in sandbox")
+    assert told[4] == "before\nZeroDivisionError: division by zero"
+    assert (inside / "a").exists() and not (outside / "a").exists()
+
+
+class TestSmolagents:
+    CODES = (
+        "import os\nos.remove('/srv/data.csv')",
+        "with open('primes.txt', 'w') as file:\n    file.write('2 3 5')\nprint('saved')\n1 + 1",
+        "final_answer(open('primes.txt').read())",
+    )
+
+    @pytest.fixture
+    def smolagents(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        return pytest.importorskip("smolagents")
+
+    def test_an_agent(self, smolagents):
+        """It sees what was denied, and goes on; the model's part is a script."""
+        codes = iter(self.CODES)
+
+        class Scripted(smolagents.Model):
+            def generate(self, messages, **options):
+                text = f"Thought: next.\n<code>\n{next(codes)}\n</code>"
+                return smolagents.ChatMessage(
+                    role=smolagents.models.MessageRole.ASSISTANT, content=text
+                )
+
+        agent = recipe("smolagents_executor").make_agent(Scripted())
+        assert agent.run("Save the primes.") == "2 3 5"
+        denied, saved = agent.memory.steps[1:3]
+        assert "os.remove '/srv/data.csv' not in ('.',)" in str(denied.error)
+        assert saved.error is None
+        assert "saved" in saved.observations and "2" in saved.observations
+        assert Path("primes.txt").read_text() == "2 3 5"
+
+    def test_the_executor(self, smolagents):
+        module = recipe("smolagents_executor")
+        executor = module.GuardedExecutor(module.Policy.preset("workspace"))
+        executor.send_variables({"x": 20})
+        output = executor("y = x * 2\nclass Sum:\n    total = y + 2\nprint('hi')\nSum.total")
+        assert (output.output, output.logs, output.is_final_answer) == (42, "hi\n", False)
+        with pytest.raises(PermissionError):
+            executor("print('before')\nopen('/x', 'w')")
+        assert executor.state["_print_outputs"] == "before\n"
+
+
+class TestFastAPI:
+    @pytest.fixture
+    def client(self, tmp_path):
+        """To a server of its own, of uvicorn."""
+        httpx = pytest.importorskip("httpx")
+        pytest.importorskip("fastapi")
+        with open(tmp_path / "log", "w") as log:
+            server = subprocess.Popen(
+                [sys.executable, RECIPES / "fastapi_app.py", tmp_path, "0"],
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        try:
+            address = None
+            for _ in range(600):
+                found = re.search(r"running on (http://\S+)", (tmp_path / "log").read_text())
+                if found:
+                    address = found[1]
+                    break
+                assert server.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.1)
+            with httpx.Client(base_url=address, timeout=30) as client:
+                yield client
+        finally:
+            server.terminate()
+            server.wait()
+
+    def test_each_user_has_a_directory(self, client, tmp_path):
+        def put(user, name):
+            return client.put(
+                f"/notes/{name}", params={"text": "hi"}, headers={"X-User": user} if user else {}
+            )
+
+        assert put("ada", "ada/a.txt").json() == {"written": 2}
+        assert put("bob", "bob/b.txt").json() == {"written": 2}
+        reply = put("bob", "ada/a.txt")
+        assert reply.status_code == 403
+        assert reply.json()["effect"] == "write"
+        assert f"not in ('{tmp_path}/bob',)" in reply.json()["denied"]
+        assert put("", "x").status_code == 401
+        assert put("../ada", "x").status_code == 401
+        for user, status in (("ada", 200), ("bob", 403)):
+            reply = client.get("/later/ada/c.txt", headers={"X-User": user})
+            assert reply.status_code == status
+        assert sorted(path.name for path in (tmp_path / "ada").iterdir()) == ["a.txt", "c.txt"]
+
+    def test_many_requests_at_once(self, client, tmp_path):
+        """None is under the guard of another."""
+
+        async def ask():
+            import httpx
+
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=60) as many:
+                users = ["ada", "bob"] * 50
+                paths = ["ada", "ada", "bob", "bob"] * 25
+                requests = [
+                    many.put(
+                        f"/notes/{path}/{number}.txt",
+                        params={"text": "hi"},
+                        headers={"X-User": user},
+                    )
+                    for number, (user, path) in enumerate(zip(users, paths, strict=True))
+                ]
+                replies = await asyncio.gather(*requests)
+            return [
+                (user == path, reply.status_code)
+                for user, path, reply in zip(users, paths, replies, strict=True)
+            ]
+
+        assert set(asyncio.run(ask())) == {(True, 200), (False, 403)}
+
+
+def test_dask_workers(tmp_path):
+    pytest.importorskip("distributed")
+    done = subprocess.run(
+        [sys.executable, RECIPES / "dask_workers.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == shown("dask_workers"), done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="safepyrun needs sys.monitoring")
+def test_solveit(tmp_path):
+    done = subprocess.run(
+        [peers.python(), RECIPES / "solveit.py"],
+        env=peers.environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == (shown("solveit"), "")

@@ -1,0 +1,7 @@
+"""Where the parts of the repository are."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+SUPPORT = TESTS / "support"

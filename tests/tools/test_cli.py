@@ -1,0 +1,356 @@
+"""The command `fastaudit-rs`, in processes of its own."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from fastaudit_rs import Policy
+from fastaudit_rs.tools import doctor
+
+PAGE = ROOT / "docs" / "shell.md"
+COMMAND = [sys.executable, "-m", "fastaudit_rs"]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """`script(code)`: the path of a script."""
+
+    def write(code):
+        path = tmp_path / "scripts" / "script.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("import os, sys\n" + code)
+        return str(path)
+
+    return write
+
+
+def test_it_is_installed():
+    installed = Path(sysconfig.get_path("scripts"), "fastaudit-rs")
+    done = subprocess.run([installed, "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("fastaudit-rs 0.")
+
+
+class TestPrograms:
+    def test_a_script(self, command, script):
+        path = script(
+            "print(sys.argv, __name__, __file__, sys.path[0])\n"
+            "print(sys.modules['__main__'].os is os, 'argparse' in globals())"
+        )
+        done = command("run", path, "a", "--write", "-h")
+        directory = os.path.realpath(os.path.dirname(path))
+        assert done.stdout.splitlines() == [
+            f"{[path, 'a', '--write', '-h']} __main__ {path} {directory}",
+            "True False",
+        ]
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_code_and_standard_input(self, command):
+        code = "import sys; print(sys.argv, __name__)"
+        assert command("run", "-c", code, "a", "-b").stdout == "['-c', 'a', '-b'] __main__\n"
+        assert command("run", "-", "a", stdin=code).stdout == "['-', 'a'] __main__\n"
+
+    def test_a_module(self, command, places):
+        Path(places.cwd, "own.py").write_text("import sys; print(sys.argv[1:], __name__)")
+        assert command("run", "-m", "own", "a", "-c").stdout == "['a', '-c'] __main__\n"
+        assert command("run", "-m", "json.tool", stdin="[1]").stdout.split() == ["[", "1", "]"]
+
+    def test_exit_statuses(self, command):
+        for code, status, printed in [
+            ("pass", 0, ""),
+            ("raise SystemExit", 0, ""),
+            ("raise SystemExit(3)", 3, ""),
+            ("raise SystemExit('why')", 1, "why\n"),
+        ]:
+            for name in ("run", "learn"):
+                done = command(name, "-c", code)
+                assert (done.returncode, done.stderr) == (status, printed)
+
+    def test_errors_are_those_of_the_program(self, command, script):
+        done = command("run", script("def f():\n    1 / 0\nf()"))
+        assert done.returncode == 1
+        first, *frames, last = done.stderr.splitlines()
+        assert first == "Traceback (most recent call last):"
+        assert last == "ZeroDivisionError: division by zero"
+        assert "cli.py" not in done.stderr
+        assert "script.py" in frames[0]
+        done = command("run", "-m", "no_such_module")
+        assert done.returncode == 1
+        assert "No module named no_such_module" in done.stderr.splitlines()[-1]
+
+    def test_a_syntax_error(self, command):
+        done = command("run", "-c", "1 +")
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("SyntaxError")
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+    def test_interrupts(self, command):
+        done = command("run", "-c", "raise KeyboardInterrupt")
+        assert done.returncode == -signal.SIGINT
+        assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+    def test_hooks_for_exceptions_of_the_program(self, command):
+        code = "import sys\nsys.excepthook = lambda *e: print('told', e[0].__name__)\n1/0"
+        done = command("run", "-c", code)
+        assert (done.returncode, done.stdout) == (1, "told ZeroDivisionError\n")
+        code = "import os, sys\nsys.excepthook = lambda *e: os.mkdir('a')\n1/0"
+        assert command("run", "-c", code).returncode == 1
+        assert os.listdir() == []
+
+    @pytest.mark.parametrize(
+        "arguments, error",
+        [
+            (["run"], "name a script"),
+            (["run", "missing.py"], "No such file or directory: 'missing.py'"),
+            (["run", "--policy", "missing.toml", "-c", "1"], "missing.toml"),
+            (["run", "--net", "a:b", "-c", "1"], "a:b"),
+            (["run", "--wirte", "a"], "--wirte"),
+            (["learn"], "name a script"),
+            ([], "required"),
+        ],
+    )
+    def test_wrong_arguments(self, command, arguments, error):
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert error in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
+class TestPermissions:
+    def test_nothing_is_written_by_default(self, command):
+        done = command("run", "-c", "open('a', 'w')")
+        assert done.returncode == 77
+        assert "fastaudit_rs.AuditDenied: open 'a': nothing may be written" in done.stderr
+        assert "cli.py" not in done.stderr
+        assert os.listdir() == []
+
+    def test_a_denial_that_is_caught(self, command):
+        code = "try:\n    open('a', 'w')\nexcept PermissionError:\n    print('caught')"
+        done = command("run", "-c", code)
+        assert (done.returncode, done.stdout) == (0, "caught\n")
+
+    def test_it_holds_to_the_end(self, command):
+        code = """
+import atexit, os, threading
+def late(name):
+    try:
+        os.mkdir(name)
+    except PermissionError:
+        print(name, flush=True)
+class Late:
+    def __del__(self, late=late): late('b')
+late_object = Late()
+threading.Timer(0.01, late, ['c']).start()
+atexit.register(late, 'a')
+"""
+        done = command("run", "-c", code)
+        assert sorted(done.stdout.split()) == ["a", "b", "c"], done.stderr
+        assert os.listdir() == []
+
+    @pytest.mark.parametrize(
+        "options, code",
+        [
+            (["--write", "."], "open('a', 'w')"),
+            (["--write", "any"], "open(OUT + '/a', 'w')"),
+            (["--write", ".", "--write=OUT"], "open(OUT + '/a', 'w'); open('a', 'w')"),
+            (["--run", "true"], "import subprocess; subprocess.run(['true'], check=True)"),
+            (["--run", "any"], "import subprocess; subprocess.run(['true'], check=True)"),
+            (["--env", "LANG"], "import os; os.environ['LANG'] = 'C'"),
+            (["--env", "any"], "import os; os.environ['A'] = 'C'"),
+            (["--net", "127.0.0.1"], "connect()"),
+            (["--net", "127.0.0.1:9", "--net", "localhost"], "connect()"),
+            (["--net", "any"], "connect()"),
+            (["--read", "any"], "open(OUT).close()"),
+        ],
+    )
+    def test_each(self, command, places, options, code):
+        prologue = f"""
+OUT = {places.out!r}
+def connect():
+    import socket
+    try:
+        socket.create_connection(("127.0.0.1", 9), 1)
+    except ConnectionRefusedError:
+        pass
+try:
+"""
+        program = prologue + f"    {code}\nexcept IsADirectoryError: pass"
+        options = [option.replace("OUT", places.out) for option in options]
+        done = command("run", *options, "-c", program)
+        assert (done.returncode, done.stderr) == (0, "")
+        if options != ["--read", "any"] and "--env" not in options:
+            assert command("run", "-c", program).returncode == 77
+
+    def test_env_and_read_restrict(self, command, places):
+        Path(places.out, "a").write_text("x")
+        done = command("run", "--env", "LANG", "-c", "import os; os.environ['A'] = 'B'")
+        assert done.returncode == 77
+        read = f"open({places.out + '/a'!r}).read()"
+        assert command("run", "-c", read).returncode == 0
+        assert command("run", "--read", ".", "-c", read).returncode == 77
+        assert command("run", "--read", places.out, "-c", read).returncode == 0
+
+    def test_a_policy_file(self, command, places):
+        Path("policy.toml").write_text(
+            f'write = ["{places.ok}"]\nnetwork = {{hosts = ["192.0.2.1"]}}\ncommands = ["true"]\n'
+        )
+        code = f"""
+import os, socket, subprocess
+for work in (
+    lambda: os.mkdir({places.ok + "/a"!r}),
+    lambda: subprocess.run(["true"]),
+    lambda: os.mkdir({places.out + "/a"!r}),
+    lambda: subprocess.run(["false"]),
+    lambda: socket.create_connection(("127.0.0.1", 9), 1),
+):
+    try:
+        work()
+        print("passes")
+    except PermissionError as denied:
+        print(denied.event)
+    except ConnectionRefusedError:
+        print("passes")
+"""
+        denied = ["os.mkdir", "subprocess.Popen", "socket.connect"]
+        done = command("run", "--policy", "policy.toml", "-c", code)
+        assert done.stdout.split() == ["passes", "passes", *denied], done.stderr
+        os.rmdir(places.ok + "/a")
+        more = ["--write", places.out, "--run", "false", "--net", "127.0.0.1"]
+        done = command("run", "--policy", "policy.toml", *more, "-c", code)
+        assert done.stdout.split() == ["passes"] * 5, done.stderr
+
+
+class TestLearn:
+    def test_what_it_prints_is_enough(self, command, script, places):
+        path = script(f"print('out')\nopen({places.out + '/a'!r}, 'w').close()")
+        done = command("learn", path)
+        assert (done.returncode, done.stderr) == (0, "")
+        first, policy = done.stdout.split("\n", 1)
+        assert first == "out"
+        assert f'write = ["{places.out}/a"]' in policy
+        Path("policy.toml").write_text(policy)
+        assert command("run", path).returncode == 77
+        assert command("run", "--policy", "policy.toml", path).returncode == 0
+
+    def test_to_a_file(self, command, places):
+        done = command("learn", "-o", "policy.toml", "-c", "open('a', 'w').close(); 1 / 0")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert f'write = ["{places.cwd}/a"]' in Path("policy.toml").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
+def test_the_page(places):
+    """What docs/shell.md shows is what is printed."""
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), re.MULTILINE)
+    assert len(steps) > 5
+    _, program = steps[0]
+    Path("notes.py").write_text(program)
+    path = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
+
+    def without_times(text):
+        return re.sub(r"^ +(at) |^ *[\d.]+ (ms) ", r"\1\2", text, flags=re.MULTILINE)
+
+    for line, expected in steps:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PATH": path},
+        )
+        assert done.stderr == "", line
+        shown = done.stdout.replace(places.cwd, "/project")
+        assert without_times(shown) == without_times(expected), line
+
+
+class TestDoctor:
+    def test_it_works_here(self, command):
+        done = command("doctor")
+        assert (done.returncode, done.stderr) == (0, "")
+        found = {line[4:23].strip(): (line[:2], line[23:]) for line in done.stdout.splitlines()}
+        assert found["writing elsewhere"] == ("ok", "is stopped")
+        assert found["pytest"] == ("ok", "guards in tests")
+        if sys.platform == "linux":
+            assert found["seccomp"][1].endswith("sandboxes")
+            assert found["Landlock"][1].endswith("policy.call and sandboxes")
+        watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
+        assert found["native calls"][0] == watched[0]
+        assert found["native calls"][1].startswith(watched[1])
+
+    def test_what_is_broken(self, monkeypatch, capsys):
+        """A guard that stops nothing is found out."""
+        monkeypatch.setattr(doctor, "Policy", lambda **fields: Policy(write=None, commands=True))
+        assert doctor.report(sys.stdout) == 1
+        shown = capsys.readouterr().out
+        assert "NO  writing elsewhere  passes" in shown
+        assert "NO  starting programs  passes" in shown
+        assert "ok  writing in a root  passes" in shown
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="no sys.monitoring")
+    def test_tools_that_watch_already(self, monkeypatch, capsys):
+        monkeypatch.setattr(doctor.sys.monitoring, "get_tool", lambda number: f"tool {number}")
+        assert doctor.report(sys.stdout) == 1
+        assert "NO  native calls       no tool id is free: 0 (tool 0), 1" in capsys.readouterr().out
+
+    def test_what_is_not_installed(self, monkeypatch, capsys):
+        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+        assert doctor.report(sys.stdout) == 0
+        assert "--  rich               not installed: no tables" in capsys.readouterr().out
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("words", "found"),
+        [
+            (["r"], ["run"]),
+            (["run", "--w"], ["--write"]),
+            (["run", "--write", "o"], ["out_dir"]),
+            (["trace", "--html", "o"], ["out_dir", "other.py"]),
+            (["learn", "ot"], ["other.py"]),
+            (["completion", "z"], ["zsh"]),
+        ],
+    )
+    def test_bash(self, command, places, words, found):
+        if shutil.which("bash") is None:
+            pytest.skip("there is no bash here")
+        Path("completion.bash").write_text(command("completion", "bash").stdout)
+        Path("out_dir").mkdir()
+        Path("other.py").touch()
+        line = " ".join(["fastaudit-rs", *words])
+        code = (
+            f"source ./completion.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
+            '_shtab_fastaudit_rs; printf "%s\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+        assert (set(done.stdout.split()), done.stderr) == (set(found), "")
+
+    @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
+    def test_others(self, command, shell):
+        shown = command("completion", shell).stdout
+        assert "fastaudit-rs" in shown and "write" in shown
+
+    def test_an_old_shtab_without_fish(self):
+        code = (
+            "import shtab, sys; shtab.SUPPORTED_SHELLS = ['bash']\n"
+            "from fastaudit_rs.tools.cli import main; sys.exit(main(['completion', 'fish']))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "fish needs a newer shtab: pip install --upgrade shtab" in done.stderr
+
+    def test_without_shtab(self, command):
+        code = (
+            "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'bash']\n"
+            "from fastaudit_rs.tools.cli import main; sys.exit(main())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr.startswith("fastaudit-rs: completion needs shtab: pip install")

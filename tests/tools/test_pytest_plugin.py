@@ -1,0 +1,352 @@
+"""The pytest plugin, in runs of pytest of its own."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from functools import partial
+
+import pytest
+from repository import ROOT
+
+PAGE = ROOT / "docs" / "pytest.md"
+
+
+REACHES = """
+def test_inside(tmp_path):
+    (tmp_path / "a").write_text("x")
+
+def test_outside():
+    open(OUT + "/a", "w").close()
+
+def test_swallowed():
+    try:
+        os.mkdir(OUT + "/b")
+    except OSError:
+        pass
+"""
+
+
+def test_idle(run, out):
+    result = run(REACHES)
+    result.assert_outcomes(passed=3)
+    assert "= audit =" not in result.stdout.str()
+
+
+class TestFixture:
+    def test_it_makes_guards(self, run):
+        run("""
+def test_a(audit_perms, tmp_path):
+    with audit_perms():
+        (tmp_path / "a").write_text("x")
+        with pytest.raises(PermissionError):
+            os.mkdir(OUT + "/a")
+    with audit_perms(write=[OUT]):
+        os.mkdir(OUT + "/a")
+        os.mkdir(tmp_path / "b")
+    os.mkdir(OUT + "/b")
+""").assert_outcomes(passed=1)
+
+    def test_bad_fields(self, run):
+        result = run("def test_a(audit_perms):\n    audit_perms(wirte=[])")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*TypeError*wirte*"])
+
+
+class TestMarker:
+    def test_a_test(self, run):
+        result = run("""
+@pytest.mark.audit
+def test_a(tmp_path):
+    (tmp_path / "a").write_text("x")
+    os.mkdir(OUT + "/a")
+
+@pytest.mark.audit(write=[OUT], env=False)
+def test_b(tmp_path):
+    (tmp_path / "a").write_text("x")
+    os.mkdir(OUT + "/a")
+    os.environ["A"] = "B"
+
+def test_c():
+    os.mkdir(OUT + "/c")
+""")
+        result.assert_outcomes(passed=1, failed=2)
+        result.stdout.fnmatch_lines(["*AuditDenied: os.mkdir *", "*AuditDenied: Audit: os.putenv*"])
+
+    def test_a_policy(self, run):
+        run("""
+from fastaudit_rs import Policy
+
+@pytest.mark.audit(Policy(write=[OUT]), env=True)
+class TestAll:
+    def test_a(self):
+        os.mkdir(OUT + "/a")
+        os.environ["A"] = "B"
+
+    @pytest.mark.audit(False)
+    def test_b(self):
+        os.mkdir(os.path.dirname(OUT) + "/b")
+""").assert_outcomes(passed=2)
+
+    @pytest.mark.parametrize(
+        "marker, error",
+        [
+            ("audit(1)", "takes a Policy, the name of a TOML file or False, not 1"),
+            ("audit(None, None)", "takes one policy"),
+            ("audit(wirte=1)", "wirte"),
+            ("audit(write=1)", "write"),
+        ],
+    )
+    def test_bad_ones(self, run, marker, error):
+        result = run(f"@pytest.mark.{marker}\ndef test_a(): pass")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"*TypeError*{error}*"])
+
+
+class TestWholeRun:
+    def test_record(self, run, out):
+        result = run(REACHES, "--audit=record")
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(
+            [
+                "*= audit =*",
+                "test_it.py::test_outside",
+                f"    open {out}/a, at test_it.py:*",
+                "test_it.py::test_swallowed",
+                f"    os.mkdir {out}/b, at test_it.py:*",
+            ]
+        )
+        assert "test_inside" not in result.stdout.str()
+
+    @pytest.mark.parametrize("mode", ["record", "raise"])
+    def test_temporary_files(self, run, mode):
+        code = """
+        import tempfile
+        def test_a():
+            with tempfile.TemporaryDirectory() as place:
+                open(place + "/a", "w").close()
+                assert os.listdir(place) == ["a"]
+            with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryFile() as other:
+                other.write(b"x")
+                assert os.path.basename(os.path.dirname(file.name)).startswith("fastaudit-")
+        def test_b():
+            assert os.listdir(tempfile.gettempdir()) == []
+        """
+        result = run(textwrap.dedent(code), f"--audit={mode}")
+        result.assert_outcomes(passed=2)
+        assert "No test reached outside." in result.stdout.str()
+
+    def test_raise(self, run, out):
+        result = run(REACHES, "--audit=raise")
+        result.assert_outcomes(passed=1, failed=2)
+        result.stdout.fnmatch_lines(
+            [
+                "*AuditDenied: open *",
+                f"reached outside: os.mkdir {out}/b, at test_it.py:*; to allow it: @pytest*",
+                "*= audit =*",
+                "test_it.py::test_outside",
+                "test_it.py::test_swallowed",
+            ]
+        )
+
+    def test_by_the_ini_file(self, run, pytester):
+        pytester.makeini("[pytest]\naudit = raise")
+        run(REACHES).assert_outcomes(passed=1, failed=2)
+        run(REACHES, "--audit=off").assert_outcomes(passed=3)
+
+    def test_bad_ini_values(self, run, pytester):
+        pytester.makeini("[pytest]\naudit = rise")
+        result = run(REACHES)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*'audit' is one of off, record, raise, not 'rise'*"])
+        pytester.makeini("[pytest]\naudit_policy = missing.toml")
+        result = run(REACHES)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*'audit_policy'*missing.toml*"])
+
+    def test_a_policy_file(self, run, pytester, out):
+        (pytester.path / "policy.toml").write_text(f'write = ["{out}"]\n')
+        pytester.makeini("[pytest]\naudit = raise\naudit_policy = policy.toml")
+        run(REACHES).assert_outcomes(passed=3)
+
+    def test_nothing_was_reached(self, run):
+        result = run("def test_a(): pass", "--audit=record")
+        result.stdout.fnmatch_lines(["No test reached outside."])
+
+    def test_marked_tests_have_their_own_guard(self, run):
+        run(
+            """
+@pytest.mark.audit(False)
+def test_a():
+    os.mkdir(OUT + "/a")
+
+@pytest.mark.audit(write=[OUT])
+def test_b():
+    os.mkdir(OUT + "/b")
+""",
+            "--audit=raise",
+        ).assert_outcomes(passed=2)
+
+    def test_modules_of_the_project_can_be_imported(self, run, pytester):
+        """The import system keeps what it compiled beside them, or does without."""
+        pytester.makepyfile(helper="VALUE = 1")
+        run("def test_a():\n    import helper", "--audit=raise").assert_outcomes(passed=1)
+
+    def test_ordinary_tests(self, run):
+        run(
+            """
+import asyncio, io, logging, socket, tempfile, threading, warnings
+
+def test_captured(capsys, caplog, recwarn, monkeypatch):
+    print("x")
+    assert capsys.readouterr().out == "x\\n"
+    logging.warning("y")
+    assert caplog.messages == ["y"]
+    warnings.warn("z")
+    monkeypatch.setenv("A", "B")
+
+def test_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open("a", "w").close()
+    os.rename("a", "b")
+    os.makedirs("c/d")
+
+def test_network_of_this_machine():
+    async def serve(reader, writer):
+        writer.write(await reader.read(1))
+        writer.close()
+    async def main():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("localhost", port)
+        writer.write(b"x")
+        assert await reader.read() == b"x"
+        writer.close()
+        server.close()
+    asyncio.run(main())
+
+def test_threads():
+    done = []
+    thread = threading.Thread(target=done.append, args=(1,))
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+@pytest.mark.parametrize("number", range(3))
+def test_parameters(number, request, subtests=None):
+    assert request.node.name
+
+def test_other_networks():
+    with pytest.raises(PermissionError):
+        socket.create_connection(("192.0.2.1", 80), 1)
+""",
+            "--audit=record",
+        ).assert_outcomes(passed=7, failed=1)
+
+
+class TestOtherPlugins:
+    def test_xdist(self, run, out):
+        result = run(REACHES, "--audit=raise", "-n2", needs=["xdist"])
+        result.assert_outcomes(passed=1, failed=2)
+        result.stdout.fnmatch_lines(
+            [
+                "*= audit =*",
+                "test_it.py::test_outside",
+                f"    open {out}/a, at test_it.py:*",
+                "*test_swallowed",
+            ]
+        )
+
+    def test_asyncio(self, run):
+        run(
+            """
+import asyncio
+
+async def test_a(tmp_path):
+    (tmp_path / "a").write_text("x")
+    await asyncio.sleep(0)
+    await asyncio.to_thread(os.mkdir, tmp_path / "b")
+
+async def test_b():
+    await asyncio.sleep(0)
+    await asyncio.create_task(reach())
+
+async def reach():
+    os.mkdir(OUT + "/a")
+""",
+            "--audit=raise",
+            "-oasyncio_mode=auto",
+            needs=["asyncio"],
+        ).assert_outcomes(passed=1, failed=1)
+
+    def test_coverage(self, run):
+        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["cov"])
+        result.assert_outcomes(passed=1, failed=2)
+        result.stdout.fnmatch_lines(["test_it.py *100%"])
+
+    def test_unittest(self, run):
+        run(
+            """
+import unittest
+
+class TestCase(unittest.TestCase):
+    def test_a(self):
+        self.assertEqual(os.path.basename("a/b"), "b")
+
+    def test_b(self):
+        os.mkdir(OUT + "/a")
+""",
+            "--audit=raise",
+        ).assert_outcomes(passed=1, failed=1)
+
+    def test_doctests(self, run):
+        result = run(
+            """
+def inside():
+    '''
+    >>> 1 + 1
+    2
+    '''
+
+def outside():
+    '''
+    >>> os.mkdir(OUT + "/a")
+    '''
+""",
+            "--audit=raise",
+            "--doctest-modules",
+        )
+        result.assert_outcomes(passed=1, failed=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("notes", ["-q", "--tb=no"]), ("report", ["--audit=record"])]
+)
+def test_the_page(pytester, monkeypatch, name, options):
+    """What docs/pytest.md shows is what is printed to a terminal of 80 columns."""
+    for variable in ("CI", "BUILD_NUMBER"):  # There pytest does not shorten lines.
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.findall(r"```python\n(# test_.*?)```.*?```text\n(.*?)```", PAGE.read_text(), re.S)
+    ((code, output),) = [found for found in shown if found[0].startswith(f"# test_{name}.py")]
+    pytester.makepyfile(**{f"test_{name}": code})
+    lines = pytester.runpytest_subprocess(*options).outlines
+    expected = output.splitlines()
+    start = lines.index(expected[0])
+    assert lines[start : start + len(expected)] == expected
+
+
+def test_the_baseline_of_the_page(pytester):
+    text = PAGE.read_text()
+    (code,) = re.findall(r"```python\n(# test_report.*?)```", text, re.S)
+    (block,) = re.findall(r"```console\n(.*?)```", text, re.S)
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
+    pytester.makepyfile(test_report=code)
+    without_times = partial(re.sub, r"in \d+\.\d+s", "")
+    for command, shown in steps:
+        command = command.replace("pytest", f"{sys.executable} -m pytest -p no:asyncio", 1)
+        done = subprocess.run(
+            command, shell=True, cwd=pytester.path, capture_output=True, text=True, check=True
+        )
+        assert without_times(done.stdout) == without_times(shown)
+    assert len(steps) == 3
