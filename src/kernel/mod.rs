@@ -1,4 +1,5 @@
 //! The part of a policy that the kernel holds, and the processes that it answers for.
+#![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
 pub mod landlock;

@@ -3,6 +3,7 @@
 //! [`rules`] says what each audit event means, [`files::path`] where a name leads, [`files::roots`] which
 //! places are approved, and [`check`] puts them together. Nothing here knows of Python objects,
 //! callbacks or exceptions.
+#![forbid(unsafe_code)]
 
 pub mod check;
 pub mod commands;

@@ -1,15 +1,14 @@
 //! The processes of a sandbox: the one that waits for work, and its children, each used once.
 
-#![allow(unsafe_code)]
-
-use std::{os::fd::BorrowedFd, time::Duration};
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::exceptions::{PyOSError, PyValueError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::process;
 use crate::python::guard::scope::{self, Current};
 
 /// The children of the current process, a sandbox's that waits for work: from now on also what they
@@ -41,21 +40,7 @@ impl Children {
     /// 0 in the copy.
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", &[])?;
-        // SAFETY: what runs in the copy until it ends is what runs after `os.fork`; CPython's hooks
-        // are called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
-        let child = unsafe {
-            ffi::PyOS_BeforeFork();
-            let child = libc::fork();
-            if child == 0 {
-                ffi::PyOS_AfterFork_Child();
-            } else {
-                ffi::PyOS_AfterFork_Parent();
-            }
-            child
-        };
-        if child < 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
+        let child = process::fork(py)?;
         Ok(child)
     }
 
@@ -68,9 +53,10 @@ impl Children {
                 "child must be the number of a process",
             ));
         };
+        let Some(host) = descriptors::borrow(host) else {
+            return Err(PyValueError::new_err("host must be a file descriptor"));
+        };
         let waited = py.detach(|| {
-            // SAFETY: the caller has it open for as long as this takes.
-            let host = unsafe { BorrowedFd::borrow_raw(host) };
             let waited = self.children.status(child, host);
             if waited == Ok(None) {
                 crate::kernel::reaper::end_with(&self.children);
@@ -135,11 +121,7 @@ impl Child {
     /// (`atexit(3)`), which free what the kernel frees faster. What C streams hold back is written.
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn end(&self, status: i32) {
-        // SAFETY: no other thread runs C code that would write to a stream meanwhile, or that is
-        // its own affair.
-        unsafe {
-            libc::fflush(std::ptr::null_mut());
-            libc::_exit(status);
-        }
+        process::flush_c_streams();
+        process::end_at_once(status);
     }
 }

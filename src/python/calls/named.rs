@@ -8,9 +8,8 @@
 //!
 //! A callee that is kept is still native code that the host is asked about: here is decided what
 //! it is called, and never whether it is quiet.
-#![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
@@ -24,7 +23,7 @@ use crate::python::values::callee::{self as callees, Name, Native};
 
 const PLACES: usize = 4096;
 
-static NAMED: [AtomicPtr<Named>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+static NAMED: [OnceLock<Box<Named>>; PLACES] = [const { OnceLock::new() }; PLACES];
 
 /// A callee that has its name for good.
 struct Named {
@@ -83,7 +82,7 @@ impl Key {
     }
 
     /// The two places where it may be.
-    fn places(self) -> [&'static AtomicPtr<Named>; 2] {
+    fn places(self) -> [&'static OnceLock<Box<Named>>; 2] {
         // Objects and table entries are aligned to 16 bytes. The second mixes in all bits.
         let number = self.address >> 4;
         let mixed = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -96,8 +95,7 @@ impl Key {
 pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'py>> {
     let (py, key) = (callee.py(), key?);
     let named = key.places().into_iter().find_map(|place| {
-        // SAFETY: what is in the table stays there, for good.
-        let named = unsafe { place.load(Ordering::Acquire).as_ref() };
+        let named = place.get();
         named.filter(|named| named.key == key)
     })?;
     let name = Name {
@@ -120,7 +118,7 @@ pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) 
         return Ok(());
     };
     let mut places = key.places().into_iter();
-    let Some(place) = places.find(|place| place.load(Ordering::Relaxed).is_null()) else {
+    let Some(place) = places.find(|place| place.get().is_none()) else {
         return Ok(());
     };
     if !found.native.function.is(callee) {
@@ -142,20 +140,16 @@ pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) 
     let Some(held) = held.filter(|_| Key::of(callee.as_ptr()) == Some(key)) else {
         return Ok(());
     };
-    let named = Box::into_raw(Box::new(Named {
+    let named = Box::new(Named {
         key,
         _held: held.unbind(),
         module: name.module.clone().unbind(),
         own: name.own.clone().unbind(),
         full: found.full.clone().unbind(),
         is_fragile: found.is_fragile,
-    }));
-    let empty = std::ptr::null_mut();
-    let set = place.compare_exchange(empty, named, Ordering::Release, Ordering::Relaxed);
-    if set.is_err() {
-        // SAFETY: it was made above, and nobody else has it.
-        drop(unsafe { Box::from_raw(named) });
-    }
+    });
+    // Where another thread was first, its name stays.
+    drop(place.set(named));
     Ok(())
 }
 

@@ -1,5 +1,4 @@
 //! The arguments of a call of a native function, by the vectorcall convention (PEP 590).
-#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;

@@ -1,5 +1,4 @@
 //! A call of a native function that is replaced, to be made as it came or with other arguments.
-#![allow(unsafe_code)]
 
 use pyo3::ffi::{self, PyObject};
 

@@ -4,7 +4,6 @@
 //! unwinding its stack (pthread_exit(3)). That may happen wherever Python code runs, and a function
 //! that catches panics turns it into an abort. So the thread is held here, for good: that is what
 //! CPython itself does from 3.14 on.
-#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 

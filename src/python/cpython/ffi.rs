@@ -1,5 +1,4 @@
 //! Every raw C-API call that PyO3 does not wrap, each behind a small safe function.
-#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr;
@@ -82,8 +81,13 @@ pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResu
 /// it is attached. References that are dropped meanwhile are given back at once; otherwise PyO3
 /// would keep them until it is next entered.
 pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: the interpreter runs: callers are called by it.
-    unsafe { Python::attach_unchecked(|_| work()) }
+    attached(|_| work())
+}
+
+/// The same for work that needs to be told.
+pub fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
+    // SAFETY: callers are called by the interpreter, on a thread that is attached for as long.
+    unsafe { Python::attach_unchecked(work) }
 }
 
 /// Whether the interpreter is being torn down.

@@ -1,5 +1,4 @@
 //! Copies of the process (fork(2)): how many there were on the way from the first one to this.
-#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,4 @@
 //! Frames, tracebacks and functions, read without the audit events that reading their attributes raises.
-#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 

@@ -1,5 +1,4 @@
 //! Native functions and methods, as the objects that CPython makes of them.
-#![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};

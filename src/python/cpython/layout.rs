@@ -1,6 +1,5 @@
 //! Fields of CPython's objects that are read in place, to tell callees without taking a reference
 //! or running anything.
-#![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

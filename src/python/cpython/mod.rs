@@ -1,14 +1,26 @@
 //! The C API, in safe faces: the only folder that works with raw pointers.
+#![expect(
+    unsafe_code,
+    reason = "the one door to C: other folders call its safe faces"
+)]
 
 pub mod arguments;
 pub mod called;
 pub mod calling;
+pub mod classes;
+#[cfg(unix)]
+pub mod descriptors;
 pub mod ffi;
 pub mod forks;
 pub mod frames;
 pub mod functions;
 #[cfg(Py_3_12)]
 pub mod layout;
+pub mod objects;
+pub mod process;
+pub mod published;
 pub mod replace;
+#[cfg(Py_3_12)]
+pub mod shared_objects;
 pub mod slots;
 pub mod text;

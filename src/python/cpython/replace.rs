@@ -3,7 +3,6 @@
 //! The one function object that such a function is, however it was imported, is made to call ours,
 //! which then does what it always did. It stays the same object: sets and tables that hold it still
 //! find it.
-#![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};

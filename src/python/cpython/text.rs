@@ -1,5 +1,4 @@
 //! Text of a `str`, whatever a subclass makes of it.
-#![allow(unsafe_code)]
 
 use pyo3::ffi;
 use pyo3::prelude::*;

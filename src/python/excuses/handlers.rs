@@ -4,21 +4,22 @@
 //! A handler is the host's if it was made while no guard was in force. `logging` lists its handlers
 //! in the order in which they were made; the list is looked at when the first guard is entered and
 //! when the last one has ended, and is remembered where no Python code gets at it.
-#![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyDict, PyList, PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference,
 };
 
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
+use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::objects;
 use crate::python::excuses::channels;
 use crate::python::guard::event::Event;
 use crate::python::guard::event::Reason;
@@ -43,12 +44,11 @@ const PLACES: &[&str] = &[
 /// The file of a `FileHandler`.
 const FILE: &str = "baseFilename";
 
-/// The list of weak references to handlers; null until `logging` is imported. Kept alive for ever.
-static LIST: AtomicPtr<PyObject> = AtomicPtr::new(std::ptr::null_mut());
+/// The list of weak references to handlers, once `logging` is imported.
+static LIST: PyOnceLock<Py<PyList>> = PyOnceLock::new();
 
-/// Its length and last item when it was looked at last.
-static SEEN: (AtomicUsize, AtomicPtr<PyObject>) =
-    (AtomicUsize::new(0), AtomicPtr::new(std::ptr::null_mut()));
+/// Its length and the address of its last item when it was looked at last.
+static SEEN: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
 /// All handlers that were in the list then.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
@@ -75,20 +75,17 @@ struct OfHost {
 /// a guard perhaps.
 #[inline]
 pub fn take_note(py: Python<'_>, by_host: bool) {
-    let mut list = LIST.load(Ordering::Relaxed);
-    if list.is_null() {
-        list = find_list(py);
-        if list.is_null() {
-            return;
-        }
-    }
-    if state(list)
+    let Some(list) = LIST.get(py).or_else(|| find_list(py)) else {
+        return;
+    };
+    let list = list.bind(py);
+    if objects::length_and_last(list)
         != (
             SEEN.0.load(Ordering::Relaxed),
             SEEN.1.load(Ordering::Relaxed),
         )
     {
-        beside_pending(py, || take_note_of_new(py, list, by_host));
+        beside_pending(py, || take_note_of_new(list, by_host));
     }
 }
 
@@ -102,49 +99,19 @@ fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The length and the last item of a list.
-fn state(list: *mut PyObject) -> (usize, *mut PyObject) {
-    // SAFETY: it is a list, and the thread is attached; the item is only compared.
-    unsafe {
-        match ffi::PyList_GET_SIZE(list) {
-            0 => (0, std::ptr::null_mut()),
-            size => {
-                let last = ffi::PyList_GET_ITEM(list, size - 1);
-                (usize::try_from(size).unwrap_or(0), last)
-            }
-        }
-    }
-}
-
 /// Finds the list, if `logging` is imported.
-fn find_list(py: Python<'_>) -> *mut PyObject {
-    let name = pyo3::intern!(py, MODULE);
-    // SAFETY: the dict of modules is borrowed and a dict; so is the result, or null.
-    let module = unsafe {
-        let modules = ffi::PyImport_GetModuleDict();
-        Bound::from_borrowed_ptr_or_opt(py, ffi::PyDict_GetItemWithError(modules, name.as_ptr()))
-    };
-    let Some(Ok(module)) = module.map(Bound::cast_into::<PyModule>) else {
-        return std::ptr::null_mut();
-    };
+#[cold]
+fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
+    let module = objects::module_of_name(pyo3::intern!(py, MODULE))?;
+    let module = module.cast_into::<PyModule>().ok()?;
     let list = module.dict().get_item(pyo3::intern!(py, "_handlerList"));
-    match list.ok().flatten().map(Bound::cast_into_exact::<PyList>) {
-        Some(Ok(list)) => {
-            let list = list.into_ptr();
-            LIST.store(list, Ordering::Relaxed);
-            list
-        }
-        _ => std::ptr::null_mut(),
-    }
+    let list = list.ok()??.cast_into_exact::<PyList>().ok()?;
+    let _ = LIST.set(py, list.unbind());
+    LIST.get(py)
 }
 
 #[cold]
-fn take_note_of_new(py: Python<'_>, list: *mut PyObject, by_host: bool) {
-    // SAFETY: it is a list, which is alive.
-    let list = unsafe { Borrowed::from_ptr(py, list) };
-    let Ok(list) = list.cast::<PyList>() else {
-        return;
-    };
+fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
     let mut before = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
     let mut now = Vec::with_capacity(list.len());
     for reference in list.iter() {
@@ -159,7 +126,7 @@ fn take_note_of_new(py: Python<'_>, list: *mut PyObject, by_host: bool) {
             },
         });
     }
-    let (length, last) = state(list.as_ptr());
+    let (length, last) = objects::length_and_last(list);
     SEEN.0.store(length, Ordering::Relaxed);
     SEEN.1.store(last, Ordering::Relaxed);
     let other = std::mem::replace(
@@ -174,26 +141,12 @@ fn handler<'py>(reference: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     reference.cast::<PyWeakrefReference>().ok()?.upgrade()
 }
 
-/// The attributes that are an object's own, read without code of its class.
-fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
-    let py = object.py();
-    // SAFETY: the result is a new reference, or null with an exception set.
-    let dict = unsafe {
-        let dict = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_opt(py, dict)
-    };
-    if dict.is_none() {
-        drop(PyErr::take(py));
-    }
-    dict?.cast_into().ok()
-}
-
 impl OfHost {
     fn new(reference: &Bound<'_, PyAny>) -> Option<Self> {
         let py = reference.py();
         let handler = handler(reference)?;
         let class = handler.get_type();
-        let attributes = own_attributes(&handler)?;
+        let attributes = objects::own_attributes(&handler)?;
         let emit = raw::type_lookup(&class, pyo3::intern!(py, "emit"))?;
         if !raw::is_python_function(emit.as_ptr()) {
             return None;
@@ -209,7 +162,8 @@ impl OfHost {
     /// Tells that the handler is as it was: guarded code made it no other.
     fn is_as_before(&self, handler: &Bound<'_, PyAny>) -> PyResult<bool> {
         let class = handler.get_type();
-        let Some(attributes) = own_attributes(handler).filter(|_| class.is(&self.class)) else {
+        let Some(attributes) = objects::own_attributes(handler).filter(|_| class.is(&self.class))
+        else {
             return Ok(false);
         };
         let now = places(&attributes)?;
@@ -255,16 +209,10 @@ fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
 
 /// The code of all methods of a class and its bases that are not in installed modules.
 fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
-    let py = class.py();
     let mut methods = Vec::new();
     for class in class.mro().iter() {
-        // SAFETY: a class has classes alone among its bases; its dict is borrowed, or null for those
-        // of the interpreter.
-        let dict = unsafe {
-            let class = class.as_ptr().cast::<ffi::PyTypeObject>();
-            Bound::from_borrowed_ptr_or_opt(py, (*class).tp_dict)
-        };
-        let Some(Ok(dict)) = dict.map(Bound::cast_into::<PyDict>) else {
+        let dict = class.cast().ok().and_then(classes::dictionary);
+        let Some(dict) = dict else {
             continue;
         };
         for method in dict.values() {
@@ -332,7 +280,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         (Act::File(_), None) => is_custom,
         // What a stream does is not the handler's.
         (Act::Other, _) => {
-            let attributes = own_attributes(&handler);
+            let attributes = objects::own_attributes(&handler);
             let has_stream = match attributes {
                 Some(attributes) => attributes.contains(pyo3::intern!(py, "stream"))?,
                 None => true,

@@ -1,6 +1,5 @@
 //! Acts that change nothing: a signal that the process ignores, the priority, the processors and the
 //! limits that it has, its own program opened as a library, a directory made that is there.
-#![allow(unsafe_code)]
 
 use pyo3::prelude::*;
 #[cfg(target_os = "linux")]
@@ -11,6 +10,7 @@ use crate::policy::Why;
 use crate::policy::files::fs::Os;
 use crate::policy::files::path::{self, Name};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::process;
 use crate::python::guard::event::Event;
 use crate::python::guard::event::Reason;
 use crate::python::values::decode;
@@ -71,8 +71,7 @@ fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> b
     if which != libc::PRIO_PROCESS as i32 || !is_own(who) {
         return false;
     }
-    // SAFETY: it only tells; for this process it cannot fail.
-    priority == unsafe { libc::getpriority(which as _, who as _) }
+    rustix::process::getpriority_process(None) == Ok(priority)
 }
 
 /// Tells that the processors are those that this process runs on. A collection of plain numbers: what
@@ -115,13 +114,8 @@ fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
 
 /// Tells that a signal to this process does nothing now.
 fn is_ignored(signal: i32) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: nothing is set; where it succeeds the kernel has filled in what is set.
-    let handler = unsafe {
-        if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
-            return false;
-        }
-        action.assume_init().sa_sigaction
+    let Some(handler) = process::signal_handler(signal) else {
+        return false;
     };
     handler == libc::SIG_IGN || (handler == libc::SIG_DFL && IGNORED.contains(&signal))
 }
@@ -133,15 +127,9 @@ fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
     let (Some(resource), Ok(limits)) = (resource, limits) else {
         return false;
     };
-    let mut now = std::mem::MaybeUninit::<libc::rlimit>::zeroed();
-    // SAFETY: where it succeeds the kernel has filled in the limits.
-    let now = unsafe {
-        if libc::getrlimit(resource as _, now.as_mut_ptr()) != 0 {
-            return false;
-        }
-        now.assume_init()
+    let Some(told) = process::limits(resource) else {
+        return false;
     };
-    let told = [now.rlim_cur, now.rlim_max];
     limits.len() == told.len()
         && limits
             .iter()

@@ -4,7 +4,6 @@
 //! guard lets some variables change, any may be removed for as long as it is in force, as
 //! `os.environ.clear()` and `mock.patch.dict(os.environ)` do on the way: what may not be changed is put
 //! back when the guard is left.
-#![allow(unsafe_code)]
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +18,7 @@ use crate::policy::environment::is_dangerous;
 use crate::policy::files::fs::Os;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::process;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::environment::Before;
 use crate::python::guard::event::Event;
@@ -171,9 +171,7 @@ pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
     let stays = |name: &[u8]| is_half_way || !environment.may_set(name);
     for (name, value) in &before.own {
         if stays(name.as_encoded_bytes()) && !is_set(name) {
-            // SAFETY: the GIL is held, by which Python itself guards the environment. The name was
-            // read from there, and has no `=`.
-            unsafe { env::set_var(name, value) };
+            process::set_variable(py, name, value);
         }
     }
     if let Some(shown) = SHOWN.get(py) {

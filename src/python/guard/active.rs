@@ -1,5 +1,4 @@
 //! A guard in force: an opaque object, which cannot be made or changed from Python.
-#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -124,8 +123,7 @@ impl Active {
     ) -> Self {
         if let Some(config) = &config {
             if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
-                // SAFETY: guards are made by attached threads.
-                turns::first_begins(unsafe { Python::assume_attached() });
+                raw::attached(turns::first_begins);
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
@@ -267,10 +265,8 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
-            // SAFETY: objects are freed by attached threads.
-            let py = unsafe { Python::assume_attached() };
-            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing(py) {
-                turns::last_ended(py);
+            if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
+                raw::attached(turns::last_ended);
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);

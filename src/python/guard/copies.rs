@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyGeneratorExit, PySystemExit};
-use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
+use crate::python::cpython::process;
 use crate::python::cpython::replace;
 use crate::python::guard::scope::{self, Active, Current};
 
@@ -119,12 +119,11 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
     let status = match error {
         Some(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(&error, py),
         Some(error) if !error.is_instance_of::<PyGeneratorExit>(py) => {
-            show(py, &error);
+            process::show_error(py, &error);
             1
         }
         _ => {
-            // SAFETY: the text has no conversions.
-            unsafe { ffi::PySys_WriteStderr(TOLD.as_ptr()) };
+            process::write_to_stderr(py, TOLD);
             STATUS
         }
     };
@@ -134,20 +133,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
             .and_then(|sys| sys.getattr(name)?.call_method0("flush"));
         drop(flushed);
     }
-    // SAFETY: nothing runs after this.
-    unsafe { libc::_exit(status) }
-}
-
-/// Shows an error as the end of a program does, but by no hook of the host's.
-fn show(py: Python<'_>, error: &PyErr) {
-    let none = std::ptr::null_mut();
-    let traceback = error.traceback(py);
-    let traceback = traceback.map_or(none, |traceback| traceback.as_ptr());
-    // SAFETY: an exception with its type and its traceback, or null for that.
-    unsafe {
-        let (kind, value) = (error.get_type(py), error.value(py));
-        ffi::PyErr_Display(kind.as_ptr(), value.as_ptr(), traceback);
-    }
+    process::end_at_once(status)
 }
 
 /// The exit status that an uncaught `SystemExit` means, which may be a text to show.

@@ -3,7 +3,6 @@
 //! Its value is an opaque object of ours that cannot be made or changed from Python. A task that
 //! is created under a guard copies the context and so stays guarded, also after the `with` block
 //! that it was created in has ended.
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::published::Published;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::config::AuditCfg;
@@ -27,9 +27,8 @@ use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 use crate::python::values::with_statement::Place;
 
-/// The guards that are in force in the whole process for good, the last one first. What this points
-/// to is never freed: another thread may read it.
-static INSTALLED: AtomicPtr<Installed> = AtomicPtr::new(std::ptr::null_mut());
+/// The guards that are in force in the whole process for good, the last one first.
+static INSTALLED: Published<Installed> = Published::nothing();
 
 /// A guard that is in force in the whole process for good.
 pub struct Installed {
@@ -99,10 +98,7 @@ pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
 /// The guards that are installed, the last one first.
 #[inline]
 pub fn installed() -> impl Iterator<Item = &'static Installed> {
-    let last = INSTALLED.load(Ordering::Acquire);
-    // SAFETY: it is null, or was made by `install` and is never freed.
-    let last: Option<&'static Installed> = unsafe { last.as_ref() };
-    std::iter::successors(last, |installed| installed.before)
+    std::iter::successors(INSTALLED.get(), |installed| installed.before)
 }
 
 /// All guards in force in the current context: its own, and those that are installed.
@@ -132,7 +128,7 @@ pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>)
         policy,
         before: installed().next(),
     };
-    INSTALLED.store(Box::leak(Box::new(installed)), Ordering::Release);
+    INSTALLED.set(Box::new(installed));
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Its function `_gettempdir`, which all others get the directory from, is given other code, so that
 //! it stays the same object. `tempfile.tempdir`, which belongs to the host, is never set.
-#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -10,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::LocalKey;
 
 use pyo3::PyTraverseError;
-use pyo3::ffi;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
@@ -18,6 +16,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use crate::policy::files::fs::PathBuf;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::objects;
 use crate::python::guard::scope;
 use crate::python::guard::temporary;
 use crate::python::values::imports;
@@ -158,24 +157,11 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
             globals: globals.clone().unbind(),
         },
     )?;
-    let usual = new_function(&code, &globals)?;
+    let usual = objects::new_function(&code, &globals)?;
     let new = new_code(&code, ask.as_any(), &usual)?;
     function.setattr("__code__", new)?;
     ASKS.store(true, Ordering::Relaxed);
     Ok(true)
-}
-
-/// A function of this code.
-fn new_function<'py>(
-    code: &Bound<'py, PyAny>,
-    globals: &Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: both are what the function takes; the result is a new reference, or null with an
-    // exception set.
-    unsafe {
-        let function = ffi::PyFunction_New(code.as_ptr(), globals.as_ptr());
-        Bound::from_owned_ptr_or_err(code.py(), function)
-    }
 }
 
 /// The code that asks, at the place of the code as it was.
@@ -185,12 +171,7 @@ fn new_code<'py>(
     usual: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = before.py();
-    // SAFETY: both texts are NUL-terminated; the result is a new reference, or null with an exception
-    // set.
-    let module = unsafe {
-        let module = ffi::Py_CompileString(SOURCE.as_ptr(), c"".as_ptr(), ffi::Py_file_input);
-        Bound::from_owned_ptr_or_err(py, module)?
-    };
+    let module = objects::compile(py, SOURCE)?;
     let constants = module.getattr("co_consts")?;
     let constants = constants.cast::<PyTuple>()?.iter();
     let is_code = |one: &Bound<'_, PyAny>| one.get_type().is(before.get_type());

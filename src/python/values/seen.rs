@@ -1,10 +1,12 @@
 //! The network as one guard has seen it: names that were looked up, with their addresses, and sockets
 //! that were connected.
-#![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(unix)]
+use crate::python::cpython::descriptors;
 
 /// Addresses whose names are remembered; of further ones a guard knows no name.
 const MAX_ADDRESSES: usize = 10_000;
@@ -69,12 +71,7 @@ impl Seen {
 /// The descriptor of a socket, and the number by which the system knows the socket itself.
 #[cfg(unix)]
 fn identity(fd: i32) -> Option<(i32, u64)> {
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is borrowed for one call, which says so if it is closed.
-    let fd_ref = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    let stat = rustix::fs::fstat(fd_ref).ok()?;
+    let stat = rustix::fs::fstat(descriptors::borrow(fd)?).ok()?;
     Some((fd, stat.st_ino))
 }
 

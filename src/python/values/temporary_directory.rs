@@ -1,6 +1,5 @@
 //! A directory for temporary files: made for one owner alone, removed with all that is in it when that
 //! goes, or as the process ends.
-#![allow(unsafe_code)]
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -9,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use crate::policy::files::fs::{Os, PathBuf};
 use crate::policy::files::path::{self, Base, Resolved};
+#[cfg(unix)]
+use crate::python::cpython::process;
 
 /// How its name begins.
 const PREFIX: &str = "fastaudit-";
@@ -69,11 +70,8 @@ impl Directory {
     fn note(&self) -> bool {
         static AT_EXIT: Once = Once::new();
         AT_EXIT.call_once(|| {
-            // SAFETY: the function may be called at any time; it looks at what is ours alone.
             #[cfg(unix)]
-            unsafe {
-                libc::atexit(remove_all);
-            }
+            process::at_end(remove_all);
         });
         let own = (self.process, PathBuf::from_slice(self.path.as_bytes()));
         let mut left = left();

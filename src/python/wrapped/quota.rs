@@ -4,13 +4,16 @@
 //! What native code writes by itself, SQLite or a memory map, does not come by here.
 #![allow(unsafe_code)]
 
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::calling;
+#[cfg(unix)]
+use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::objects;
 use crate::python::cpython::replace::{self, Original};
 use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Active};
@@ -203,7 +206,7 @@ unsafe fn plan(
                     let length = number(0).and_then(|length| u64::try_from(length).ok());
                     length.unwrap_or(0).saturating_sub(size)
                 }
-                _ => length_of(&at(0)?)?,
+                _ => objects::buffer_length(&at(0)?)?,
             },
         });
     }
@@ -245,31 +248,15 @@ unsafe fn plan(
             } else {
                 buffers.cast::<PyTuple>().ok()?.iter().collect()
             };
-            items.iter().filter_map(length_of).sum()
+            items.iter().filter_map(objects::buffer_length).sum()
         }
         Writes::Allocate => {
             let end = number(1)?.checked_add(number(2)?)?;
             u64::try_from(end).ok()?.saturating_sub(size)
         }
-        _ => length_of(&at(1)?)?,
+        _ => objects::buffer_length(&at(1)?)?,
     };
     Some(Planned { fd, bytes })
-}
-
-/// How many bytes an object has, by its buffer.
-fn length_of(object: &Bound<'_, PyAny>) -> Option<u64> {
-    let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
-    // SAFETY: the view is filled in where the call succeeds, and released at once.
-    unsafe {
-        if ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) != 0 {
-            ffi::PyErr_Clear();
-            return None;
-        }
-        let mut view = view.assume_init();
-        let length = u64::try_from(view.len).ok();
-        ffi::PyBuffer_Release(&raw mut view);
-        length
-    }
 }
 
 /// The descriptor of a `FileIO`, whatever a subclass says it is.
@@ -285,7 +272,7 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
 /// Where a descriptor's file is read next.
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
-    borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
+    descriptors::borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
 }
 
 #[cfg(not(unix))]
@@ -293,17 +280,10 @@ fn position(_fd: i32) -> u64 {
     0
 }
 
-/// A descriptor for one call, which says so if it is closed.
-#[cfg(unix)]
-fn borrow<'fd>(fd: i32) -> Option<std::os::fd::BorrowedFd<'fd>> {
-    // SAFETY: only -1 is none; what is called with it takes it for no more than a number.
-    (fd >= 0).then(|| unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) })
-}
-
 /// The size of what a descriptor is open on; `None` where that is no file.
 #[cfg(unix)]
 fn size_of_file(fd: i32) -> Option<u64> {
-    let stat = rustix::fs::fstat(borrow(fd)?).ok()?;
+    let stat = rustix::fs::fstat(descriptors::borrow(fd)?).ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     kind.is_file()
         .then(|| u64::try_from(stat.st_size).unwrap_or(0))

@@ -5,8 +5,6 @@
 //! starts another. One that was started without the guard makes no workers for guarded code.
 #![allow(unsafe_code)]
 
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
 use crate::python::cpython::called::Called;
+use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace;
 use crate::python::guard::scope;
@@ -91,11 +90,9 @@ fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
 /// Ends a server: by itself, or else by force.
 fn end(pid: Pid, alive: Option<i32>) {
     if let Some(alive) = alive {
-        // SAFETY: the number is that of a descriptor, or of none. The library closes it when it finds the
-        // server gone, so that another file has to be there.
-        let alive = unsafe { BorrowedFd::borrow_raw(alive) };
-        let is_pipe = fstat(alive)
-            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+        let is_pipe = descriptors::borrow(alive).is_some_and(|alive| {
+            fstat(alive).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
+        });
         if is_pipe && close_in_place(alive).is_ok() {
             let begun = Instant::now();
             while begun.elapsed() < PATIENCE {
@@ -111,11 +108,11 @@ fn end(pid: Pid, alive: Option<i32>) {
     has_ended(pid, WaitIdOptions::empty());
 }
 
-/// Puts another file in the place of one, which is closed by that.
-fn close_in_place(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+/// Puts another file in the place of one, which is closed by that: the library closes the number when it
+/// finds the server gone, so that some file has to be there.
+fn close_in_place(file: i32) -> rustix::io::Result<()> {
     let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    // SAFETY: the number is what is wanted, and its owner is elsewhere: it is not closed here.
-    let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(file.as_raw_fd()) });
+    let mut place = descriptors::place(file).ok_or(rustix::io::Errno::BADF)?;
     dup2(&nothing, &mut place)?;
     fcntl_setfd(&*place, FdFlags::CLOEXEC)
 }

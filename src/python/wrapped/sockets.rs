@@ -264,15 +264,9 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
 /// Tells that the socket listens already: then nothing is new but the length of its queue.
 #[cfg(unix)]
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
-    use std::os::fd::BorrowedFd;
-
     let number = raw::int_value(descriptor).and_then(|number| i32::try_from(number).ok());
-    let Some(number) = number.filter(|number| *number >= 0) else {
-        return false;
-    };
-    // SAFETY: the socket is open, as it told its address.
-    let socket = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::net::sockopt::socket_acceptconn(socket).unwrap_or(false)
+    let socket = number.and_then(crate::python::cpython::descriptors::borrow);
+    socket.is_some_and(|socket| rustix::net::sockopt::socket_acceptconn(socket).unwrap_or(false))
 }
 
 #[cfg(not(unix))]

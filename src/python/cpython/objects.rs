@@ -1,0 +1,95 @@
+//! Lists, dictionaries, buffers and code, read or made without code of their classes.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+/// The length of a list, and its last item as an address to compare.
+#[inline]
+pub fn length_and_last(list: &Bound<'_, PyList>) -> (usize, usize) {
+    // SAFETY: it is a list, and the GIL is held; the item is within its bounds.
+    unsafe {
+        match ffi::PyList_GET_SIZE(list.as_ptr()) {
+            0 => (0, 0),
+            size => {
+                let last = ffi::PyList_GET_ITEM(list.as_ptr(), size - 1);
+                (usize::try_from(size).unwrap_or(0), last as usize)
+            }
+        }
+    }
+}
+
+/// The attributes that are an object's own, read without code of its class.
+pub fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    let py = object.py();
+    // SAFETY: the result is a new reference, or null with an exception set.
+    let dict = unsafe {
+        let dict = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_opt(py, dict)
+    };
+    if dict.is_none() {
+        drop(PyErr::take(py));
+    }
+    dict?.cast_into().ok()
+}
+
+/// The module of this name, if it is imported: what `sys.modules` has, or a dictionary that took its
+/// place, and no code of it is run.
+pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: the dictionary of modules is borrowed and a dict; so is the result, or null.
+    unsafe {
+        let modules = ffi::PyImport_GetModuleDict();
+        let found = ffi::PyDict_GetItemWithError(modules, name.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(name.py(), found)
+    }
+}
+
+/// The number of bytes in an object's buffer; `None` where it has none.
+pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
+    let mut view = MaybeUninit::<ffi::Py_buffer>::uninit();
+    // SAFETY: the view is filled in where the call succeeds, and released at once.
+    unsafe {
+        if ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) != 0 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let mut view = view.assume_init();
+        let length = u64::try_from(view.len).ok();
+        ffi::PyBuffer_Release(&raw mut view);
+        length
+    }
+}
+
+/// The code of a module with this text. No audit event is raised.
+///
+/// # Errors
+/// `SyntaxError`, `MemoryError`.
+pub fn compile<'py>(py: Python<'py>, source: &CStr) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: both texts are NUL-terminated; the result is a new reference, or null with an exception
+    // set.
+    unsafe {
+        let code = ffi::Py_CompileString(source.as_ptr(), c"".as_ptr(), ffi::Py_file_input);
+        Bound::from_owned_ptr_or_err(py, code)
+    }
+}
+
+/// A function of this code.
+///
+/// # Errors
+/// `MemoryError`; `SystemError` for what is no code.
+pub fn new_function<'py>(
+    code: &Bound<'py, PyAny>,
+    globals: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the first is looked at; the result is a new reference, or null with an exception set.
+    unsafe {
+        if ffi::PyCode_Check(code.as_ptr()) == 0 {
+            return Err(pyo3::exceptions::PySystemError::new_err("no code"));
+        }
+        let function = ffi::PyFunction_New(code.as_ptr(), globals.as_ptr());
+        Bound::from_owned_ptr_or_err(code.py(), function)
+    }
+}

@@ -1,0 +1,95 @@
+//! The process: its copies, its end, its environment and what it says.
+
+use std::ffi::{CStr, OsStr};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// Copies the process, with CPython's own preparations for that. 0 in the copy.
+///
+/// # Errors
+/// The error of fork(2).
+#[cfg(unix)]
+pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
+    // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are called
+    // as it calls them itself (PyOS_BeforeFork and its likes in the C API).
+    let child = unsafe {
+        ffi::PyOS_BeforeFork();
+        let child = libc::fork();
+        if child == 0 {
+            ffi::PyOS_AfterFork_Child();
+        } else {
+            ffi::PyOS_AfterFork_Parent();
+        }
+        child
+    };
+    match child {
+        0.. => Ok(child),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Ends the process at once: nothing runs that is registered for its end.
+#[cfg(unix)]
+pub fn end_at_once(status: i32) -> ! {
+    // SAFETY: `_exit` may be called at any time, and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Writes what C streams hold back.
+#[cfg(unix)]
+pub fn flush_c_streams() {
+    // SAFETY: null stands for all streams, each of which is locked while it is written.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Has a function called as the process ends, if it ends in order.
+#[cfg(unix)]
+pub fn at_end(work: extern "C" fn()) {
+    // SAFETY: a safe function may be called at any time, and this one lives for ever.
+    unsafe { libc::atexit(work) };
+}
+
+/// Writes a text to `sys.stderr`, or to the process's own where there is none.
+pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
+    // SAFETY: the format takes one text, which is NUL-terminated. It is cut after 1,000 bytes.
+    unsafe { ffi::PySys_WriteStderr(c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// Shows an error with its traceback as the end of a program does, but by no hook.
+pub fn show_error(py: Python<'_>, error: &PyErr) {
+    let traceback = error.traceback(py);
+    let traceback = traceback.map_or(std::ptr::null_mut(), |traceback| traceback.as_ptr());
+    let (kind, value) = (error.get_type(py), error.value(py));
+    // SAFETY: the three are an exception's class, the exception, and its traceback or null.
+    unsafe { ffi::PyErr_Display(kind.as_ptr(), value.as_ptr(), traceback) };
+}
+
+/// Sets a variable of the environment. The name was read from there, and so has no `=`.
+pub fn set_variable(_py: Python<'_>, name: &OsStr, value: &OsStr) {
+    // SAFETY: the GIL is held, by which Python itself guards the environment.
+    unsafe { std::env::set_var(name, value) };
+}
+
+/// The handler that the process has for a signal, as sigaction(2) tells it.
+#[cfg(unix)]
+pub fn signal_handler(signal: i32) -> Option<libc::sighandler_t> {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: null sets nothing; where the call succeeds the kernel has filled in the action.
+    unsafe {
+        let told = libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        (told == 0).then(|| action.assume_init().sa_sigaction)
+    }
+}
+
+/// The soft and the hard limit that the process has of a resource.
+#[cfg(unix)]
+pub fn limits(resource: i32) -> Option<[libc::rlim_t; 2]> {
+    let mut now = std::mem::MaybeUninit::<libc::rlimit>::zeroed();
+    // SAFETY: where the call succeeds the kernel has filled in the limits.
+    let now = unsafe {
+        let told = libc::getrlimit(resource as _, now.as_mut_ptr());
+        (told == 0).then(|| now.assume_init())
+    };
+    now.map(|now| [now.rlim_cur, now.rlim_max])
+}

@@ -1,0 +1,184 @@
+//! The process's shared objects, as `dl_iterate_phdr(3)` shows them and as elf(5) has them.
+
+pub use objects::{any_foreign, holding};
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+mod objects {
+    use std::path::{Path, PathBuf};
+
+    /// It cannot be told here, so there may be.
+    pub fn any_foreign(_is_standard: impl Fn(&Path) -> bool) -> bool {
+        true
+    }
+
+    /// It cannot be told here.
+    pub fn holding(_function: *const ()) -> Option<PathBuf> {
+        None
+    }
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod objects {
+    use std::ffi::{CStr, OsStr, c_int, c_void};
+    use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
+
+    use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info, size_t};
+    use pyo3::ffi;
+
+    const DT_NULL: i64 = 0;
+    const DT_STRTAB: i64 = 5;
+    const DT_SYMTAB: i64 = 6;
+    const DT_GNU_HASH: i64 = 0x6fff_fef5;
+
+    /// What an interpreter's own main program imports of it; an extension imports other things.
+    const ENTRY_POINTS: [&[u8]; 3] = [b"Py_Main", b"Py_BytesMain", b"Py_RunMain"];
+
+    /// An entry of the dynamic section.
+    #[repr(C)]
+    struct Dyn {
+        tag: i64,
+        value: u64,
+    }
+
+    /// The object that the kernel puts into each process; it imports nothing.
+    const VDSO: [&[u8]; 2] = [b"linux-vdso.so.1", b"linux-vdso64.so.1"];
+
+    /// Where the interpreter and this package are loaded.
+    static KNOWN: OnceLock<[usize; 2]> = OnceLock::new();
+
+    struct Object {
+        path: PathBuf,
+        is_ours: bool,
+        uses_python: bool,
+    }
+
+    /// Whether some shared object uses Python's C API and is neither ours nor standard.
+    pub fn any_foreign(is_standard: impl Fn(&Path) -> bool) -> bool {
+        let mut objects: Vec<Object> = Vec::new();
+        // SAFETY: `visit` gets the vector, and the call ends before it does.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut objects).cast()) };
+        objects.is_empty()
+            || objects
+                .iter()
+                .any(|object| object.uses_python && !object.is_ours && !is_standard(&object.path))
+    }
+
+    /// The shared object that a function's code is in; `None` where that is the interpreter, or ours,
+    /// or none.
+    pub fn holding(function: *const ()) -> Option<PathBuf> {
+        let object = object_of(function)?;
+        let known = KNOWN.get_or_init(|| {
+            [ffi::PyLong_FromLong as *const (), holding as *const ()]
+                .map(|own| object_of(own).map_or(0, |own| own.dli_fbase as usize))
+        });
+        if known.contains(&(object.dli_fbase as usize)) || object.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its function
+        // is in use.
+        let name = unsafe { CStr::from_ptr(object.dli_fname) };
+        Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    }
+
+    fn object_of(function: *const ()) -> Option<libc::Dl_info> {
+        let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: any address may be asked for; the answer is there where it is not zero.
+        unsafe {
+            let found = libc::dladdr(function.cast(), info.as_mut_ptr());
+            (found != 0).then(|| info.assume_init())
+        }
+    }
+
+    /// # Safety
+    /// Called by `dl_iterate_phdr` with the vector that it was given.
+    unsafe extern "C" fn visit(
+        info: *mut dl_phdr_info,
+        _size: size_t,
+        objects: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader keeps all that `info` points to while it calls.
+        let (object, objects) = unsafe {
+            let info = &*info;
+            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+            let name = if info.dlpi_name.is_null() {
+                c""
+            } else {
+                CStr::from_ptr(info.dlpi_name)
+            };
+            let object = Object {
+                path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
+                is_ours: holds(info.dlpi_addr, headers, visit as *const () as u64),
+                uses_python: !VDSO.contains(&name.to_bytes())
+                    && uses_python(info.dlpi_addr, headers),
+            };
+            (object, &mut *objects.cast::<Vec<Object>>())
+        };
+        objects.push(object);
+        0
+    }
+
+    fn holds(base: u64, headers: &[Elf64_Phdr], address: u64) -> bool {
+        headers.iter().any(|header| {
+            let start = base.wrapping_add(header.p_vaddr);
+            header.p_type == libc::PT_LOAD && (start..start + header.p_memsz).contains(&address)
+        })
+    }
+
+    /// Whether the object imports some symbol of Python's C API. One that cannot be read may.
+    ///
+    /// # Safety
+    /// The headers are those of an object that is loaded at `base`.
+    unsafe fn uses_python(base: u64, headers: &[Elf64_Phdr]) -> bool {
+        let Some(dynamic) = headers
+            .iter()
+            .find(|header| header.p_type == libc::PT_DYNAMIC)
+        else {
+            // Nothing is imported.
+            return false;
+        };
+        let mut entry = base.wrapping_add(dynamic.p_vaddr) as *const Dyn;
+        let (mut texts, mut symbols, mut hashes) = (0, 0, 0);
+        // SAFETY: the dynamic section ends with `DT_NULL`.
+        unsafe {
+            while (*entry).tag != DT_NULL {
+                // Most loaders have made them addresses by now.
+                let value = (*entry).value;
+                let address = if value < base { base + value } else { value };
+                match (*entry).tag {
+                    DT_STRTAB => texts = address,
+                    DT_SYMTAB => symbols = address,
+                    DT_GNU_HASH => hashes = address,
+                    _ => {}
+                }
+                entry = entry.add(1);
+            }
+        }
+        if texts == 0 || symbols == 0 || hashes == 0 {
+            return true;
+        }
+        // SAFETY: the table begins with four numbers: how many buckets there are, the index of the
+        // first symbol that is hashed, how many words and a shift of the filter, which follows, and
+        // which the buckets follow. Imported symbols are not hashed, and so come before it.
+        let (first_hashed, exports) = unsafe {
+            let table = hashes as *const u32;
+            let (count, words) = (*table as usize, *table.add(2) as usize);
+            let buckets = std::slice::from_raw_parts(table.add(4 + 2 * words), count);
+            (*table.add(1), buckets.iter().any(|bucket| *bucket != 0))
+        };
+        if !exports {
+            // Where no symbol is hashed, linkers do not agree on what the index is then.
+            return true;
+        }
+        // SAFETY: there are so many symbols, each with the place of its NUL-terminated name.
+        (1..first_hashed as usize).any(|index| unsafe {
+            let symbol = &*(symbols as *const Elf64_Sym).add(index);
+            let name = CStr::from_ptr((texts + u64::from(symbol.st_name)) as *const _).to_bytes();
+            symbol.st_shndx == 0
+                && (name.starts_with(b"Py") || name.starts_with(b"_Py"))
+                && !ENTRY_POINTS.contains(&name)
+        })
+    }
+}
