@@ -16,14 +16,15 @@ Every audit event that CPython 3.10 to 3.15 raises, what the operation behind it
 guard of `mk_audit` makes of it, which is what fastaudit 0.1 does, and one with the rules of fastaudit
 0.2 (`fastaudit_rs.v02`); then the fields of a [policy](policy.md) that decide instead. An event that
 is not here passes, unless a policy says `unknown_events = 'deny'`, and is denied by the rules of 0.2:
-libraries raise events of their own. What CPython raises no event for, no
-audit hook can stop; [limits.md](limits.md) names such operations.
+libraries raise events of their own. CPython raises no event for some functions of the standard
+library that act: under a guard this package raises one first, which the column \"raised by us\" names
+them for. Such operations that are left are in [limits.md](limits.md).
 
 ";
 
 /// What the rule set of fastaudit 0.1 makes of an event.
-fn verdict(rule: Option<Rule>) -> &'static str {
-    match rule {
+fn verdict(rule: Option<Rule>) -> String {
+    let verdict = match rule {
         None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Socket | Rule::Exec) => "passes",
         Some(
             Rule::Deny
@@ -36,14 +37,30 @@ fn verdict(rule: Option<Rule>) -> &'static str {
             | Rule::WriteBytes,
         ) => "denied",
         Some(Rule::LowLevelStart) => "denied, unless it belongs to an approved start",
-        Some(Rule::Entries(_)) => {
-            "inside the roots, or on a descriptor that was opened for writing"
+        Some(Rule::Entries(paths)) => {
+            let positions = paths.iter().filter(|path| path.access != Access::Read);
+            let mut positions: Vec<_> = positions.map(|path| path.path + 1).collect();
+            positions.dedup();
+            let which = match positions[..] {
+                [first, second] => format!("arguments {first} and {second}"),
+                _ => format!("argument {}", positions[0]),
+            };
+            let opened = match paths
+                .iter()
+                .any(|path| path.descriptor && path.access != Access::Read)
+            {
+                true => ", or a descriptor that was opened for writing",
+                false => "",
+            };
+            return format!("{which} inside the roots{opened}");
         }
         Some(Rule::Control) => "what changes files as `os.chmod`; typing into a terminal is denied",
         Some(Rule::Open) => "reading passes; writing inside the roots",
         Some(Rule::ChangeDirectory) => "into the roots, and back",
-        Some(Rule::Symlink) => "inside the roots, and leading into them",
-        Some(Rule::Database) => "inside the roots, in memory, or read without making files",
+        Some(Rule::Symlink) => "arguments 1 and 2 inside the roots, the first as it leads",
+        Some(Rule::Database) => {
+            "argument 1 inside the roots, in memory, or read without making files"
+        }
         Some(Rule::Import) => "passes; native modules from where the host imports them",
         Some(Rule::Fork) => "denied where other threads run",
         Some(Rule::End) => "denied but in a copy of the process",
@@ -51,18 +68,20 @@ fn verdict(rule: Option<Rule>) -> &'static str {
         Some(Rule::Limits) => "denied where limits are set",
         Some(Rule::Bind) => "passes; a Unix socket inside the roots",
         Some(Rule::SetAttribute) => "what building classes and functions sets",
-    }
+    };
+    verdict.to_owned()
 }
 
 /// What the rule set of fastaudit 0.2 makes of an event.
-fn verdict_02(event: &str) -> &'static str {
-    match rules_02::lookup(event.as_bytes()) {
+fn verdict_02(event: &str) -> String {
+    let verdict = match rules_02::lookup(event.as_bytes()) {
         Some(Rule::SetVariable) => "but for variables that programs are found by",
         Some(Rule::RemoveVariable) => "passes; variables that programs are found by come back",
         Some(Rule::RemoveVariables) => "passes",
         Some(Rule::Thread) => "denied, but for the executor of an event loop",
-        rule => verdict(rule),
-    }
+        rule => return verdict(rule),
+    };
+    verdict.to_owned()
 }
 
 /// The fields of a `Policy` that decide.
@@ -108,9 +127,9 @@ fn excused(event: &str) -> &'static str {
     }
 }
 
-fn judged(event: &str, verdict: &str) -> String {
-    match verdict {
-        "passes" => verdict.to_owned(),
+fn judged(event: &str, verdict: String) -> String {
+    match &*verdict {
+        "passes" => verdict,
         _ => format!("{verdict}{}", excused(event)),
     }
 }
@@ -125,23 +144,30 @@ fn versions(known: &Known) -> String {
     }
 }
 
+/// The functions that raise it under a guard, by the modules that have them.
+fn raised_by(known: &Known) -> String {
+    let names = known.raised_by.iter().map(|name| format!("`{name}`"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
 fn page() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(
-        "| event | what it does | effect | raised by | under `mk_audit` | with the rules of 0.2 \
-         | decided by |\n",
+        "| event | what it does | effect | raised by | raised by us | under `mk_audit` | with the \
+         rules of 0.2 | decided by |\n",
     );
-    page.push_str("|---|---|---|---|---|---|---|\n");
+    page.push_str("|---|---|---|---|---|---|---|---|\n");
     let mut events: Vec<_> = EVENTS.iter().collect();
     events.sort_by_key(|known| known.name);
     for known in events {
         writeln!(
             page,
-            "| `{}` | {} | {} | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} |",
             known.name,
             known.does,
             known.effect.name(),
             versions(known),
+            raised_by(known),
             judged(known.name, verdict(lookup(known.name.as_bytes()))),
             judged(known.name, verdict_02(known.name)),
             fields(lookup(known.name.as_bytes())),

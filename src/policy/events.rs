@@ -105,6 +105,8 @@ pub struct Known {
     /// Tells that it passes under the contract of fastaudit 0.2, which denies what it does not name
     /// and has no rule for.
     pub passes_02: bool,
+    /// The functions, `module.name`, that raise it under a guard as CPython raises nothing for them.
+    pub raised_by: &'static [&'static str],
 }
 
 impl Known {
@@ -124,10 +126,9 @@ impl Known {
         self
     }
 
-    /// Whether only Python on Windows raises it.
-    #[must_use]
-    pub fn is_of_windows(&self) -> bool {
-        self.does.ends_with("(Windows)")
+    const fn by(mut self, functions: &'static [&'static str]) -> Self {
+        self.raised_by = functions;
+        self
     }
 }
 
@@ -139,6 +140,7 @@ const fn on(name: &'static str, effect: Effect, does: &'static str, versions: (u
         versions,
         rule: None,
         passes_02: false,
+        raised_by: &[],
     }
 }
 
@@ -157,14 +159,14 @@ const fn own(name: &'static str, effect: Effect, does: &'static str) -> Known {
 #[rustfmt::skip]
 pub const EVENTS: &[Known] = &[
     // Files.
-    event("open", Open, "opens a file").rule(Rule::Open),
+    event("open", Open, "opens a file").rule(Rule::Open).by(&["readline.write_history_file", "readline.append_history_file", "_dbm.open", "_gdbm.open", "_posixshmem.shm_open", "readline.read_history_file", "readline.read_init_file", "readline.parse_and_bind", "_locale.bindtextdomain", "_ssl._test_decode_cert", "spwd.getspall", "spwd.getspnam"]),
     event("os.chdir", Directory, "changes the current directory").rule(Rule::ChangeDirectory),
     event("os.chflags", Write, "changes the flags of a file (macOS, BSD)").rule(Rule::Entries(&[file_by_name(0)])),
     event("os.chmod", Write, "changes the mode of a file").rule(Rule::Entries(&[file_at(0, 2)])),
     event("os.chown", Write, "changes the owner of a file").rule(Rule::Entries(&[file_at(0, 3)])),
     event("os.link", Write, "makes a hard link").rule(Rule::Entries(&[entry_at(0, 2), file_by_name_at(0, 2), moved_at(1, 3), read_at(0, 2)])),
     event("os.mkdir", Write, "makes a directory").rule(Rule::Entries(&[place_at(0, 2)])),
-    event("os.remove", Write, "removes a file").rule(Rule::Entries(&[entry_at(0, 1)])),
+    event("os.remove", Write, "removes a file").rule(Rule::Entries(&[entry_at(0, 1)])).by(&["_posixshmem.shm_unlink"]),
     event("os.removexattr", Write, "removes an extended attribute").rule(Rule::Entries(&[file(0)])),
     event("os.rename", Write, "renames or replaces a file").rule(Rule::Entries(&[moved_at(0, 2), moved_at(1, 3), read_at(0, 2)])),
     event("os.rmdir", Write, "removes a directory").rule(Rule::Entries(&[entry_at(0, 1)])),
@@ -204,7 +206,7 @@ pub const EVENTS: &[Known] = &[
     event("pathlib.Path.rglob", Read, "lists the files that match a pattern").passes_02(),
     on("pathlib.Path.walk", Read, "walks a directory tree", (12, 15)).passes_02(),
     // Processes.
-    on("_posixsubprocess.fork_exec", Process, "starts a program, below `subprocess`", (14, 15)).rule(Rule::LowLevelStart),
+    on("_posixsubprocess.fork_exec", Process, "starts a program, below `subprocess`", (14, 15)).rule(Rule::LowLevelStart).by(&["_posixsubprocess.fork_exec"]),
     event("_winapi.CreateProcess", Process, "starts a program (Windows)").rule(Rule::LowLevelStart),
     event("_winapi.OpenProcess", Process, "opens a process (Windows)").rule(Rule::Deny),
     event("_winapi.TerminateProcess", Process, "ends a process (Windows)").rule(Rule::Deny),
@@ -313,7 +315,7 @@ pub const EVENTS: &[Known] = &[
     own("audit_perms.set_data", Guard, "replaces the host data of a guard").rule(Rule::Deny),
     on("cpython.PyConfig_Set", Interpreter, "changes the configuration of the interpreter", (14, 15)).rule(Rule::Deny),
     event("cpython.PyInterpreterState_Clear", Interpreter, "takes an interpreter down").rule(Rule::Deny),
-    event("cpython.PyInterpreterState_New", Interpreter, "makes another interpreter").rule(Rule::Deny),
+    event("cpython.PyInterpreterState_New", Interpreter, "makes another interpreter").rule(Rule::Deny).by(&["_interpreters.create", "_xxsubinterpreters.create"]),
     event("cpython._PySys_ClearAuditHooks", Interpreter, "removes all audit hooks, at the end").rule(Rule::Deny),
     event("fcntl.fcntl", Descriptor, "changes how a descriptor behaves").rule(Rule::Signalling),
     event("fcntl.ioctl", Descriptor, "controls a device").rule(Rule::Control),
@@ -344,60 +346,60 @@ pub const EVENTS: &[Known] = &[
     event("socket.getservbyport", Nothing, "tells the service of a port").passes_02(),
     event("sqlite3.connect/handle", Nothing, "tells of a database that was opened").passes_02(),
     on("time.sleep", Nothing, "waits", (13, 15)).passes_02(),
-    // What CPython raises no event for (`python::silent`).
-    own("_interpreters.call", Interpreter, "runs code in another interpreter").rule(Rule::Deny),
-    own("_interpreters.exec", Interpreter, "runs code in another interpreter").rule(Rule::Deny),
-    own("_interpreters.run_func", Interpreter, "runs code in another interpreter").rule(Rule::Deny),
-    own("_interpreters.run_string", Interpreter, "runs code in another interpreter").rule(Rule::Deny),
-    own("_thread.interrupt_main", Process, "sends a signal to the main thread").rule(Rule::Deny),
-    own("_tkinter.create", Native, "makes a Tcl interpreter").rule(Rule::Deny),
-    own("faulthandler._fatal_error_c_thread", Process, "crashes the process").rule(Rule::Deny),
-    own("faulthandler._read_null", Process, "crashes the process").rule(Rule::Deny),
-    own("faulthandler._sigabrt", Process, "crashes the process").rule(Rule::Deny),
-    own("faulthandler._sigfpe", Process, "crashes the process").rule(Rule::Deny),
-    own("faulthandler.dump_traceback_later", Process, "ends the process some time later").rule(Rule::End),
-    own("faulthandler._sigsegv", Process, "crashes the process").rule(Rule::Deny),
-    own("faulthandler._stack_overflow", Process, "crashes the process").rule(Rule::Deny),
-    own("fastaudit.read", Read, "reads a file of the system to answer a question").rule(Rule::Read(&[look(0)])).passes_02(),
-    own("os._exit", Process, "ends the process at once").rule(Rule::End),
-    own("os.wait", Process, "takes the status of any process that ended").rule(Rule::Deny),
-    own("os.abort", Process, "aborts the process").rule(Rule::End),
-    own("os.chroot", Process, "changes the root directory").rule(Rule::Deny),
-    own("os.initgroups", Process, "changes the groups of the process").rule(Rule::Deny),
-    own("os.login_tty", Process, "changes the terminal of the process").rule(Rule::Deny),
-    own("os.mkfifo", Write, "makes a named pipe").rule(Rule::Entries(&[entry_at(0, 2)])),
-    own("os.mknod", Write, "makes a device or a named pipe").rule(Rule::Entries(&[entry_at(0, 3)])),
-    own("os.nice", Process, "changes the priority of the process").rule(Rule::Deny),
-    own("os.sched_setaffinity", Process, "changes the processors of a process").rule(Rule::Deny),
-    own("os.sched_setparam", Process, "changes how a process is scheduled").rule(Rule::Deny),
-    own("os.sched_setscheduler", Process, "changes how a process is scheduled").rule(Rule::Deny),
-    own("os.readlink", Read, "reads the text of a symbolic link").rule(Rule::Read(&[look_at(0, 1)])).passes_02(),
-    own("os.setegid", Process, "changes the group of the process").rule(Rule::Deny),
-    own("os.seteuid", Process, "changes the user of the process").rule(Rule::Deny),
-    own("os.setgid", Process, "changes the group of the process").rule(Rule::Deny),
-    own("os.setgroups", Process, "changes the groups of the process").rule(Rule::Deny),
-    own("os.setns", Process, "enters a namespace").rule(Rule::Deny),
-    own("os.setpgid", Process, "changes a process group").rule(Rule::Deny),
-    own("os.setpgrp", Process, "changes the process group").rule(Rule::Deny),
-    own("os.setpriority", Process, "changes the priority of a process").rule(Rule::Deny),
-    own("os.setregid", Process, "changes the group of the process").rule(Rule::Deny),
-    own("os.setresgid", Process, "changes the group of the process").rule(Rule::Deny),
-    own("os.setresuid", Process, "changes the user of the process").rule(Rule::Deny),
-    own("os.setreuid", Process, "changes the user of the process").rule(Rule::Deny),
-    own("os.setsid", Process, "makes a session").rule(Rule::Deny),
-    own("os.setuid", Process, "changes the user of the process").rule(Rule::Deny),
-    own("os.tcsetpgrp", Process, "changes the process group of a terminal").rule(Rule::Deny),
-    own("os.unshare", Process, "leaves a namespace").rule(Rule::Deny),
-    own("signal.pidfd_send_signal", Process, "sends a signal to a process").rule(Rule::Deny),
-    own("signal.raise_signal", Process, "sends a signal to this process").rule(Rule::Deny),
+    // Functions that CPython raises no event for.
+    own("_interpreters.call", Interpreter, "runs code in another interpreter").rule(Rule::Deny).by(&["_interpreters.call"]),
+    own("_interpreters.exec", Interpreter, "runs code in another interpreter").rule(Rule::Deny).by(&["_interpreters.exec"]),
+    own("_interpreters.run_func", Interpreter, "runs code in another interpreter").rule(Rule::Deny).by(&["_interpreters.run_func"]),
+    own("_interpreters.run_string", Interpreter, "runs code in another interpreter").rule(Rule::Deny).by(&["_interpreters.run_string", "_xxsubinterpreters.run_string"]),
+    own("_thread.interrupt_main", Process, "sends a signal to the main thread").rule(Rule::Deny).by(&["_thread.interrupt_main"]),
+    own("_tkinter.create", Native, "makes a Tcl interpreter").rule(Rule::Deny).by(&["_tkinter.create"]),
+    own("faulthandler._fatal_error_c_thread", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._fatal_error_c_thread"]),
+    own("faulthandler._read_null", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._read_null"]),
+    own("faulthandler._sigabrt", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._sigabrt"]),
+    own("faulthandler._sigfpe", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._sigfpe"]),
+    own("faulthandler.dump_traceback_later", Process, "ends the process some time later").rule(Rule::End).by(&["faulthandler.dump_traceback_later"]),
+    own("faulthandler._sigsegv", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._sigsegv"]),
+    own("faulthandler._stack_overflow", Process, "crashes the process").rule(Rule::Deny).by(&["faulthandler._stack_overflow"]),
+    own("fastaudit.read", Read, "reads a file of the system to answer a question").rule(Rule::Read(&[look(0)])).passes_02().by(&["grp.getgrall", "grp.getgrgid", "grp.getgrnam", "pwd.getpwall", "pwd.getpwnam", "pwd.getpwuid"]),
+    own("os._exit", Process, "ends the process at once").rule(Rule::End).by(&["posix._exit"]),
+    own("os.wait", Process, "takes the status of any process that ended").rule(Rule::Deny).by(&["posix.wait", "posix.wait3", "posix.wait4", "posix.waitid"]),
+    own("os.abort", Process, "aborts the process").rule(Rule::End).by(&["posix.abort"]),
+    own("os.chroot", Process, "changes the root directory").rule(Rule::Deny).by(&["posix.chroot"]),
+    own("os.initgroups", Process, "changes the groups of the process").rule(Rule::Deny).by(&["posix.initgroups"]),
+    own("os.login_tty", Process, "changes the terminal of the process").rule(Rule::Deny).by(&["posix.login_tty"]),
+    own("os.mkfifo", Write, "makes a named pipe").rule(Rule::Entries(&[entry_at(0, 2)])).by(&["posix.mkfifo"]),
+    own("os.mknod", Write, "makes a device or a named pipe").rule(Rule::Entries(&[entry_at(0, 3)])).by(&["posix.mknod"]),
+    own("os.nice", Process, "changes the priority of the process").rule(Rule::Deny).by(&["posix.nice"]),
+    own("os.sched_setaffinity", Process, "changes the processors of a process").rule(Rule::Deny).by(&["posix.sched_setaffinity"]),
+    own("os.sched_setparam", Process, "changes how a process is scheduled").rule(Rule::Deny).by(&["posix.sched_setparam"]),
+    own("os.sched_setscheduler", Process, "changes how a process is scheduled").rule(Rule::Deny).by(&["posix.sched_setscheduler"]),
+    own("os.readlink", Read, "reads the text of a symbolic link").rule(Rule::Read(&[look_at(0, 1)])).passes_02().by(&["posix.readlink"]),
+    own("os.setegid", Process, "changes the group of the process").rule(Rule::Deny).by(&["posix.setegid"]),
+    own("os.seteuid", Process, "changes the user of the process").rule(Rule::Deny).by(&["posix.seteuid"]),
+    own("os.setgid", Process, "changes the group of the process").rule(Rule::Deny).by(&["posix.setgid"]),
+    own("os.setgroups", Process, "changes the groups of the process").rule(Rule::Deny).by(&["posix.setgroups"]),
+    own("os.setns", Process, "enters a namespace").rule(Rule::Deny).by(&["posix.setns"]),
+    own("os.setpgid", Process, "changes a process group").rule(Rule::Deny).by(&["posix.setpgid"]),
+    own("os.setpgrp", Process, "changes the process group").rule(Rule::Deny).by(&["posix.setpgrp"]),
+    own("os.setpriority", Process, "changes the priority of a process").rule(Rule::Deny).by(&["posix.setpriority"]),
+    own("os.setregid", Process, "changes the group of the process").rule(Rule::Deny).by(&["posix.setregid"]),
+    own("os.setresgid", Process, "changes the group of the process").rule(Rule::Deny).by(&["posix.setresgid"]),
+    own("os.setresuid", Process, "changes the user of the process").rule(Rule::Deny).by(&["posix.setresuid"]),
+    own("os.setreuid", Process, "changes the user of the process").rule(Rule::Deny).by(&["posix.setreuid"]),
+    own("os.setsid", Process, "makes a session").rule(Rule::Deny).by(&["posix.setsid"]),
+    own("os.setuid", Process, "changes the user of the process").rule(Rule::Deny).by(&["posix.setuid"]),
+    own("os.tcsetpgrp", Process, "changes the process group of a terminal").rule(Rule::Deny).by(&["posix.tcsetpgrp"]),
+    own("os.unshare", Process, "leaves a namespace").rule(Rule::Deny).by(&["posix.unshare"]),
+    own("signal.pidfd_send_signal", Process, "sends a signal to a process").rule(Rule::Deny).by(&["_signal.pidfd_send_signal"]),
+    own("signal.raise_signal", Process, "sends a signal to this process").rule(Rule::Deny).by(&["_signal.raise_signal"]),
     own("socket.listen", Network, "listens at the address of a socket").rule(Rule::Network(NetworkEvent::Bind)),
     own("sqlite3.attach", Write, "opens a database by an SQL statement").rule(Rule::Database),
     own("sys.monitoring.free_tool_id", Guard, "takes the monitor's tool id from it").rule(Rule::Deny),
     own("sys.monitoring.set_events", Guard, "switches the monitor's events off").rule(Rule::Deny),
     own("sys.monitoring.set_local_events", Guard, "changes the monitor's events for a function").rule(Rule::Deny),
-    own("sys.activate_stack_trampoline", Write, "writes a file for profilers").rule(Rule::Deny),
-    own("time.clock_settime", Process, "sets a clock of the machine").rule(Rule::Deny),
-    own("time.clock_settime_ns", Process, "sets a clock of the machine").rule(Rule::Deny),
+    own("sys.activate_stack_trampoline", Write, "writes a file for profilers").rule(Rule::Deny).by(&["sys.activate_stack_trampoline"]),
+    own("time.clock_settime", Process, "sets a clock of the machine").rule(Rule::Deny).by(&["time.clock_settime"]),
+    own("time.clock_settime_ns", Process, "sets a clock of the machine").rule(Rule::Deny).by(&["time.clock_settime_ns"]),
     // Windows.
     event("_winapi.CreateFile", Write, "opens a file (Windows)").rule(Rule::Deny),
     event("_winapi.CreateJunction", Write, "makes a link to a directory (Windows)").rule(Rule::Deny),

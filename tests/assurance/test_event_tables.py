@@ -7,13 +7,7 @@ import sys
 import threading
 
 import pytest
-from repository import ROOT
-
-PAGE = ROOT / "docs/events.md"
-ROW = re.compile(
-    r"^\| `([^`]+)` \| ([^|]+) \| (\w+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]*) \|$",
-    re.MULTILINE,
-)
+from event_rows import ROWS
 
 # Raised by a function that link-time optimisation leaves no trace of in some builds, or only where
 # SQLite was built with extensions.
@@ -42,48 +36,42 @@ def of_this_version(versions):
     return bool(numbers) and numbers[0] <= minor <= numbers[1]
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """What the page says of each event: it is made from the tables (`tests/events_page.rs`)."""
-    return {row[0]: row[1:] for row in ROW.findall(PAGE.read_text())}
-
-
 @NATIVE
-def test_the_tables_name_each_event_of_this_python(rows):
+def test_the_tables_name_each_event_of_this_python():
     from event_names import of_this_python
 
-    found = of_this_python(set(rows))
+    found = of_this_python(set(ROWS))
     assert len(found) > 120
-    assert found - set(rows) == set()
+    assert found - set(ROWS) == set()
     elsewhere = ("(Windows)", "(macOS, BSD)")
     expected = {
-        name
-        for name, (does, _, versions, *_) in rows.items()
-        if of_this_version(versions) and not does.endswith(elsewhere)
+        row.event
+        for row in ROWS.values()
+        if of_this_version(row.versions) and not row.does.endswith(elsewhere)
     }
     assert expected - found <= UNSEEN
     assert found - expected == set()
 
 
 @NATIVE
-def test_an_event_that_the_tables_lack_is_found(rows):
+def test_an_event_that_the_tables_lack_is_found():
     """The test above can fail: without its row, an event of either kind is one too many."""
     from event_names import of_this_python
 
-    found = of_this_python(set(rows) - {"shutil.rmtree", "os.mkdir", "syslog.syslog"})
+    found = of_this_python(set(ROWS) - {"shutil.rmtree", "os.mkdir", "syslog.syslog"})
     assert {"shutil.rmtree", "os.mkdir", "syslog.syslog"} <= found
 
 
 @pytest.mark.parametrize("rules", ["0.1", "0.2"])
-def test_what_the_page_says_of_a_verdict_is_so(rows, guard, places, rules):
+def test_what_the_page_says_of_a_verdict_is_so(guard, places, rules):
     """Events with no arguments: those that are denied whatever the arguments are, and no other."""
     done = threading.Event()
     other = threading.Thread(target=done.wait)
     other.start()
     # Waiting for any child passes where there is none of the host's.
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    for name, (_, _, _, *verdicts, _) in rows.items():
-        verdict = verdicts[rules == "0.2"]
+    for name, row in ROWS.items():
+        verdict = row.verdict if rules == "0.1" else row.verdict_02
         with guard(rules=rules):
             try:
                 sys.audit(name)

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from differential_worker import DESCRIPTORS
+from event_rows import ROWS
 from test_events import BOTH, DENIED, DESTINATION, FIRST, IGNORED
 
 # What the arguments of each event are; an event that is not here has any. `dir_fd` belongs to the
@@ -54,11 +55,8 @@ EVENTS = sorted({*SHAPES, *DENIED, *FIRST, *DESTINATION, *BOTH, *UNKNOWN})
 
 # The positions of the paths whose directory has to be approved. `os.symlink` judges its text too.
 JUDGED = {
-    **dict.fromkeys(FIRST, (0,)),
-    **dict.fromkeys([*DESTINATION, "shutil.unpack_archive"], (1,)),
-    **dict.fromkeys(BOTH, (0, 1)),
+    **{row.event: row.judged for row in ROWS.values() if row.judged and not row.is_own},
     "open": (0,),
-    "os.utime": (0,),
 }
 # Those that follow links, and the paths that events of their own will be raised for.
 FOLLOWING = """

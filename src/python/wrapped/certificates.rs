@@ -14,7 +14,7 @@ use crate::python::cpython::functions::{KEYWORDS, Keywords, Method};
 use crate::python::guard::scope;
 use crate::python::values::errors;
 use crate::python::wrapped::kinds::{Raises, Silent};
-use crate::python::wrapped::without_event::{self, silent};
+use crate::python::wrapped::without_event;
 
 /// The module of the class.
 pub const MODULE: &str = "_ssl";
@@ -25,21 +25,18 @@ static CHAIN: OnceLock<Method> = OnceLock::new();
 static AUTHORITIES: OnceLock<Method> = OnceLock::new();
 static DEFAULTS: OnceLock<Method> = OnceLock::new();
 
-const LOADS_CHAIN: Silent = silent(
-    MODULE,
-    "load_cert_chain",
-    Raises::Reads(&[(0, c"certfile"), (1, c"keyfile")]),
-);
-const LOADS_AUTHORITIES: Silent = silent(
-    MODULE,
-    "load_verify_locations",
-    Raises::Reads(&[(0, c"cafile"), (1, c"capath")]),
-);
-const LOADS_DEFAULTS: Silent = silent(
-    MODULE,
-    "set_default_verify_paths",
-    Raises::ReadsForSystem(defaults),
-);
+const LOADS_CHAIN: Silent = Silent {
+    event: c"open",
+    raises: Raises::Reads(&[(0, c"certfile"), (1, c"keyfile")]),
+};
+const LOADS_AUTHORITIES: Silent = Silent {
+    event: c"open",
+    raises: Raises::Reads(&[(0, c"cafile"), (1, c"capath")]),
+};
+const LOADS_DEFAULTS: Silent = Silent {
+    event: c"fastaudit.read",
+    raises: Raises::ReadsForSystem(defaults),
+};
 
 /// The variables that name OpenSSL's file and directory of authorities, each with its default.
 type Defaults = (OsString, PathBuf, OsString, PathBuf);

@@ -43,10 +43,9 @@ pub enum What {
     MakesReady,
 }
 
-/// A function without an event.
+/// The event that a function without one raises, and how.
 pub struct Silent {
-    pub module: &'static str,
-    pub name: &'static str,
+    pub event: &'static CStr,
     pub raises: Raises,
 }
 
@@ -59,16 +58,16 @@ pub struct Registered {
     pub by_way_of_library: bool,
 }
 
-/// The error that it raises.
+/// The arguments that its event is raised with.
 #[derive(Clone, Copy)]
 pub enum Raises {
-    /// This event, with the arguments as they are given.
-    As(&'static CStr),
+    /// The arguments as they are given.
+    AsGiven,
     /// The same where the arguments say so.
-    When(&'static CStr, Condition),
-    /// This event, with the arguments of these names, -1 for a `dir_fd` that is not given, `None` for
-    /// another. The first is a path.
-    Entry(&'static CStr, &'static [&'static CStr]),
+    When(Condition),
+    /// The arguments of these names, -1 for a `dir_fd` that is not given, `None` for another. The
+    /// first is a path.
+    Entry(&'static [&'static CStr]),
     /// `open`, with the argument at this place, of this name, as a path, and with this mode.
     Opens(usize, &'static CStr, Mode),
     /// `open` for reading, with each of the arguments at these places, of these names, as a path.
@@ -80,9 +79,8 @@ pub enum Raises {
     /// `open` of the file for reading that a line of readline(3)'s settings includes.
     Includes,
     /// `open` of a shared memory object, or `os.remove` of it: shm_overview(7).
-    Shared(bool),
-    /// `_posixsubprocess.fork_exec`, which CPython raises since 3.14.
-    #[cfg(not(Py_3_14))]
+    Shared,
+    /// `_posixsubprocess.fork_exec`.
     Starts,
 }
 

@@ -28,9 +28,6 @@ const FUNCTIONS: &[(&str, &str, What)] = &[
     ("posix", "posix_spawnp", What::Spawns),
 ];
 
-/// The module that has one of them alone.
-pub const MODULE: &str = "_posixsubprocess";
-
 /// Those of a module.
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
@@ -38,15 +35,6 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         .filter(move |(own, ..)| *own == module)
         .map(|(_, name, what)| (*name, *what))
         .chain((module == "posix").then_some(("waitpid", What::Waits)))
-        .chain(programs(module))
-}
-
-/// The function of the module that starts programs, where it has an event: since 3.14.
-fn programs(module: &str) -> impl Iterator<Item = (&'static str, What)> {
-    let has_event = cfg!(Py_3_14) && module == MODULE;
-    has_event
-        .then_some(("fork_exec", What::StartsProgram(None)))
-        .into_iter()
 }
 
 /// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.

@@ -96,18 +96,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     };
     let modules = sys.getattr("modules")?;
     // The functions of `posix` are called most.
-    let others = [
-        "_imp",
-        "atexit",
-        #[cfg(unix)]
-        crate::python::wrapped::starts::MODULE,
-    ];
-    let others = others
+    let names = ["posix", "_imp", "atexit"]
         .into_iter()
-        .chain(CLASSES.iter().map(|(module, _)| *module));
-    let names = ["posix"]
-        .into_iter()
-        .chain(others)
+        .chain(CLASSES.iter().map(|(module, _)| *module))
         .chain(without_event::modules());
     for name in names {
         let Ok(module) = modules.get_item(name) else {

@@ -1,17 +1,19 @@
 //! Native functions of the standard library that change the world without an audit event of
-//! CPython's: under a guard each raises one first.
+//! CPython's: under a guard each raises one first. The table of events says which raises which.
 //!
 //! Where what it does is what another operation does that has an event, opening a file for example,
 //! it is that one.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use crate::policy::events::EVENTS;
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::Called;
 use crate::python::cpython::calling;
@@ -22,117 +24,77 @@ use crate::python::values::library_files::{expanded, groups, in_home, included, 
 use crate::python::wrapped::conditions::{ends_later, waits_by_kind, waits_for_some};
 use crate::python::wrapped::kinds::{Call, Mode, Raises, Silent, What};
 
-/// One of them, for the table here, or a method elsewhere.
-pub const fn silent(module: &'static str, name: &'static str, raises: Raises) -> Silent {
-    Silent {
-        module,
-        name,
-        raises,
-    }
-}
-
-const fn raises(module: &'static str, name: &'static str, event: &'static CStr) -> Silent {
-    silent(module, name, Raises::As(event))
-}
-
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
 const NDBM: &[&str] = &["", ".db", ".dir", ".pag"];
 
-/// The functions.
+/// How those functions raise their event that do not with all arguments as they are given.
 #[rustfmt::skip]
-const FUNCTIONS: &[Silent] = &[
+const HOW: &[(&str, Raises)] = &[
     // Files.
-    silent("posix", "mkfifo", Raises::Entry(c"os.mkfifo", &[c"path", c"mode", c"dir_fd"])),
-    silent("posix", "mknod", Raises::Entry(c"os.mknod", &[c"path", c"mode", c"device", c"dir_fd"])),
-    silent("readline", "write_history_file", Raises::Opens(0, c"filename", Mode::History(c"w"))),
-    silent("readline", "append_history_file", Raises::Opens(1, c"filename", Mode::History(c"a"))),
-    silent("_dbm", "open", Raises::Opens(0, c"filename", Mode::Dbm(NDBM))),
-    silent("_gdbm", "open", Raises::Opens(0, c"filename", Mode::Dbm(&[""]))),
-    silent("_posixshmem", "shm_open", Raises::Shared(false)),
-    silent("_posixshmem", "shm_unlink", Raises::Shared(true)),
+    ("posix.mkfifo", Raises::Entry(&[c"path", c"mode", c"dir_fd"])),
+    ("posix.mknod", Raises::Entry(&[c"path", c"mode", c"device", c"dir_fd"])),
+    ("readline.write_history_file", Raises::Opens(0, c"filename", Mode::History(c"w"))),
+    ("readline.append_history_file", Raises::Opens(1, c"filename", Mode::History(c"a"))),
+    ("_dbm.open", Raises::Opens(0, c"filename", Mode::Dbm(NDBM))),
+    ("_gdbm.open", Raises::Opens(0, c"filename", Mode::Dbm(&[""]))),
+    ("_posixshmem.shm_open", Raises::Shared),
+    ("_posixshmem.shm_unlink", Raises::Shared),
     // Files that are only read.
-    silent("posix", "readlink", Raises::Entry(c"os.readlink", &[c"path", c"dir_fd"])),
-    silent("readline", "read_history_file", Raises::Opens(0, c"filename", Mode::History(c"r"))),
-    silent("readline", "read_init_file", Raises::Opens(0, c"filename", Mode::Settings)),
-    silent("readline", "parse_and_bind", Raises::Includes),
-    silent("_locale", "bindtextdomain", Raises::Reads(&[(1, c"")])),
-    silent("_ssl", "_test_decode_cert", Raises::Reads(&[(0, c"")])),
-    silent("spwd", "getspall", Raises::ReadsFile(c"/etc/shadow")),
-    silent("spwd", "getspnam", Raises::ReadsFile(c"/etc/shadow")),
-    silent("grp", "getgrall", Raises::ReadsForSystem(groups)),
-    silent("grp", "getgrgid", Raises::ReadsForSystem(groups)),
-    silent("grp", "getgrnam", Raises::ReadsForSystem(groups)),
-    silent("pwd", "getpwall", Raises::ReadsForSystem(users)),
-    silent("pwd", "getpwnam", Raises::ReadsForSystem(users)),
-    silent("pwd", "getpwuid", Raises::ReadsForSystem(users)),
+    ("posix.readlink", Raises::Entry(&[c"path", c"dir_fd"])),
+    ("readline.read_history_file", Raises::Opens(0, c"filename", Mode::History(c"r"))),
+    ("readline.read_init_file", Raises::Opens(0, c"filename", Mode::Settings)),
+    ("readline.parse_and_bind", Raises::Includes),
+    ("_locale.bindtextdomain", Raises::Reads(&[(1, c"")])),
+    ("_ssl._test_decode_cert", Raises::Reads(&[(0, c"")])),
+    ("spwd.getspall", Raises::ReadsFile(c"/etc/shadow")),
+    ("spwd.getspnam", Raises::ReadsFile(c"/etc/shadow")),
+    ("grp.getgrall", Raises::ReadsForSystem(groups)),
+    ("grp.getgrgid", Raises::ReadsForSystem(groups)),
+    ("grp.getgrnam", Raises::ReadsForSystem(groups)),
+    ("pwd.getpwall", Raises::ReadsForSystem(users)),
+    ("pwd.getpwnam", Raises::ReadsForSystem(users)),
+    ("pwd.getpwuid", Raises::ReadsForSystem(users)),
     // Processes.
-    #[cfg(not(Py_3_14))]
-    silent("_posixsubprocess", "fork_exec", Raises::Starts),
-    raises("posix", "_exit", c"os._exit"),
-    raises("posix", "abort", c"os.abort"),
-    raises("posix", "wait", c"os.wait"),
-    raises("posix", "wait3", c"os.wait"),
-    silent("posix", "wait4", Raises::When(c"os.wait", waits_for_some)),
-    silent("posix", "waitid", Raises::When(c"os.wait", waits_by_kind)),
-    raises("_signal", "raise_signal", c"signal.raise_signal"),
-    raises("_thread", "interrupt_main", c"_thread.interrupt_main"),
-    silent("faulthandler", "dump_traceback_later", Raises::When(c"faulthandler.dump_traceback_later", ends_later)),
-    raises("_signal", "pidfd_send_signal", c"signal.pidfd_send_signal"),
-    raises("faulthandler", "_sigsegv", c"faulthandler._sigsegv"),
-    raises("faulthandler", "_sigabrt", c"faulthandler._sigabrt"),
-    raises("faulthandler", "_sigfpe", c"faulthandler._sigfpe"),
-    raises("faulthandler", "_read_null", c"faulthandler._read_null"),
-    raises("faulthandler", "_stack_overflow", c"faulthandler._stack_overflow"),
-    raises("faulthandler", "_fatal_error_c_thread", c"faulthandler._fatal_error_c_thread"),
-    // What a process is, for good.
-    raises("posix", "chroot", c"os.chroot"),
-    raises("posix", "initgroups", c"os.initgroups"),
-    raises("posix", "login_tty", c"os.login_tty"),
-    raises("posix", "nice", c"os.nice"),
-    raises("posix", "sched_setaffinity", c"os.sched_setaffinity"),
-    raises("posix", "sched_setparam", c"os.sched_setparam"),
-    raises("posix", "sched_setscheduler", c"os.sched_setscheduler"),
-    raises("posix", "setegid", c"os.setegid"),
-    raises("posix", "seteuid", c"os.seteuid"),
-    raises("posix", "setgid", c"os.setgid"),
-    raises("posix", "setgroups", c"os.setgroups"),
-    raises("posix", "setns", c"os.setns"),
-    raises("posix", "setpgid", c"os.setpgid"),
-    raises("posix", "setpgrp", c"os.setpgrp"),
-    raises("posix", "setpriority", c"os.setpriority"),
-    raises("posix", "setregid", c"os.setregid"),
-    raises("posix", "setresgid", c"os.setresgid"),
-    raises("posix", "setresuid", c"os.setresuid"),
-    raises("posix", "setreuid", c"os.setreuid"),
-    raises("posix", "setsid", c"os.setsid"),
-    raises("posix", "setuid", c"os.setuid"),
-    raises("posix", "tcsetpgrp", c"os.tcsetpgrp"),
-    raises("posix", "unshare", c"os.unshare"),
-    // The machine.
-    raises("time", "clock_settime", c"time.clock_settime"),
-    raises("time", "clock_settime_ns", c"time.clock_settime_ns"),
-    // The interpreter. It writes a file for perf(1); Tcl runs programs and writes files itself; in
-    // another interpreter the guard is not in force.
-    raises("sys", "activate_stack_trampoline", c"sys.activate_stack_trampoline"),
-    raises("_tkinter", "create", c"_tkinter.create"),
-    raises("_interpreters", "create", c"cpython.PyInterpreterState_New"),
-    raises("_interpreters", "call", c"_interpreters.call"),
-    raises("_interpreters", "exec", c"_interpreters.exec"),
-    raises("_interpreters", "run_func", c"_interpreters.run_func"),
-    raises("_interpreters", "run_string", c"_interpreters.run_string"),
-    // Python 3.12 crashes where a hook refuses to have one made: so it is refused before.
-    raises("_xxsubinterpreters", "create", c"cpython.PyInterpreterState_New"),
-    raises("_xxsubinterpreters", "run_string", c"_interpreters.run_string"),
+    ("_posixsubprocess.fork_exec", Raises::Starts),
+    ("posix.wait4", Raises::When(waits_for_some)),
+    ("posix.waitid", Raises::When(waits_by_kind)),
+    ("faulthandler.dump_traceback_later", Raises::When(ends_later)),
 ];
 
-impl Raises {
+/// A function of the table of events that this package raises the event of.
+struct Function {
+    module: &'static str,
+    name: &'static str,
+    silent: Silent,
+}
+
+static FUNCTIONS: LazyLock<Vec<Function>> = LazyLock::new(|| {
+    let functions = EVENTS.iter().flat_map(|known| {
+        let event = CString::new(known.name).unwrap_or_default();
+        let event: &'static CStr = Box::leak(event.into_boxed_c_str());
+        known.raised_by.iter().filter_map(move |function| {
+            let (module, name) = function.split_once('.')?;
+            let how = HOW.iter().find(|(own, _)| own == function);
+            let raises = how.map_or(Raises::AsGiven, |(_, raises)| *raises);
+            let silent = Silent { event, raises };
+            Some(Function {
+                module,
+                name,
+                silent,
+            })
+        })
+    });
+    functions.collect()
+});
+
+impl Silent {
     /// Tells whether only policies that restrict reading ask.
-    fn only_reads(self) -> bool {
-        match self {
-            Self::Reads(_) | Self::ReadsFile(_) | Self::ReadsForSystem(_) | Self::Includes => true,
-            Self::Opens(_, _, Mode::History(mode)) => mode == c"r",
-            Self::Opens(_, _, Mode::Settings) => true,
-            Self::Entry(event, _) => event == c"os.readlink",
+    fn only_reads(&self) -> bool {
+        match self.raises {
+            Raises::Reads(_) | Raises::ReadsFile(_) | Raises::ReadsForSystem(_) => true,
+            Raises::Includes | Raises::Opens(_, _, Mode::Settings) => true,
+            Raises::Opens(_, _, Mode::History(mode)) => mode == c"r",
+            Raises::Entry(_) => self.event == c"os.readlink",
             _ => false,
         }
     }
@@ -151,10 +113,14 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
         .filter(move |function| function.module == module)
-        .map(|function| match function.raises {
-            #[cfg(all(unix, not(Py_3_14)))]
-            Raises::Starts => (function.name, What::StartsProgram(Some(function))),
-            _ => (function.name, What::Raises(function)),
+        .map(|function| match function.silent.raises {
+            // CPython raises its event since 3.14.
+            #[cfg(unix)]
+            Raises::Starts => {
+                let silent = (!cfg!(Py_3_14)).then_some(&function.silent);
+                (function.name, What::StartsProgram(silent))
+            }
+            _ => (function.name, What::Raises(&function.silent)),
         })
 }
 
@@ -176,7 +142,7 @@ pub unsafe fn call_by(
     silent: &Silent,
     make: impl FnOnce(Arguments) -> *mut PyObject,
 ) -> *mut PyObject {
-    if silent.raises.only_reads() && !scope::any_guard_restricts_more() {
+    if silent.only_reads() && !scope::any_guard_restricts_more() {
         return make(arguments);
     }
     // SAFETY: as this function's.
@@ -252,7 +218,7 @@ impl Call {
                 for file in files() {
                     // A policy blocks what a link leads to.
                     let file = file.canonicalize().unwrap_or(file);
-                    raw::audit(py, c"fastaudit.read", &[&path_object(py, &file)?])?;
+                    raw::audit(py, silent.event, &[&path_object(py, &file)?])?;
                 }
                 Ok(None)
             }
@@ -267,15 +233,15 @@ impl Call {
                     None => Ok(None),
                 }
             }
-            Raises::When(_, is_so) if !is_so(py, self) => Ok(None),
-            Raises::As(event) | Raises::When(event, _) => {
+            Raises::When(is_so) if !is_so(py, self) => Ok(None),
+            Raises::AsGiven | Raises::When(_) => {
                 let given: Vec<_> = (0..self.0.positional())
                     .map(|index| self.at(py, index))
                     .collect();
-                raw::audit(py, event, &given.iter().collect::<Vec<_>>())?;
+                raw::audit(py, silent.event, &given.iter().collect::<Vec<_>>())?;
                 Ok(None)
             }
-            Raises::Entry(event, names) => {
+            Raises::Entry(names) => {
                 let Some(position) = self.0.position(0, Some(names[0])) else {
                     return Ok(None);
                 };
@@ -295,7 +261,7 @@ impl Call {
                     };
                     args.push(self.find(py, index, name).map_or_else(absent, Ok)?);
                 }
-                raw::audit(py, event, &args.iter().collect::<Vec<_>>())?;
+                raw::audit(py, silent.event, &args.iter().collect::<Vec<_>>())?;
                 Ok(replaced.keep())
             }
             Raises::Opens(index, name, mode) => {
@@ -334,11 +300,11 @@ impl Call {
                 let flags = 0i32.into_pyobject(py)?.into_any();
                 for ending in endings {
                     let path = with_ending(&path, ending)?;
-                    raw::audit(py, c"open", &[&path, &mode, &flags])?;
+                    raw::audit(py, silent.event, &[&path, &mode, &flags])?;
                 }
                 Ok(replaced.keep())
             }
-            Raises::Shared(removes) => {
+            Raises::Shared => {
                 let Some(given) = self.find(py, 0, c"path") else {
                     return Ok(None);
                 };
@@ -347,18 +313,16 @@ impl Call {
                 };
                 let name = name.to_string_lossy();
                 let path = PyString::new(py, &format!("/dev/shm/{}", name.trim_start_matches('/')));
-                if removes {
+                if silent.event == c"os.remove" {
                     let no_fd = (-1i32).into_pyobject(py)?.into_any();
-                    return raw::audit(py, c"os.remove", &[path.as_any(), &no_fd]).map(|()| None);
+                    return raw::audit(py, silent.event, &[path.as_any(), &no_fd]).map(|()| None);
                 }
                 let flags = self.find(py, 1, c"flags").unwrap_or_else(none);
-                raw::audit(py, c"open", &[path.as_any(), &none(), &flags]).map(|()| None)
+                raw::audit(py, silent.event, &[path.as_any(), &none(), &flags]).map(|()| None)
             }
-            #[cfg(not(Py_3_14))]
             Raises::Starts => {
                 let at = |index| self.find(py, index, c"").unwrap_or_else(none);
-                let event = c"_posixsubprocess.fork_exec";
-                raw::audit(py, event, &[&at(1), &at(0), &at(5)]).map(|()| None)
+                raw::audit(py, silent.event, &[&at(1), &at(0), &at(5)]).map(|()| None)
             }
         }
     }
