@@ -32,8 +32,8 @@ _LATER = {
 }
 
 # pyright: reportUnsupportedDunderAll=false
-# It does not see what is imported later. The two of IPython are not for `import *`, which is used
-# where there is none.
+# It does not see what is imported later. The two names for IPython are left out: `import *` is also
+# used where IPython is not installed.
 __all__ = [
     "AuditCfg",
     "AuditDenied",

@@ -1,4 +1,4 @@
-"""The native core of fastaudit_rs. What is documented here is offered by `fastaudit_rs` itself."""
+"""The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from os import PathLike
@@ -95,8 +95,8 @@ def mk_audit(
             the time of each check; ``'/'`` approves every path. No roots: nothing may be written.
             One that is not there warns, unless it looks like a file that will be made.
         before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
-            denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
-            raises goes to the guarded code. What is denied while it runs is denied without asking
+            denied. A true answer allows it. ``frame`` is the innermost Python frame. Its exceptions
+            go to the guarded code. An event that is denied while it runs is denied without asking
             it again.
         on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
             raises ``fastaudit.call``. ``False`` suppresses the event;
@@ -104,16 +104,16 @@ def mk_audit(
         data: Any object; handed to both callbacks.
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
             3 or another one that is free (``AuditPerms.tool_id``).
-        monitor_calls: Whether calls of native code that is not in the standard library raise the
+        monitor_calls: True if calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
-            error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+            error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
             once in a process.
-        retire_sites: Whether a call site is watched no longer once it called Python code or the
-            standard library: code runs at nearly full speed, and native code that is called there
-            later goes unseen. Needs ``monitor_calls``.
-        on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What
-            it raises becomes the cause of the denial. What is denied while it runs is denied
-            without telling it.
+        retire_sites: Stop watching a call site after its first harmless call, one of Python code or
+            of the standard library. Code runs at nearly full speed, but native code called there
+            later is not seen. Needs ``monitor_calls``.
+        on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
+            exceptions become the cause of the denial. An event that is denied while it runs is
+            denied without telling it.
         rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those
             of fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: what is not allowed by
             name is denied, and ``oks`` may be ``None``.
@@ -168,11 +168,10 @@ def _mk_audit_02(
     audit events that nobody knows. Which event is judged how is in ``docs/events.md``.
 
     Native calls pass into modules that installed packages declare safe, in the entry point group
-    ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. What importing a
-    module does passes where it is named in the group ``fastaudit_import_allow`` or in
-    ``allow_imports``. The functions in ``fastaudit_audit_hook`` are asked before ``before_deny``,
-    those in ``fastaudit_monitor_hook`` before ``on_call``. All are read when the first guard is
-    made.
+    ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. A module named in
+    the group ``fastaudit_import_allow`` or in ``allow_imports`` may do anything while it is
+    imported. The functions in ``fastaudit_audit_hook`` are asked before ``before_deny``, those in
+    ``fastaudit_monitor_hook`` before ``on_call``. All are read when the first guard is made.
 
     Args:
         oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
@@ -189,9 +188,9 @@ def _mk_audit_02(
         data: Any object; handed to both callbacks.
         tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
             3 or another one that is free (``AuditPerms.tool_id``).
-        monitor_calls: Whether calls of native code that is not in the standard library raise the
+        monitor_calls: True if calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
-            error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+            error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
             once in a process.
         allow_imports: Modules whose import may do what is denied, with what is below them.
         packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
@@ -217,7 +216,7 @@ def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
     """
 
 def _audit_state() -> dict[str, Any]:
-    """What is in force, for debugging.
+    """The configuration in force, for debugging.
 
     Returns:
         A ``dict``: ``safe_native`` and ``import_allow``, tuples of module names; ``monitoring``,
@@ -251,7 +250,7 @@ class _ActiveCall: ...
 
 @final
 class Network:
-    """What code may do with the network. Immutable, hashable, comparable; it can be pickled.
+    """Rules for the network. Immutable, hashable, comparable; can be pickled.
 
     A host is a name (``'example.com'``), all names below one (``'*.example.com'``), ``'*'``, an IP
     address or an IP network (``'10.0.0.0/8'``); with ports of its own where it has some
@@ -269,7 +268,7 @@ class Network:
         unix: Where Unix sockets may be, for connecting and listening: an iterable of paths, or
             ``None`` for anywhere. ``'@name'`` is one that is no file. Listening makes a file, which
             has to be inside ``write`` as well.
-        lookup: Whether the names of hosts that may be reached may be looked up.
+        lookup: True if the names of hosts that may be reached may be looked up.
         max_connections: How many sockets may be connected at a time under one guard; ``None`` for
             any number.
 
@@ -312,7 +311,7 @@ class Network:
 
     @property
     def lookup(self) -> bool:
-        """Whether the names of hosts that may be reached may be looked up."""
+        """True if the names of hosts that may be reached may be looked up."""
 
     @property
     def max_connections(self) -> int | None:
@@ -364,17 +363,17 @@ class _Children:
         """
 
     def end(self, patience: float) -> bool:
-        """Wait for the ends of all, and kill them after some seconds. Whether none is left."""
+        """Wait for all to end, and kill them after some seconds. True if none is left."""
 
 @final
 class _TemporaryFiles:
-    """What guards of several configurations share for temporary files."""
+    """Temporary directories that guards of several configurations share."""
 
     def __new__(cls) -> Self: ...
 
 @final
 class _Confinement:
-    """What the kernel holds of a policy; what is needed can be read whatever it says."""
+    """The part of a policy that the kernel holds; ``needed`` can be read whatever it says."""
 
     def __new__(cls, policy: Policy, needed: Iterable[str]) -> Self: ...
     def enter(self) -> None:
@@ -387,15 +386,15 @@ class _Confinement:
 
 @final
 class Policy:
-    """What code may do. Immutable, hashable, comparable; it can be pickled.
+    """Rules for code. Immutable, hashable, comparable; can be pickled.
 
     Args:
         write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
             UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
             at the time of each check, ``'~'`` the home directory; all others are resolved when a
             guard is made. A path is approved itself, and what is below it.
-        read: Where may be read, likewise; anywhere by default. What modules are imported from, the
-            standard library and installed packages, can always be read.
+        read: Where may be read, likewise; anywhere by default. The standard library and installed
+            packages, from which modules are imported, can always be read.
         block: Paths that nothing may read or write, whatever ``write`` and ``read`` say, nor move
             what holds them.
         protect: Names that are kept from writing even inside ``write``, wherever they are:
@@ -403,33 +402,33 @@ class Policy:
             ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
         max_bytes: How many bytes may be written to files in one guard: a number, a size such as
             ``'10M'`` (1024 * 1024 * 10), or ``None`` for any number.
-        commands: Which programs may be started: ``False`` for none, ``True`` for all, or an
-            iterable of names, as found on ``PATH`` when the guard is made, and paths. A shell
-            command is started by ``sh``. What a program does is not watched.
+        commands: Programs that may be started: ``False`` for none, ``True`` for all, or an iterable
+            of names, as found on ``PATH`` when the guard is made, and paths. A shell command is
+            started by ``sh``. A program is not watched.
         env: Which environment variables may be set and removed: ``False`` for none, ``True`` for
             all but those that decide what other programs run or load (``PATH``, ``LD_*``,
             ``PYTHON*`` and so on), or an iterable of names, which may name those too; ``'MY_*'``
             is for all that begin so.
         import_allow: Installed packages that may do what the policy denies while they are imported
-            (set a variable, load a library, start a thread), ``'*'`` for all. What is blocked or
-            protected stays so.
+            (set a variable, load a library, start a thread), ``'*'`` for all. Blocked and protected
+            files stay so.
         threads: ``'deny'``, or ``'inherit'``: threads may be started, and run under the same guard.
-        unknown_events: Whether audit events pass that ``docs/events.md`` does not name:
-            ``'allow'`` or ``'deny'``.
+        unknown_events: ``'allow'`` or ``'deny'`` audit events that ``docs/events.md`` does not
+            name.
         native: Which native modules from outside the standard library may be called: ``False`` for
             none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
             then), or an iterable of modules.
-        on_violation: What becomes of what the policy does not allow: ``'raise'``, and for the
-            others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
+        on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
+            the others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
             ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
-            ``fastaudit`` of the record), or a function that is called with the `AuditDenied`. What
-            that function raises stops the operation.
-        imports: Which modules may be imported that were not imported yet: ``True`` for all,
+            ``fastaudit`` of the record), or a function that is called with the `AuditDenied`. An
+            exception of that function stops the operation.
+        imports: Modules that may be imported if they were not imported yet: ``True`` for all,
             ``False`` for none, an iterable of modules, or a dict with such an ``'allow'`` and a
-            ``'block'``, an iterable of modules that nobody may import. What an installed module
-            imports in turn is not looked at but for ``'block'``.
-        network: What may be done with the network: ``True`` for everything, ``False`` for nothing
-            (no connecting, listening, sending to an address and looking up hosts; sockets that are
+            ``'block'``, an iterable of modules that nobody may import. Imports of an installed
+            module are not looked at but for ``'block'``.
+        network: Operations on the network: ``True`` for everything, ``False`` for nothing (no
+            connecting, listening, sending to an address and looking up hosts; sockets that are
             connected already can be used), or a `Network` of rules.
         packages: Packages that may do what they need, as for `mk_audit`: ``'data'``, or an iterable
             of names. It is beside what the other fields allow.
@@ -438,7 +437,7 @@ class Policy:
         TypeError: An argument has the wrong type; the message names it.
         ValueError: A value that is not accepted: an empty path, one with a NUL or that is not
             UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
-            ``=``, a command with arguments, a module's name that is none.
+            ``=``, a command with arguments, an invalid name of a module.
 
     Everything else a guard of a policy treats as ``mk_audit`` does.
     """
@@ -478,7 +477,7 @@ class Policy:
 
     @property
     def block(self) -> tuple[str, ...]:
-        """What nothing may read or write, as given."""
+        """The paths that nothing may read or write, as given."""
 
     @property
     def protect(self) -> bool | tuple[str, ...]:
@@ -502,11 +501,11 @@ class Policy:
 
     @property
     def threads(self) -> Literal["deny", "inherit"]:
-        """Whether threads may be started, under the same guard."""
+        """``'inherit'`` if threads may be started, under the same guard; else ``'deny'``."""
 
     @property
     def unknown_events(self) -> Literal["allow", "deny"]:
-        """Whether events pass that nobody knows."""
+        """``'allow'`` if unknown audit events pass; else ``'deny'``."""
 
     @property
     def native(self) -> bool | tuple[str, ...]:
@@ -514,7 +513,7 @@ class Policy:
 
     @property
     def on_violation(self) -> Literal["raise", "warn", "log"] | _OnViolation:
-        """What becomes of what the policy does not allow."""
+        """The answer to an operation that the policy does not allow."""
 
     @property
     def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
@@ -526,7 +525,7 @@ class Policy:
 
     @property
     def network(self) -> bool | Network:
-        """What may be done with the network."""
+        """Operations on the network."""
 
     def replace(self, **changes: Any) -> Policy:
         """The same policy with other values for some fields; raises what ``Policy`` does."""
@@ -604,16 +603,17 @@ class Policy:
 
         The thread is under a guard of this policy, and under what Landlock (landlock(7)) can hold
         of it: where may be written and read, whether programs may start, whether TCP may be used.
-        That holds for whatever runs in the thread, native code and what it starts too, until it
-        ends. The rest of the process stays free. ``docs/sandbox.md`` says what is not covered.
+        This holds until the thread ends, for native code and for the threads and programs that it
+        starts too. The rest of the process stays free. ``docs/sandbox.md`` says what is not
+        covered.
 
         Args:
-            function: What to call, with a copy of the current context (PEP 567).
+            function: The function to call, with a copy of the current context (PEP 567).
             args: Its arguments.
             kwargs: Its arguments by name.
 
         Returns:
-            What it returns. What it raises is raised.
+            The result of the function. Its exceptions are raised.
 
         Raises:
             AuditDenied: The guard denied something.
@@ -640,7 +640,7 @@ class Policy:
         """
 
     def explain(self, event: str, /, *args: Any) -> Explanation:
-        """What a guard of this policy would make of an audit event, without doing it.
+        """The verdict of a guard of this policy on an audit event, without doing it.
 
         It says what would be denied also where ``on_violation`` lets it proceed. An event that
         passes because neither Python nor this package raises it warns, unless it is named as those
@@ -669,7 +669,7 @@ class Policy:
         """A policy to begin with: one of ``Policy.PRESETS``.
 
         Raises:
-            ValueError: There is none of that name.
+            ValueError: There is no preset of that name.
         """
 
     @staticmethod
@@ -716,7 +716,7 @@ class Recording:
 
     @property
     def effects(self) -> list[Effect]:
-        """What was done, in the order in which it was done first."""
+        """The operations, in the order in which each was done first."""
 
     @property
     def dropped(self) -> int:
@@ -747,7 +747,7 @@ class Recording:
 
 @final
 class Effect:
-    """What was done under a guard that observes: one operation, and how often."""
+    """An operation under a guard that observes, and how often it was done."""
 
     @property
     def event(self) -> str:
@@ -759,7 +759,7 @@ class Effect:
 
     @property
     def effect(self) -> str | None:
-        """What the operation does: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
+        """The effect of the operation: ``'write'``, ``'process'`` and so on; ``docs/events.md``."""
 
     @property
     def path(self) -> str | None:
@@ -783,11 +783,11 @@ class Effect:
 
 @final
 class Explanation:
-    """What `Policy.explain` answers; as text it is ``'allowed'`` or that of the denial."""
+    """The answer of `Policy.explain`; as text it is ``'allowed'`` or the message of the denial."""
 
     @property
     def allowed(self) -> bool:
-        """Whether the event would pass."""
+        """True if the event would pass."""
 
     @property
     def denied(self) -> AuditDenied | None:
@@ -859,12 +859,12 @@ class Guard:
     def _keep(self) -> Guard:
         """The same guard, which goes on when it is entered again.
 
-        What was denied, looked up and written adds up: a cell's statements are run one by one.
+        Denials, look-ups and bytes written add up: a cell's statements are run one by one.
         """
 
     @property
     def violations(self) -> list[AuditDenied]:
-        """What was denied since the guard was entered last, the first thousand, in order.
+        """The denials since the guard was entered last, the first thousand, in order.
 
         Also what the guarded code, or a library, caught. These are new exceptions without a
         traceback; they have the call chain that was read of the one that was raised.
@@ -913,11 +913,11 @@ class AuditCfg:
 
     @property
     def monitor_calls(self) -> bool:
-        """Whether native calls raise ``fastaudit.call``."""
+        """True if native calls raise ``fastaudit.call``."""
 
     @property
     def retire_sites(self) -> bool:
-        """Whether a call site is watched no longer once it called what is not native code."""
+        """True if a call site is no longer watched after a call of anything but native code."""
 
     @property
     def import_allow(self) -> tuple[str, ...]:
@@ -925,7 +925,7 @@ class AuditCfg:
 
 @final
 class _Denial:
-    """What a guard notes of a denial; `AuditDenied` documents what it tells."""
+    """The notes of a guard on a denial; `AuditDenied` documents what it tells."""
 
     def __new__(cls, message: str) -> _Denial: ...
     @property

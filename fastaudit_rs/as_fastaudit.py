@@ -1,4 +1,4 @@
-"""Has code that imports ``fastaudit`` get this package, as ``pymysql.install_as_MySQLdb()`` does.
+"""Give code that imports ``fastaudit`` this package, as ``pymysql.install_as_MySQLdb()`` does.
 
 For code that cannot be changed: ``python -m fastaudit_rs.as_fastaudit -m safepyrun script.py``.
 """
@@ -84,7 +84,7 @@ def _installed() -> str | None:
 
 
 def _version_of(release: str | None) -> str:
-    """Whose names and rules a release has; those of today where there is none."""
+    """Return the version whose names and rules a release has; today's if there is no release."""
     return "0.1" if release is not None and release.startswith("0.1.") else "0.2"
 
 
@@ -153,5 +153,5 @@ def _run(source: str | bytes, file: str, names: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    # What was imported by its name, not this copy of it.
+    # The module that was imported by its name, not this copy of it.
     importlib.import_module("fastaudit_rs.as_fastaudit")._main(sys.argv[1:])

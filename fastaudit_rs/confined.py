@@ -13,7 +13,8 @@ from . import AuditPerms, Policy
 from ._monitoring import MONITORING
 from ._native import _Confinement
 
-#: What the libraries under Python read, wherever Python code may: to find others, hosts, the time.
+#: Files that the libraries under Python read, wherever Python code may: to find others, hosts,
+#: time.
 SYSTEM = (
     *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"),
     *("/usr/local/lib", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"),
@@ -68,7 +69,7 @@ def call(
 def _rings(
     policy: Policy, places: tuple[str, ...], path: tuple[str, ...]
 ) -> tuple[AuditPerms, _Confinement]:
-    """What makes guards of a policy, and what the kernel holds of it.
+    """Return what makes guards of a policy, and the part of the policy that the kernel holds.
 
     Making them takes longer than a call; they are others where a place leads elsewhere now.
     """
@@ -81,7 +82,7 @@ def _rings(
 
 
 def needed(path: tuple[str, ...]) -> list[str]:
-    """What the interpreter and the libraries under it load themselves.
+    """Return the places that the interpreter and the libraries under it load from themselves.
 
     Each rule costs time in each call: what is below another is left out.
     """

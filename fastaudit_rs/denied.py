@@ -47,7 +47,7 @@ class AuditDenied(PermissionError):
 
     @property
     def effect(self) -> str | None:
-        """What the operation does: ``'write'``, ``'process'``, ``'native'`` and so on.
+        """The effect of the operation: ``'write'``, ``'process'``, ``'native'`` and so on.
 
         The effect of each event is in ``docs/events.md``.
         """
@@ -113,10 +113,10 @@ class AuditDenied(PermissionError):
 
     @property
     def hint(self) -> str | None:
-        """What the host would have to say to allow the operation.
+        """The setting by which the host would allow the operation.
 
-        It is said in the words of where the policy was written, and names each field as a whole:
-        what was allowed stays so. What the same field denied before under this guard is in it too.
+        It is worded as the policy was written, and names each field as a whole, with the values
+        that were allowed before and those that the same field denied before under this guard.
         """
         return _of(self).hint
 
@@ -154,7 +154,7 @@ class AuditDenied(PermissionError):
         return _of(self).text(self.__traceback__)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of all frames."""
+        """Return what IPython shows in place of all frames."""
         from .tools.cell_errors import render
 
         return render(self)
@@ -171,7 +171,7 @@ class AuditWarning(RuntimeWarning):
 
 
 def _of(denied: AuditDenied) -> _Denial:
-    """What the guard noted; of an exception that others raised there is only the message."""
+    """Return the guard's notes; only the message for an exception that other code raised."""
     try:
         return denied._denial
     except AttributeError:

@@ -91,8 +91,8 @@ def guarded(what: Any, /) -> Any:
         what: A policy, or a function; also a coroutine function.
 
     Returns:
-        A decorator, or the guarded function. What it denies is raised as `AuditDenied` by whoever
-        asks for the result, with all that a denial tells.
+        A decorator, or the guarded function. A denial is raised as `AuditDenied` where the result
+        is asked for, with all that a denial tells.
 
     Raises:
         TypeError: It is neither, or a generator function.

@@ -23,25 +23,26 @@ __all__ = [
 SandboxViolation = AuditDenied
 
 DANGEROUS_MODULES = ("ctypes", "_ctypes", "cffi", "_cffi_backend", "pty", "code", "codeop")
-"""What ``block_dangerous_imports`` blocks: memory by address, terminals, interpreters."""
+"""The modules that ``block_dangerous_imports`` blocks: memory, terminals, interpreters."""
 
 _LOGGER = logging.getLogger("fastaudit_rs")
 
 
 @dataclass(frozen=True)
 class SandboxPolicy:
-    """What code in the process may do.
+    """Rules for code in the process.
 
     Args:
         allowed_paths: Where may be written, ``None`` for anywhere. ``'.'`` is the current directory
             at the time of each check. A path outside is denied for writing; anything may be read.
-        blocked_paths: What may neither be read nor written, inside an allowed path as well.
-        block_network: Whether connecting, listening, sending and look-ups are denied.
-        block_subprocess: Whether programs are kept from being started.
-        block_dangerous_imports: Whether the modules of ``DANGEROUS_MODULES`` may not be imported.
+        blocked_paths: Paths that may neither be read nor written, inside an allowed path as well.
+        block_network: True if connecting, listening, sending and look-ups are denied.
+        block_subprocess: True if starting programs is denied.
+        block_dangerous_imports: True if the modules of ``DANGEROUS_MODULES`` may not be imported.
         blocked_modules: Further modules that may not be.
-        log_violations: Whether violations go to ``logging.getLogger('fastaudit_rs')``.
-        raise_on_violation: Whether violations are stopped with `SandboxViolation`, or proceed.
+        log_violations: True if violations go to ``logging.getLogger('fastaudit_rs')``.
+        raise_on_violation: True if violations are stopped with `SandboxViolation`; else they
+            proceed.
     """
 
     allowed_paths: "Iterable[str | os.PathLike[str]] | None" = None
@@ -108,7 +109,7 @@ def install_sandbox(policy: SandboxPolicy | None = None) -> None:
     """Turn a policy on for the whole process and every thread, for good.
 
     Args:
-        policy: What code may do; `SandboxPolicy()` where it is left out.
+        policy: The rules for code; `SandboxPolicy()` by default.
 
     Raises:
         TypeError: ``policy`` is no `SandboxPolicy`.
@@ -125,12 +126,12 @@ def install_sandbox(policy: SandboxPolicy | None = None) -> None:
 
 
 def is_sandbox_installed() -> bool:
-    """Whether a policy is in force in the whole process."""
+    """Return whether a policy is in force in the whole process."""
     return installed_policy() is not None
 
 
 def get_policy() -> SandboxPolicy | None:
-    """What `install_sandbox` installed last, ``None`` where it did not."""
+    """Return the rules that `install_sandbox` installed last; ``None`` if it did not."""
     return _installed
 
 

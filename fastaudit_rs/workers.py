@@ -1,4 +1,4 @@
-"""What a worker of a pool runs first: it enters the policy of the guard that started it."""
+"""The first step of a worker of a pool: it enters the policy of the guard that started it."""
 
 import importlib
 

@@ -41,7 +41,7 @@ class Guarded:
             await self.app(scope, receive, send)
 
     def guard(self, user: str) -> AuditPerms:
-        """What a user's requests may do."""
+        """The operations that a user's requests may perform."""
         if user not in self.perms:
             home = self.base / user
             home.mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ def make_server(directory: str) -> MCPServer:
         """Run Python code and return what it prints."""
         printed = io.StringIO()
         try:
-            # What it prints must not get among the messages of the protocol.
+            # The code's output must not get among the messages of the protocol.
             with contextlib.redirect_stdout(printed), audit_perms():
                 exec(code, {})
         except AuditDenied as denied:

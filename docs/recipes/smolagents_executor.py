@@ -20,7 +20,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
     """Runs an agent's code in this process: all of Python, under a guard.
 
     Args:
-        policy: What the code may do.
+        policy: The policy for the code.
     """
 
     def __init__(self, policy: Policy) -> None:

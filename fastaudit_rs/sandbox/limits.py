@@ -1,4 +1,4 @@
-"""What a sandbox may use of the machine."""
+"""The machine's resources that a sandbox may use."""
 
 from dataclasses import dataclass, fields
 
@@ -11,12 +11,12 @@ _SIZES = ("memory", "disk", "output")
 @checked("Limits")
 @dataclass(frozen=True)
 class Limits:
-    """What a run in a sandbox may use; ``None`` for no limit.
+    """The limits of a run in a sandbox; ``None`` for no limit.
 
     Sizes are bytes, or texts such as ``"512M"``; M is 1,048,576.
 
     Attributes:
-        memory: What all its processes may allocate together.
+        memory: The memory that all its processes may allocate together.
         wall_seconds: How long it may take.
         cpu_seconds: How long each of its processes may compute.
         cpu_percent: Which part of one core it may use, 1 to 100.

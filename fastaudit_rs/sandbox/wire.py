@@ -1,4 +1,4 @@
-"""What a sandbox and its process tell each other, through a Unix socket.
+"""The messages between a sandbox and its process, through a Unix socket.
 
 Each message has its length before it; descriptors come with the first byte.
 """
@@ -8,8 +8,8 @@ import array
 import struct
 from collections.abc import Sequence
 
-#: What programs use so often that each run finds it imported: in a sandbox all but the first, which
-#: would wait for it.
+#: Modules so common that each run finds them imported: in a sandbox all but the first, which would
+#: have to wait.
 COMMON = ("json", "re", "random", "tempfile", "datetime", "pathlib", "threading")
 
 _LENGTH = struct.Struct("!Q")

@@ -231,7 +231,7 @@ def _trace(options: argparse.Namespace) -> int:
             touched = trace.read(lines, recording, begun, here)
     needed = options_of(recording, options)
     told = trace.Trace(command, status, seconds, touched, recording.dropped, needed)
-    # What the program printed comes first, where both go to the same place.
+    # The program's own output comes first, where both go to the same place.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stdout.flush()
     (trace.write_all if options.all else trace.write_table)(told, sys.stderr)
@@ -293,7 +293,7 @@ def _wrong(error: Exception) -> int:
 
 
 def _status_of(end: SystemExit) -> int:
-    """What the interpreter would exit with."""
+    """Return the status with which the interpreter would exit."""
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
     print(end.code, file=sys.stderr)

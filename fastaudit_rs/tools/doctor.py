@@ -1,4 +1,4 @@
-"""What a guard can enforce on this machine, and what is missing."""
+"""The rules that a guard can enforce on this machine, and what is missing."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ TESTED = ((3, 10), (3, 15))
 #: of its interface (landlock_create_ruleset(2)).
 LANDLOCK_CREATE_RULESET, LANDLOCK_CREATE_RULESET_VERSION = 444, 1
 
-#: What packages are for, of those that are not needed to run a guard.
+#: The uses of packages that a guard does not need.
 OPTIONAL = {
     "IPython": "%%audit in notebooks",
     "pytest": "guards in tests",
@@ -87,7 +87,7 @@ def _system() -> Finding:
 
 
 def _guard() -> Iterator[Finding]:
-    """Whether a guard stops what it should and lets pass what it should."""
+    """Check that a guard stops what it should and lets pass what it should."""
     with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as base:
         inside, outside = Path(base, "inside"), Path(base, "outside")
         inside.mkdir()
@@ -131,7 +131,7 @@ def _installed() -> Finding:
 
 
 def _kernel() -> Iterator[Finding]:
-    """What the kernel can enforce itself. Guards work without it."""
+    """Report what the kernel can enforce itself. Guards work without it."""
     if sys.platform != "linux":
         return
     version = _landlock()
@@ -149,7 +149,7 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _landlock() -> int:
-    """The version of Landlock's interface; below 1 where there is none."""
+    """Return the version of Landlock's interface; below 1 without Landlock."""
     import ctypes
 
     syscall = ctypes.CDLL(None, use_errno=True).syscall

@@ -53,7 +53,7 @@ def tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> 
     """Tell of denials that an error does not show, in a line each.
 
     Args:
-        denials: What was denied.
+        denials: The denials.
         error: The error that was shown. A denial that it came of has a line, for its hint.
     """
     denied = denial_in(error)

@@ -14,7 +14,7 @@ def merged(before: Policy, recording: Recording) -> Policy:
 
     Args:
         before: The policy that made the recording.
-        recording: What was done.
+        recording: The operations that were done.
 
     Example:
         >>> before = Policy(write=["/srv/a"])

@@ -1,11 +1,10 @@
 """The extension for IPython and Jupyter: ``%load_ext fastaudit_rs``.
 
-``%%audit`` guards one cell, ``%audit on`` each one from then on. What is guarded is the code of the
-cell alone, so that IPython itself goes on as ever: it compiles cells, keeps the history, completes
-names, shows figures and tracebacks outside of the guard. For that the extension stands in for the
-shell's ``run_code``, which runs a piece of a cell, and an input transformer takes the line
-``%%audit`` off, so that the rest is a cell like any other: with ``await``, other magics and the
-same line numbers.
+``%%audit`` guards one cell, ``%audit on`` each one from then on. It guards the code of the cell
+alone: IPython itself compiles cells, keeps the history, completes names, shows figures and
+tracebacks outside of the guard. For that the extension stands in for the shell's ``run_code``,
+which runs a piece of a cell, and an input transformer takes the line ``%%audit`` off, so that the
+rest is a cell like any other: with ``await``, other magics and the same line numbers.
 """
 
 import contextlib
@@ -39,19 +38,19 @@ from .touched import touched_of
 #: Denials that `%audit` tells of.
 KEPT = 20
 
-#: What stands for the line `%%audit` in the code of a cell: it fails wherever the guard is not.
+#: The code that stands for the line `%%audit` in a cell: it fails without the guard.
 MARK = "get_ipython().run_line_magic('audit', {!r})\n"
 
-#: What runs in place of a piece of a cell. It can be awaited wherever the piece could.
+#: The code that runs in place of a piece of a cell. It can be awaited wherever the piece could.
 RUN = compile(f"__import__({__name__!r}, fromlist=['run_piece']).run_piece()", "<audit>", "eval")
 
 
-#: What all cells share for temporary files: the next cell finds those of the one before.
+#: The temporary directory of all cells: the next cell finds the files of the one before.
 _temporary_files = _TemporaryFiles()
 
 
 class Permissions:
-    """What the options of a line allow."""
+    """The permissions in the options of a line."""
 
     def __init__(self, magic: str, line: str) -> None:
         """Read them.
@@ -89,7 +88,7 @@ class Permissions:
 
 
 class Session:
-    """What ``%audit on`` began."""
+    """The state that ``%audit on`` began."""
 
     def __init__(self, line: str) -> None:
         """Read its options."""
@@ -206,7 +205,7 @@ _piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None
 
 
 def run_piece() -> Coroutine[Any, Any, None]:
-    """What is to be run in this context."""
+    """Run the piece of this context."""
     piece = _piece.get()
     if piece is None:
         raise RuntimeError("there is no cell to run here")
@@ -214,7 +213,7 @@ def run_piece() -> Coroutine[Any, Any, None]:
 
 
 def own_line(lines: list[str]) -> str | None:
-    """What follows ``%%audit`` in the first line of a cell, if that is there."""
+    """Return the text after ``%%audit`` in the first line of a cell, if that is there."""
     words = lines[0].split(None, 1) if lines else []
     if not words or words[0] != MAGIC or not lines[0].startswith(MAGIC):
         return None
@@ -234,13 +233,13 @@ take_off.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def is_control(raw: str) -> bool:
-    """Whether a cell is nothing but a line that tells the guard what to do."""
+    """Return whether a cell is nothing but a line that tells the guard what to do."""
     words = raw.split()
     return (
         len(raw.strip().splitlines()) == 1
         and (
             words[0] == "%audit"
-            # Directories of a guard stay. What is in braces would be evaluated.
+            # Directories of a guard stay. Text in braces would be evaluated.
             or (words[0] == "%cd" and not set(raw) & set("{$"))
             or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
         )
@@ -330,7 +329,7 @@ class AuditMagics(Magics):
                 print("Cells are guarded no longer." if was_on else "Cells were not guarded.")
 
     def state(self) -> str:
-        """Whether cells are guarded, and what was denied."""
+        """Describe whether cells are guarded, and the denials."""
         session = self.session
         if session is None:
             lines = ["off"]
@@ -457,7 +456,7 @@ def _is_own(part: TracebackType) -> bool:
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Add the magics ``%audit`` and ``%%audit``: ``%load_ext fastaudit_rs``.
 
-    What it does is in ``docs/notebook.md``.
+    ``docs/notebook.md`` describes the extension.
 
     Args:
         ipython: The shell.

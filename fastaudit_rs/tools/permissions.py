@@ -11,11 +11,10 @@ from typing import Any
 
 from .. import Network, Policy, Recording
 
-#: What stands for everything where a place, host, program or variable is named.
+#: The word for everything where a place, host, program or variable is named.
 ANY = "any"
 
-#: What code may do where no policy is given: what code of a workspace may, but write nowhere and
-#: use no network.
+#: The policy where none is given: that of a workspace, but without writing and the network.
 DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
 
 OPTIONS = (
@@ -72,7 +71,7 @@ def policy_of(options: argparse.Namespace) -> Policy:
 
 
 def _more_variables(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
-    # Those that a policy lets be set without naming them are not all there are.
+    # A policy may let variables be set without naming them; the list of names is then incomplete.
     return _more(("*",) if allowed is True else allowed, names)
 
 
@@ -137,7 +136,7 @@ def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
 
 
 def needed_for(verdict: str) -> str:
-    """What would have to be said to allow what a recording's verdict does not.
+    """Return the option by which a recording's verdict would be allowed.
 
     It is the name of an option, or of the field of the policy; empty for what is allowed.
     """
@@ -151,7 +150,7 @@ def needed_for(verdict: str) -> str:
 def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
     """The options that would allow what was recorded; ``None`` if these do, or if none would.
 
-    What they cannot say, such as ``block``, is left out.
+    Fields that no option can say, such as ``block``, are left out.
     """
     if given.policy is not None or all(done.verdict == "allowed" for done in recording.effects):
         return None

@@ -37,7 +37,7 @@ class GuardedTest:
     """A test under a guard, which fixtures that it asks for are set up outside of.
 
     Args:
-        policy: What the test may do.
+        policy: The policy of the test.
         on_denied: A function that is told of each denial.
     """
 
@@ -96,7 +96,7 @@ class GuardedTest:
         message: str,
         data: object,
     ) -> bool:
-        """Tell that what is about to be denied is none of the test's, or undone after it."""
+        """Return whether an event is not the test's own act, or is undone after it."""
         if event == "audit_perms.set_config":
             return getattr(args[0], "data", None) is OF_FIXTURE
         if event in ("os.putenv", "os.unsetenv", "os._clearenv"):

@@ -24,9 +24,8 @@ from .swallowed import lines
 
 MODES = ("off", "record", "raise")
 
-#: What a test may do where nobody says otherwise: what code of a workspace may, but write only to
-#: its temporary directory, and use the network of this machine, where servers of tests listen at
-#: all addresses.
+#: The policy of a test without one: that of a workspace, but it may write only to its temporary
+#: directory, and use the network of this machine, where servers of tests listen at all addresses.
 DEFAULT = Policy.preset("workspace").replace(
     write=[],
     network=Network(
@@ -45,7 +44,7 @@ class Run:
         mode: One of `MODES`.
         base: The policy of tests that have no other.
         factory: The temporary directories of pytest, once a guarded test asked for them.
-        is_asked: Whether the test of the moment is to be guarded.
+        is_asked: True if the next test is to be guarded.
         test: The test that runs under a guard now.
         baseline: The file of what tests reach outside.
         accepted: The entries of that file, where it is accepted.
@@ -240,7 +239,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     policy = _guarded(policy, root, "marker", _given(item))
     test = GuardedTest(policy, on_denied)
     error: BaseException | None = None
-    # What pytest itself does around a test is not the test's.
+    # Pytest's own work around a test is not the test's.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(item, "runtest", partial(test.run, item.runtest))
         patch.setattr(run, "test", test)
@@ -320,9 +319,9 @@ def _reached(terminalreporter: Any) -> dict[str, dict[str, list[str]]]:
 def audit_perms(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[..., Guard]:
     """Make guards for parts of a test.
 
-    For example ``with audit_perms(network=True): ...``. Takes the fields of `Policy`. What is not
-    given is as for all tests; ``tmp_path`` can always be written. In a test that is guarded such a
-    guard stands in place of that of the test.
+    For example ``with audit_perms(network=True): ...``. Takes the fields of `Policy`. Fields that
+    are not given are as for all tests; ``tmp_path`` can always be written. In a test that is
+    guarded such a guard stands in place of that of the test.
     """
     run = pytestconfig.stash[_run]
 

@@ -219,7 +219,7 @@ def check_baseline(file: Path) -> None:
 
     Raises:
         OSError: There is no such directory, or what is there cannot be read.
-        ValueError: What is there is no text.
+        ValueError: The file is not text.
     """
     if file.exists():
         read_baseline(file)
@@ -231,7 +231,7 @@ def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
     """Write a baseline, and tell how many entries it has.
 
     Args:
-        file: The file. What it has of tests that did not run now stays.
+        file: The file. Its entries of tests that did not run now stay.
         reached: The entries of each test that ran.
 
     Raises:

@@ -27,7 +27,7 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
     """Run a program in a sandbox, and show what it wrote when it has ended.
 
     Args:
-        policy: What it may do.
+        policy: The policy of the program.
         limits: Its memory and time; what they leave open is as in other sandboxes, but for the
             time, which has no limit then.
         kind: ``-m``, ``-c``, or nothing for a script.

@@ -82,7 +82,7 @@ class Summary:
         """Say in a sentence what has no row; empty if there is nothing.
 
         Args:
-            all_of_it: What shows it.
+            all_of_it: The command that shows it.
         """
         modules = f"{self.modules} modules imported" if self.modules else ""
         hidden = f"{self.hidden} more different operations" if self.hidden else ""
@@ -97,7 +97,7 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
     up by directories where they would take too many rows.
 
     Args:
-        touched: What was done.
+        touched: The operations.
         rows: How many rows there may be.
     """
     kinds: dict[tuple[str, str], dict[str, dict[str, int]]] = {}

@@ -45,7 +45,7 @@ def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = N
     Args:
         entry: The entry, from JSON.
         chain: The functions that led to it.
-        here: A directory. What is below is told without it.
+        here: A directory. Paths below it are shown without it.
     """
     args = entry["args"]
     effect = entry["effect"] or "other"

@@ -27,7 +27,7 @@ WIDTH, LEFT, LANE, MARK = 960, 84, 26, 14
 
 @dataclass
 class Trace:
-    """What a program touched, the first first."""
+    """The files, hosts and programs that a program touched, in order."""
 
     command: str
     status: int
@@ -35,18 +35,18 @@ class Trace:
     touched: list[Touched]
     #: How much more was not kept.
     dropped: int
-    #: What would have allowed it, as options of the command.
+    #: The options of the command that would have allowed it.
     options: str | None
 
 
 def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
-    """What the lines of a log tell, with the call chains of the recording.
+    """Return the operations in the lines of a log, with the call chains of the recording.
 
     Args:
         lines: The log of the recording, JSON.
-        recording: What recorded it.
+        recording: The recording.
         begun: When the program began, in seconds since 1970.
-        here: The directory that it began in. What is below is told without it.
+        here: The directory that it began in. Paths below it are shown without it.
     """
     chains = {
         _key(effect): effect["call_chain"] for effect in json.loads(recording.to_json())["effects"]
@@ -201,7 +201,7 @@ def timeline(trace: Trace) -> str:
 def _marks(
     touched: Iterable[Touched], lane: str, seconds: float
 ) -> dict[tuple[int, str], list[str]]:
-    """What was done in each column of a lane, what is allowed and what is not apart."""
+    """Return the operations in each column of a lane, allowed and denied ones apart."""
     marks: dict[tuple[int, str], list[str]] = {}
     for thing in touched:
         if thing.effect == lane:

@@ -1,4 +1,4 @@
-"""What ``fastaudit`` 0.2 offers, with its rules: what is not allowed by name is denied.
+"""The names of ``fastaudit`` 0.2, with its rules: whatever is not allowed by name is denied.
 
 ``fastaudit_rs.install_as_fastaudit("0.2")`` has code that imports ``fastaudit`` get this package.
 """

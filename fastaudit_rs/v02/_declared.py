@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Those of fastaudit itself, whose rule guards know: loading them would import it.
+# The entry points of fastaudit itself, whose rule guards know: loading them would import it.
 _KNOWN = {"fastaudit.hooks:lxml_monitor"}
 
 

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def entry_points(*, group: str) -> "EntryPoints":
-    """What installed packages declare in a group, as `importlib.metadata.entry_points` tells it."""
+    """Return the entry points that installed packages declare in a group."""
     # It takes longer to import than all of this package.
     from importlib import metadata
 

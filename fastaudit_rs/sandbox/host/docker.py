@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Where a container finds its job.
 PLACE = "/fastaudit-rs"
 
-#: What runs in it.
+#: The program of a container.
 START = "from fastaudit_rs.sandbox.inside.container import main; main()"
 COMMAND = ["python", "-I", "-c", START, PLACE]
 
@@ -65,11 +65,11 @@ class Docker:
         """Run a job in a container of its own.
 
         Args:
-            setup: What it is started with.
-            limits: What it may use.
+            setup: The policy and the environment that it is started with.
+            limits: The limits of the run.
             base: The directory that counts as its disk.
             job: The job.
-            given: What is on its standard input.
+            given: Its standard input.
 
         Raises:
             SandboxError: The daemon cannot run it.
@@ -143,7 +143,7 @@ class Docker:
         }
 
     def _mounts(self, setup: Setup, place: str) -> list[Any]:
-        """What it has of the host: what can be read, written, and in it what nothing may touch."""
+        """Return its mounts: places of the host to read and write, and covers for blocked ones."""
         mount = self._sdk.types.Mount
         policy = setup.policy
         writable = existing([*(policy.write or ()), str(setup.directory)])

@@ -28,7 +28,7 @@ class HistoryEntry:
         code: The code, or the path of its file.
         args: Its arguments.
         began: When it began, in seconds since the epoch.
-        result: What became of it.
+        result: The result.
     """
 
     code: str
@@ -54,16 +54,16 @@ class SandboxManager(Closing):
     one that names no place.
 
     Args:
-        policy: That of an environment that is made without one.
-        limits: Those of an environment that is made without some.
+        policy: The policy of an environment that is made without one.
+        limits: The limits of an environment that is made without any.
         env: Variables that each has; see `Sandbox`.
         path: Directories of modules that each finds; see `Sandbox`.
-        confine: What is to be where the kernel cannot hold a policy; see `Sandbox`.
+        confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
         history: How many runs of each are kept, the last ones.
 
     Raises:
         TypeError: An argument has another type.
-        ValueError: An argument is none that is accepted.
+        ValueError: An argument is not accepted.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class SandboxManager(Closing):
 
         Args:
             name: Its name.
-            policy: What its code may do.
-            limits: What it may use.
+            policy: The policy for its code.
+            limits: Its limits.
 
         Returns:
             Its sandbox: for its files, or a pool.
@@ -164,7 +164,7 @@ class SandboxManager(Closing):
         """The sandbox of an environment.
 
         Raises:
-            KeyError: There is none of this name.
+            KeyError: There is no environment of this name.
         """
         return self._environment(name).sandbox
 
@@ -188,7 +188,7 @@ class SandboxManager(Closing):
         """Run code in an environment as `Sandbox.run` does, and note it in its history.
 
         Raises:
-            KeyError: There is none of this name.
+            KeyError: There is no environment of this name.
             OSError: The file cannot be read.
             RuntimeError: The environment is closed meanwhile.
         """
@@ -217,7 +217,7 @@ class SandboxManager(Closing):
         """The last runs in an environment, in the order in which they ended.
 
         Raises:
-            KeyError: There is none of this name.
+            KeyError: There is no environment of this name.
         """
         return [*self._environment(name).history]
 
@@ -225,7 +225,7 @@ class SandboxManager(Closing):
         """Close an environment, or all of them for good, with all that they have.
 
         Raises:
-            KeyError: There is none of this name.
+            KeyError: There is no environment of this name.
         """
         if name is not None:
             sandbox = self._environment(name).sandbox

@@ -1,8 +1,8 @@
 """Changes of metadata in a sandbox, which Landlock does not know: modes, owners, times, attributes.
 
-The kernel asks the host about each such system call (seccomp_unotify(2)), by way of `sandlock`.
-What is meant is opened, judged by where it is, and changed by the host itself: what the caller
-writes to its memory meanwhile changes nothing.
+The kernel asks the host about each such system call (seccomp_unotify(2)), by way of `sandlock`. The
+host opens the file itself, judges it by where it is, and changes it: nothing that the caller writes
+to its memory meanwhile has an effect.
 """
 
 import errno
@@ -23,7 +23,7 @@ UTIME_OMIT = 0x3FFFFFFE
 #: How long a path, the name of an attribute and its value may be: limits.h(0P), xattr(7).
 PATH_MAX, NAME_MAX, VALUE_MAX = 4096, 256, 1 << 16
 
-#: System calls, by their numbers on each machine. Those that `None` stands for are denied.
+#: System calls, by their numbers on each machine. A call with `None` is denied.
 _X86_64 = {
     90: "chmod",
     91: "fchmod",
@@ -192,7 +192,7 @@ def answering(metadata: Metadata) -> Any:
 
 
 class _Where:
-    """What a system call means: a descriptor, a path, or a path from a descriptor."""
+    """The file that a system call means: a descriptor, a path, or a path from a descriptor."""
 
     def __init__(self, descriptor: int = AT_FDCWD, path: int | None = None, flags: int = 0) -> None:
         self._descriptor = _signed(descriptor)
@@ -220,7 +220,7 @@ class _Where:
             os.close(directory)
 
     def _start(self, ctx: Any) -> int:
-        """What its descriptor is of, or the current directory."""
+        """Open the file of its descriptor, or the current directory."""
         here = "cwd" if self._descriptor == AT_FDCWD else f"fd/{self._descriptor}"
         try:
             return os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What the kernel holds of a policy's network: addresses and ports, of which `sandlock` knows."""
+"""The part of a policy's network that the kernel holds: addresses and ports, for `sandlock`."""
 
 import contextlib
 import ipaddress
@@ -19,13 +19,13 @@ NOWHERE = "udp://[100::/128]:9"
 
 @dataclass(frozen=True)
 class Reachable:
-    """What may be reached, as `sandlock` takes it.
+    """The addresses that may be reached, as `sandlock` takes them.
 
     Attributes:
         allow: Where to connect and send to: ``net_allow``.
         deny: Where not to all the same: ``net_deny``.
         listen: The ports to listen at: ``net_allow_bind``.
-        has_names: Whether there are hosts with names, of which the kernel knows the ports alone.
+        has_names: True if there are hosts with names, of which the kernel knows the ports alone.
     """
 
     allow: list[str]
@@ -35,7 +35,7 @@ class Reachable:
 
 
 def reachable(network: bool | Network) -> Reachable:
-    """What a policy lets be reached, and somewhat more where it names hosts.
+    """Return the addresses that a policy lets be reached, and somewhat more where it names hosts.
 
     Args:
         network: The field of the policy.
@@ -56,7 +56,7 @@ def reachable(network: bool | Network) -> Reachable:
 
 
 def is_local(network: bool | Network) -> bool:
-    """Whether nothing but the machine itself may be reached.
+    """Return whether nothing but the machine itself may be reached.
 
     Args:
         network: The field of the policy.
@@ -91,7 +91,7 @@ def _is_socket(path: str) -> bool:
 
 
 def _rules(hosts: Iterable[tuple[str | None, str]], usual: str) -> list[str]:
-    """Those of the hosts that have no names; `usual`: the ports of those that have none."""
+    """Return the rules for the hosts without names; `usual` is for those without ports."""
     found = ((addresses, _numbers([ports]) if ports else usual) for addresses, ports in hosts)
     return [f"{addresses}:{ports}" for addresses, ports in found if addresses and ports]
 

@@ -22,7 +22,7 @@ class ReadyWorkers:
 
     Args:
         start: Starts one.
-        key: What it depends on.
+        key: The state that it depends on.
         count: How many there are.
     """
 

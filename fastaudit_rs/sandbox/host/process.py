@@ -16,7 +16,7 @@ from typing import Any
 from ..wire import receive, send
 from .metadata import Metadata, answering
 
-#: What runs in the process.
+#: The program of the process.
 START = "from fastaudit_rs.sandbox.inside.worker import main; main()"
 COMMAND = (sys.executable, "-I", "-c", START)
 
@@ -61,7 +61,7 @@ class _Plain:
 
     def wait(self) -> Ended:
         status = self._process.wait()
-        # What it started in its session goes with it.
+        # The processes that it started in its session end with it.
         self.kill()
         return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
 
@@ -103,11 +103,11 @@ class Worker:
 
     Args:
         kernel: The package `sandlock`, or `None`.
-        options: What `sandlock` is asked to hold.
-        metadata: What answers what the kernel asks of metadata; `None` where that may be changed
-            anywhere.
+        options: The options of `sandlock`.
+        metadata: The answers to the kernel's questions about metadata; `None` where metadata may be
+            changed anywhere.
         base: Where its socket may be.
-        task: What the process prepares for: a policy, directories and names of modules, pickled.
+        task: Preparations of the process: a policy, directories and names of modules, pickled.
 
     Raises:
         SandboxError: It does not start.
@@ -141,7 +141,7 @@ class Worker:
                 self.control = self._accepted(listener, over)
                 self._prepare(task)
             except BaseException:
-                # What has not connected yet ends as it cannot.
+                # A process that has not connected yet ends because it cannot.
                 listener.close()
                 self.end()
                 raise
@@ -186,7 +186,7 @@ class Worker:
         return control
 
     def _said(self) -> str:
-        """What it said as it failed to start."""
+        """Return its last words if it failed to start."""
         if self._process.stderr is None:
             return str(self._process.said)
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -211,12 +211,12 @@ class Worker:
 
     @property
     def is_confined(self) -> bool:
-        """Whether the kernel holds the policy."""
+        """True if the kernel holds the policy."""
         return self._kernel is not None
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs, as far as can be told."""
+        """True if it still runs, as far as can be told."""
         return self._waiter.is_alive()
 
     def kill(self) -> None:
@@ -230,8 +230,8 @@ class Worker:
         self._waiter.join(patience)
         self.kill()
         self._waiter.join()
-        # What `sandlock` has is freed now, and not where an error that has it is forgotten: that
-        # may be under a guard, which would deny the native call.
+        # The objects of `sandlock` are freed now. An error may hold them until it is forgotten,
+        # perhaps under a guard, which would deny the native call.
         self._process = None
         for stream in self._streams:
             stream.close()

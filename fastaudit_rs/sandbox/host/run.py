@@ -30,21 +30,21 @@ REPORT = 16 << 20
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What became of a run.
+    """The result of a run.
 
     Its ``repr()`` is one line, and a notebook shows its output too.
 
     Attributes:
         returncode: The exit status; minus the number of the signal that ended it.
-        stdout: What it wrote to standard output, up to the limit.
+        stdout: Its standard output, up to the limit.
         stderr: The same of standard error.
         duration: How long it took, in seconds.
         killed_by: The limit that ended it, a name of `Limits`; ``None`` where none did. Where
             memory has a limit, what kills itself by SIGKILL cannot be told from what hit that.
-        violations: What its policy denied, as it told itself.
-        value: That of the last expression, if it was asked for: what JSON can hold, else its
+        violations: The operations that its policy denied, as the run reported them.
+        value: The value of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``.
-        confined: Whether the kernel held the policy.
+        confined: True if the kernel held the policy.
         changed: The names of files in the directory of the sandbox that were made, changed or
             removed meanwhile, in order. Runs side by side share the directory.
     """
@@ -68,12 +68,12 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """Whether it ended by itself, with the status 0."""
+        """True if it ended by itself, with the status 0."""
         return self.returncode == 0 and self.killed_by is None
 
     @property
     def timed_out(self) -> bool:
-        """Whether it took longer than it may."""
+        """True if it took longer than it may."""
         return self.killed_by == "wall_seconds"
 
 
@@ -84,7 +84,7 @@ class Run:
         """Prepare one.
 
         Args:
-            limits: What it may use.
+            limits: Its limits.
             base: The directory that counts as its disk.
         """
         self._limits = limits
@@ -92,16 +92,16 @@ class Run:
         self._killed_by: str | None = None
         self._status: int | None = None
         self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
-        #: Whether the worker can be used again.
+        #: True if the worker can be used again.
         self.is_clean = False
 
     def result(self, worker: Worker, job: bytes, given: bytes) -> Result:
-        """Run a job in a child of a worker, to its end. What goes wrong ends the worker.
+        """Run a job in a child of a worker, to its end. An error ends the worker.
 
         Args:
             worker: The process that it is a child of.
             job: The job.
-            given: What is on its standard input.
+            given: Its standard input.
 
         Raises:
             SandboxError: The worker ended by itself.
@@ -170,7 +170,7 @@ class Run:
             self._write(selector, selector.get_key(stdin))
             selector.register(worker.control, selectors.EVENT_READ, None)
             with contextlib.suppress(OSError):
-                # What is gone is seen in what is watched.
+                # A worker that is gone shows in the descriptors that are watched.
                 send(worker.control, job, passed)
 
     def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
@@ -184,7 +184,7 @@ class Run:
                 if key.fileobj is worker.control:
                     self._hear(worker)
                     selector.unregister(worker.control)
-                    # What it wrote is there: nothing of it runs any more.
+                    # All of its output is there: nothing of it runs any more.
                     wait = 0
                 elif key.events == selectors.EVENT_WRITE:
                     self._write(selector, key)
@@ -243,7 +243,7 @@ class Run:
 
 
 def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any]:
-    """What a run told of itself: denials, and a value. What is not well formed is left out."""
+    """Return a run's denials and its value, as it reported them. Malformed lines are left out."""
     violations: list[AuditDenied] = []
     value = None
     for line in report.splitlines():

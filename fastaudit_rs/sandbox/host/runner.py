@@ -1,4 +1,4 @@
-"""What sandboxes, their pools and their managers have in common: how they are used and closed."""
+"""The common part of sandboxes, their pools and their managers: how they are used and closed."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def check_run(code: object, args: object, input: object) -> None:
 
 
 class Closing:
-    """What is closed at the end of a ``with`` statement."""
+    """Closes at the end of a ``with`` statement."""
 
     def __enter__(self: _Self) -> _Self:
         """Use it."""
@@ -55,7 +55,7 @@ class Closing:
 
 
 class Runner(Closing):
-    """What runs code, and waits for it."""
+    """Runs code, and waits for it."""
 
     @checked("Sandbox.run")
     def run(
@@ -71,11 +71,11 @@ class Runner(Closing):
         Args:
             code: Python code, or the path of a file of it.
             args: Its arguments, in ``sys.argv``.
-            input: What it reads from standard input.
-            value: Whether the value of the last expression is wanted.
+            input: Its standard input.
+            value: True if the value of the last expression is wanted.
 
         Returns:
-            What became of it; also where a limit ended it.
+            The result; also where a limit ended the run.
 
         Raises:
             OSError: The file cannot be read.

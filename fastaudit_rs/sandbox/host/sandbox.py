@@ -37,8 +37,8 @@ class Sandbox(Runner):
     """Runs code in processes of their own, in one directory.
 
     Args:
-        policy: What the code may do. It may also write to the directory of the sandbox.
-        limits: What it may use.
+        policy: The policy for the code. The code may also write to the directory of the sandbox.
+        limits: The limits of each run.
         env: Variables that it has besides those that programs need to run at all: names, whose
             values are the host's, or a mapping.
         path: Directories of modules that the code finds besides those that are installed.
@@ -46,13 +46,13 @@ class Sandbox(Runner):
         confine: ``"require"`` refuses to run where the kernel cannot hold the policy; ``"prefer"``
             runs all the same, and ``"audit"`` everywhere without the kernel; the result says so.
         backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
-        image: That of the containers: it has Python, with this package installed.
+        image: The image of the containers: it has Python, with this package installed.
 
     Raises:
         SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
             under ``confine="require"``.
         TypeError: An argument has another type.
-        ValueError: `confine` or `backend` is none of them, or they and `image` do not go together.
+        ValueError: `confine` or `backend` is not a listed value, or does not fit `image`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the processes of a sandbox are started with: a policy, and what the kernel holds of it."""
+"""The start of a sandbox's processes: a policy, and the part of it that the kernel holds."""
 
 import fnmatch
 import importlib
@@ -21,16 +21,16 @@ from .process import SandboxError, Worker
 #: Variables that pass from the host: what programs need to run at all.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 
-#: What is to be where the kernel cannot hold the policy.
+#: The behaviour where the kernel cannot hold the policy.
 CONFINE = ("require", "prefer", "audit")
 
 
 class Setup:
-    """What the processes of a sandbox are started with.
+    """The policy and the environment that a sandbox's processes are started with.
 
     Args:
-        policy: What the code may do, its places with their full paths.
-        limits: What it may use.
+        policy: The policy for the code, its places with their full paths.
+        limits: Its limits.
         env: Its variables.
         path: Directories of modules that it finds.
         kernel: The package `sandlock`, or `None`.
@@ -89,14 +89,14 @@ class Setup:
             worker.end()
 
     def state(self) -> Hashable:
-        """What a process depends on that can change: which files and directories the places are."""
+        """Return the state that a process depends on: the identities of files and directories."""
         policy = self.policy
         sockets = sandbox_network.sockets(policy.network)
         places = (*(policy.write or ()), *(policy.read or ()), *policy.block, *sockets)
         return tuple(map(_identity, places))
 
     def options(self) -> dict[str, Any]:
-        """What the kernel is to hold, as `sandlock` takes it."""
+        """Return what the kernel is to hold, as `sandlock` takes it."""
         policy = self.policy
         write = read = ["/"]
         if policy.write is not None:
@@ -106,11 +106,11 @@ class Setup:
 
             program = Path(sys.executable)
             programs = [str(program.parent), str(program.resolve().parent)]
-            # What is beside the host's own program is not the sandbox's.
+            # Files beside the host's own program are not the sandbox's.
             own = needed((str(Path(__file__).parents[3]), f"{sys.prefix}/pyvenv.cfg"))
-            # What /proc says of the process itself, as its children.
+            # The files of /proc about the process itself, such as its children.
             read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
-            # What may be written may be read, as a guard has it.
+            # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
         limits = self._limits
@@ -173,7 +173,7 @@ def _programs(policy: Policy) -> list[str]:
 
 
 def existing(paths: Iterable[str]) -> list[str]:
-    """Those of the paths that there are, each once."""
+    """Return the paths that exist, each once."""
     return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
 
 

@@ -18,7 +18,7 @@ class Workers:
 
     Args:
         start: Starts one.
-        key: What it depends on.
+        key: The state that it depends on.
     """
 
     def __init__(self, start: Start, key: Key) -> None:

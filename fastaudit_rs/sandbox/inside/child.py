@@ -1,4 +1,4 @@
-"""What runs in a process of a sandbox: the code, under its policy."""
+"""A process of a sandbox that runs the code, under its policy."""
 
 import _ast
 import _io
@@ -23,14 +23,14 @@ TOLD = 1000
 
 
 class Job(TypedDict):
-    """What is to be run."""
+    """The code to run, and how."""
 
     code: str
     file: str
     args: list[str]
     #: Directories of modules that it finds, besides the current one.
     path: list[str]
-    #: Whether the value of the last expression is wanted.
+    #: True if the value of the last expression is wanted.
     value: bool
     #: Where it begins, if not in the directory of the sandbox: then it starts a program, and is
     #: itself no part of its tracebacks.
@@ -44,9 +44,9 @@ def run(
     """Run a job, and end with its status.
 
     Args:
-        children: Those of the worker.
+        children: The descendants of the worker.
         worker: The process that this is a child of.
-        policy: What is to be installed.
+        policy: The policy to install.
         job: The job.
         descriptors: Standard input, output and error, and where it tells of itself.
     """
@@ -70,7 +70,7 @@ def program(policy: Policy, job: Job, report: int) -> int:
     """Run a job from its beginning to its end.
 
     Args:
-        policy: What is to be installed.
+        policy: The policy to install.
         job: The job.
         report: The descriptor of what it tells of itself.
 
@@ -157,8 +157,8 @@ def _reseed() -> None:
 def _end_program(names: dict[str, Any]) -> None:
     """Do what the end of the interpreter would, as far as a program can tell.
 
-    That is to wait for threads, call what is registered with `atexit`, let go of what the program
-    has, and write what its files and streams hold back.
+    Wait for threads, call functions registered with `atexit`, release the program's objects, and
+    flush its files and streams.
     """
     wait_for_threads = vars(threading)["_shutdown"]
     for step in (wait_for_threads, atexit._run_exitfuncs, _flush, names.clear, gc.collect, _flush):

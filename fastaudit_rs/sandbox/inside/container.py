@@ -1,4 +1,4 @@
-"""What runs in a container of a sandbox, started by `sandbox_docker.py`."""
+"""The program of a sandbox's container, started by `sandbox_docker.py`."""
 
 import os
 import pickle

@@ -44,7 +44,7 @@ def main() -> NoReturn:
         policy, path, preload = pickle.loads(task)
         sys.path[:0] = path
         _prepare(policy, preload)
-        # What a run writes there is not for this process to import.
+        # Modules that a run writes there are not for this process to import.
         del sys.path[: len(path)]
     except BaseException:
         send(control, traceback.format_exc().encode(errors="replace"))
@@ -72,7 +72,7 @@ def _prepare(policy: Policy, preload: list[str]) -> None:
     """Do once what each run needs."""
     _warm_up()
     _import(preload)
-    # What is made for the first guard need not be made in each child.
+    # Work for the first guard need not be repeated in each child.
     with policy.guard(monitor_calls=MONITORING)():
         pass
 
