@@ -1,8 +1,8 @@
 //! A thread that the kernel confines for good: what a policy says of files and the network, held by
 //! Landlock (landlock(7)), whatever runs in the thread.
 //!
-//! Landlock knows rights below directories, and ports of TCP. What else a policy says, of hosts by
-//! name, of names inside a root or of modules, is the guard's alone.
+//! Landlock knows rights below directories, and ports of TCP. The other rules of a policy (hosts by
+//! name, names inside a root, modules) are the guard's alone.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,10 +17,10 @@ use landlock::{
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 
-/// What is asked of the kernel; an older one does what it can of it.
+/// The Landlock ABI that we ask for; an older kernel enforces the part that it supports.
 const WANTED: ABI = ABI::V7;
 
-/// What a guard lets write wherever it lets write at all.
+/// The devices that are writable whenever anything is.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
 /// Why a thread is not confined.
@@ -66,22 +66,23 @@ impl From<RulesetError> for Unconfined {
     }
 }
 
-/// What the kernel is asked to hold of a policy. It is made known to the kernel once, and again only
-/// where a root is another one than before.
+/// The rules that the kernel is asked to enforce for a policy. They are given to the kernel once,
+/// and again only if a root has become another file.
 pub struct Confinement {
     spec: Spec,
     needed: Vec<PathBuf>,
     known: Mutex<Option<Known>>,
 }
 
-/// What the kernel knows, and which roots there were then.
+/// The ruleset in the kernel, and the identities of the roots when it was made.
 struct Known {
     rules: RulesetCreated,
     roots: Vec<Option<(u64, u64)>>,
 }
 
 impl Confinement {
-    /// That of a policy. `needed` can be read whatever it says: what the interpreter itself loads.
+    /// Returns the confinement for a policy. `needed`, the files that the interpreter itself loads,
+    /// can be read whatever the policy says.
     #[must_use]
     pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
         Self {
@@ -131,7 +132,7 @@ impl Confinement {
             .collect()
     }
 
-    /// What may be read as it may be written, as a guard has it.
+    /// The roots, which may also be read, as under a guard.
     fn written(&self) -> Vec<&String> {
         match &self.spec.write {
             Where::Anywhere => Vec::new(),
@@ -173,7 +174,7 @@ impl Confinement {
     }
 }
 
-/// What [`keep_signals_inside`] asks of the kernel, made known to it once.
+/// The ruleset of [`keep_signals_inside`], given to the kernel once.
 pub struct Signals(RulesetCreated);
 
 /// Prepares [`keep_signals_inside`]: a copy of the process (fork(2)) has it too.
@@ -181,7 +182,8 @@ pub struct Signals(RulesetCreated);
 /// # Errors
 /// The kernel refuses.
 pub fn signals() -> Result<Signals, Unconfined> {
-    // What a ruleset does not allow of this is denied, also where it handles nothing of files.
+    // Linking and renaming between directories is denied by each ruleset that does not allow it,
+    // even by one that handles no other access to files.
     let rename = AccessFs::Refer;
     let rules = Ruleset::default()
         .handle_access(rename)?
@@ -191,8 +193,8 @@ pub fn signals() -> Result<Signals, Unconfined> {
     Ok(Signals(rules))
 }
 
-/// Has the current thread, and what it starts, send signals to each other alone, for good. An older
-/// kernel does not know that: nothing changes there.
+/// Confines the signals of the current thread, and of the threads and programs that it starts, to
+/// each other, for good. An older kernel does not support this: nothing changes there.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -201,7 +203,7 @@ pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
     Ok(())
 }
 
-/// What may be done below what can be read: also run, where the policy lets programs start.
+/// The access below a place that can be read: also execution, if the policy lets programs start.
 fn reading(commands: &Choice) -> BitFlags<AccessFs> {
     let reading = AccessFs::from_read(WANTED);
     match commands {
@@ -218,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// What a confined thread says of each attempt.
+    /// The outcome of each attempt in a confined thread.
     fn attempts(spec: Spec, base: &Path) -> Vec<bool> {
         let base = base.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -24,8 +24,8 @@ pub struct Children {
 }
 
 impl Children {
-    /// Those of this process: from now on also what its children leave behind, and it is not killed
-    /// when its own parent ends. `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
+    /// Makes this process the reaper of its descendants, and clears its parent-death signal:
+    /// `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
     ///
     /// # Errors
     /// The kernel refuses.
@@ -61,7 +61,8 @@ impl Children {
         }
     }
 
-    /// Waits for the end of all children, and kills them after some time. Whether none is left.
+    /// Waits for the end of all children, and kills them after `patience`. Returns true if none is
+    /// left.
     #[must_use]
     pub fn end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
@@ -79,7 +80,8 @@ impl Children {
         }
     }
 
-    /// Kills the direct ones: what they started are ours next. Whether they could be found.
+    /// Kills the direct children, whose own children are ours next. Returns false if they cannot be
+    /// listed.
     fn kill(&self) -> bool {
         let mut listed = [0; 1 << 12];
         let Some(list) = &self.list else {
@@ -93,7 +95,8 @@ impl Children {
             let number = number.strip_suffix(b" ").map(str::from_utf8);
             let number = number.and_then(Result::ok).map(str::parse);
             if let Some(child) = number.and_then(Result::ok).and_then(Pid::from_raw) {
-                // What has ended meanwhile is there until it is waited for: no other has its number.
+                // A child that has ended keeps its number until it is waited for: no other process
+                // has it.
                 let _ = kill_process(child, Signal::KILL);
             }
         }

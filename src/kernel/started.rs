@@ -89,7 +89,7 @@ pub fn children() -> Option<Vec<Pid>> {
     {
         let number = |name: &std::ffi::OsStr| name.to_str()?.parse().ok().and_then(Pid::from_raw);
         let own = rustix::process::getpid();
-        // What is mounted there may tell of other processes.
+        // A procfs of another PID namespace may be mounted there, which lists other processes.
         if number(std::fs::read_link("/proc/self").ok()?.as_os_str()) != Some(own) {
             return None;
         }

@@ -24,7 +24,7 @@ use crate::policy::sql::write_ahead_log;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
 
-/// What a guard allows. Immutable once built.
+/// The rules of a guard. Immutable once built.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     roots: Roots,
@@ -42,20 +42,20 @@ pub struct Policy {
     native_modules: OnceLock<AHashSet<String>>,
     rest: Rest,
     rules: RuleSet,
-    /// Whether a root approves its own entry, not just what is below it.
+    /// True if a root approves its own entry, not just the entries below it.
     approves_root_entries: bool,
-    /// What importing an allowed package may do: the same at all places.
+    /// The rules while an allowed package is imported: the same at all places.
     while_importing: Option<Box<Policy>>,
 }
 
-/// What a guard allows beside paths and names.
+/// The rules of a guard that are not about paths and names.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
     /// Packages whose import may do what is denied.
     pub import_allow: Vec<String>,
-    /// Whether threads may be started, under the same guard.
+    /// True if threads may be started, under the same guard.
     pub threads: bool,
-    /// Whether events that the tables do not name are denied.
+    /// True if events that the tables do not name are denied.
     pub denies_unknown: bool,
     /// How many bytes may be written to files.
     pub max_bytes: Option<u64>,
@@ -73,8 +73,8 @@ impl Policy {
         }
     }
 
-    /// The policy of fastaudit 0.2, which approves its roots' own entries as well. What importing
-    /// the packages does passes.
+    /// The policy of fastaudit 0.2, which approves its roots' own entries as well. Importing one of
+    /// the packages may do anything.
     #[must_use]
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Policy {
         self
     }
 
-    /// What denies an operation that no root approves wherever it is, if anything does.
+    /// Returns the reason that denies an operation which no root could approve, wherever it is.
     pub fn denies_everywhere(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Option<Why> {
         match self.while_importing.as_ref()?.check(fs, operation) {
             Verdict::Allow => None,
@@ -172,8 +172,8 @@ impl Policy {
         }
     }
 
-    /// What denies an operation beside the roots, so that more of them would not help. It makes a
-    /// policy, and so is for telling of a denial alone.
+    /// Returns the reason beside the roots that denies an operation, so that more roots would not
+    /// help. It makes a policy, which is too slow for anything but the words of a denial.
     #[cold]
     pub fn denies_beside_roots(
         &self,
@@ -204,13 +204,13 @@ impl Policy {
         &self.commands
     }
 
-    /// Whether some modules may not be imported.
+    /// Returns whether some modules may not be imported.
     #[must_use]
     pub fn restricts_imports(&self) -> bool {
         self.imports.is_some()
     }
 
-    /// Whether all native code may be called.
+    /// Returns whether all native code may be called.
     #[must_use]
     pub fn calls_all_native(&self) -> bool {
         self.native == Some(Choice::All(true))
@@ -246,20 +246,20 @@ impl Policy {
         &self.environment
     }
 
-    /// What is allowed of the network.
+    /// The rules for the network.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// What is allowed beside paths and names.
+    /// The rules that are not about paths and names.
     #[must_use]
     pub fn rest(&self) -> &Rest {
         &self.rest
     }
 
-    /// Whether it restricts what fastaudit 0.1 lets pass: reading, the network, imports, events
-    /// that nobody knows.
+    /// Returns whether the policy restricts operations that fastaudit 0.1 lets pass: reading, the
+    /// network, imports, unknown events.
     #[must_use]
     pub fn restricts_more(&self) -> bool {
         self.checks_reads()
@@ -269,13 +269,13 @@ impl Policy {
             || self.rules == RuleSet::Strict
     }
 
-    /// Whether reading is restricted at all.
+    /// Returns whether reading is restricted at all.
     #[must_use]
     pub fn checks_reads(&self) -> bool {
         self.read.is_some() || !self.blocked.is_empty()
     }
 
-    /// Whether it lets anything be written anywhere.
+    /// Returns whether anything may be written anywhere.
     #[must_use]
     pub fn may_write(&self) -> bool {
         !self.roots.is_empty()
@@ -411,12 +411,12 @@ impl Policy {
         }
     }
 
-    /// Whether the path is below a root or in a temporary directory, or is one.
+    /// Returns whether the path is a root, or below one or a temporary directory.
     fn contains(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
         self.roots.contain(fs, path) || self.temporary.hold(path.as_bytes())
     }
 
-    /// Whether the roots approve changing the entry of this name in a directory.
+    /// Returns whether the roots approve changing the entry of this name in a directory.
     fn contains_entry(&self, fs: &impl FileSystem, dir: &Resolved, name: &[u8]) -> bool {
         self.contains(fs, dir)
             || (self.approves_root_entries
@@ -424,7 +424,7 @@ impl Policy {
                 && self.roots.has(fs, &dir.join(name)))
     }
 
-    /// Whether they approve changing what is at this path.
+    /// Returns whether the roots approve changing the file at this path.
     #[inline(always)]
     fn contains_file(&self, fs: &impl FileSystem, landing: &Resolved) -> bool {
         self.roots.contain_path(fs, landing.parent())
@@ -635,7 +635,7 @@ pub enum Origin {
     Unknown,
 }
 
-/// Whether a module may be imported. What an installed module imports in turn is not the guarded
+/// Returns whether a module may be imported. The imports of an installed module are not the guarded
 /// code's choice.
 fn may_import(imports: &Imports, module: &str, in_turn: bool) -> bool {
     let is_blocked = |name: &String| is_within_module(module, name);
@@ -648,7 +648,7 @@ fn may_import(imports: &Imports, module: &str, in_turn: bool) -> bool {
         && (in_turn || imports.allow.has_module(module) || holds_allowed())
 }
 
-/// What of a path is changed.
+/// The part of a path that an operation changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Aim {
     /// The directory entry.
@@ -661,7 +661,7 @@ enum Aim {
     Place,
 }
 
-/// Whether the last component of a path names no entry of the directory before it.
+/// Returns whether the last component of a path names no entry of the directory before it.
 fn is_unnamed(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..")
 }

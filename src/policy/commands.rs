@@ -5,7 +5,7 @@ use ahash::AHashSet;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::path::{self, Base};
 
-/// What is between the directories of a `PATH`.
+/// The separator between the directories of a `PATH`.
 const SEPARATOR: u8 = if cfg!(windows) { b';' } else { b':' };
 
 /// The programs that may be started.
@@ -16,14 +16,14 @@ pub enum Commands {
     None,
     /// All.
     All,
-    /// Those at these places: the resolved directory and the name in it. A link and what it leads
-    /// to are two programs, as many tell by their name what they are to do.
+    /// The programs at these places: the resolved directory and the name in it. A link and its
+    /// target are two programs, as many programs act by the name they are called by.
     At(AHashSet<PathBuf>),
 }
 
 impl Commands {
-    /// Those of these names and paths. A name without a slash is the program that `search` finds
-    /// first; where there is none, nothing can be started by it.
+    /// The programs of these names and paths. A name without a slash is the program that `search`
+    /// finds first; if it finds none, the name starts nothing.
     pub fn named<'a>(
         fs: &impl FileSystem,
         names: impl IntoIterator<Item = &'a [u8]>,
@@ -40,7 +40,7 @@ impl Commands {
         Self::At(places.collect())
     }
 
-    /// Whether the program at this path may be started.
+    /// Returns whether the program at this path may be started.
     pub fn allow(&self, fs: &impl FileSystem, program: &[u8]) -> bool {
         match self {
             Self::None => false,

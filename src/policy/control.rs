@@ -17,7 +17,7 @@ pub enum Effect {
     Changes,
 }
 
-/// Those, of ioctl_tty(2) and of all files.
+/// The requests that disturb, from ioctl_tty(2) and ioctl(2).
 const DISTURBING: &[u32] = &[
     0x540e, // TIOCSCTTY
     0x5410, // TIOCSPGRP
@@ -31,7 +31,7 @@ const DISTURBING: &[u32] = &[
     0x8902, // SIOCSPGRP
 ];
 
-/// Those that only tell something, though their direction does not say so.
+/// Requests that only return information, though their direction does not say so.
 const TELLING: &[u32] = &[
     0x0001,      // FIBMAP
     0x0002,      // FIGETBSZ
@@ -50,7 +50,7 @@ const TELLING: &[u32] = &[
     0xc020_660b, // FS_IOC_FIEMAP
 ];
 
-/// Those that change something, though their direction says that they read.
+/// Requests that change something, though their direction says that they read.
 const CHANGING: &[u32] = &[
     0x8004_587d, // FS_IOC_SHUTDOWN
     0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY

@@ -10,7 +10,7 @@ use ahash::{AHashMap, AHashSet};
 
 use crate::policy::sql::names::percent_decode;
 
-/// What ends the name of a directory with the metadata of a distribution.
+/// The end of the name of a directory with the metadata of a distribution.
 const DIST_INFO: &str = ".dist-info";
 /// The same as setuptools, and so Debian, names it.
 const EGG_INFO: &str = ".egg-info";
@@ -78,7 +78,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Reads the metadata in these directories. What cannot be read is left out.
+    /// Reads the metadata in these directories, as far as they can be read.
     #[must_use]
     pub fn read(directories: &[PathBuf]) -> Self {
         let mut installed = Self::default();

@@ -11,9 +11,9 @@ const DANGEROUS: &[&str] = &[
     "SYSTEMROOT", "TMPDIR", "UV_*", "VIRTUAL_ENV", "VISUAL", "XDG_*",
 ];
 
-/// Those of `DANGEROUS` that only say how a Python that is started computes, writes and reports: which
-/// seed hashes have, whether output is held back and how it is encoded, whether compiled modules are
-/// kept, whether a crash shows a traceback. None names code or a place.
+/// The members of `DANGEROUS` that only say how a started Python computes, writes and reports:
+/// which seed hashes have, whether output is held back and how it is encoded, whether compiled
+/// modules are kept, whether a crash shows a traceback. No such variable names code or a place.
 #[rustfmt::skip]
 const HARMLESS: &[&str] = &[
     "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "PYTHONIOENCODING",
@@ -47,7 +47,7 @@ pub enum Environment {
 }
 
 impl Environment {
-    /// Whether the variable may be set or removed.
+    /// Returns whether the variable may be set or removed.
     #[must_use]
     pub fn may_set(&self, name: &[u8]) -> bool {
         match self {
@@ -60,7 +60,7 @@ impl Environment {
         }
     }
 
-    /// Whether any variable may be set.
+    /// Returns whether any variable may be set.
     #[must_use]
     pub fn allows_some(&self) -> bool {
         match self {
@@ -70,7 +70,7 @@ impl Environment {
         }
     }
 
-    /// Whether the variable may be set to a place that may be written, and to no other.
+    /// Returns whether the variable may be set to a place that may be written, and to no other.
     #[must_use]
     pub fn may_place(&self, name: &[u8]) -> bool {
         *self == Self::Harmless && name == TEMPORARY
@@ -84,7 +84,8 @@ fn matches(pattern: &str, name: &[u8]) -> bool {
     }
 }
 
-/// Whether a variable decides what other programs run or load, or where they look for their settings.
+/// Returns whether a variable decides which code other programs run or load, or where they look for
+/// their settings.
 #[must_use]
 pub fn is_dangerous(name: &[u8]) -> bool {
     is_one_of(DANGEROUS, name) && !is_one_of(HARMLESS, name)

@@ -14,7 +14,7 @@ use Effect::{
     Memory, Native, Network, Nothing, Open, Process, Read, Registry, Thread, Write,
 };
 
-/// What an operation does to the world.
+/// The effect of an operation on the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Opens a file: for reading or writing, as its arguments say.
@@ -95,7 +95,7 @@ pub struct Known {
     pub name: &'static str,
     /// Its effect.
     pub effect: Effect,
-    /// What the operation behind it does, in a few words.
+    /// A few words on the operation behind it.
     pub does: &'static str,
     /// The first and the last minor version of Python 3 that raise it, of 10 to 15; none where this
     /// package does.
@@ -110,7 +110,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether it is this package that raises it.
+    /// Returns whether this package raises it.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.versions.1 == 0
@@ -462,14 +462,14 @@ pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
     EVENTS.get(position)?.rule
 }
 
-/// What the tables say of an event; `None` for one that no supported CPython raises.
+/// Returns the tables' entry for an event; `None` for one that no supported CPython raises.
 #[must_use]
 pub fn known(name: &str) -> Option<&'static Known> {
     EVENTS.iter().find(|known| known.name == name)
 }
 
-/// Tells whether an import may do it where the policy lets that do what is denied: it is none of the
-/// guard's own events.
+/// Returns whether the event may pass while an allowed package is imported. The guard's own events
+/// may not.
 #[must_use]
 pub fn is_excused_by_import(event: &str) -> bool {
     known(event).is_none_or(|known| match known.effect {

@@ -38,13 +38,13 @@ impl Ports {
         (self.0 == self.1).then_some(self.0)
     }
 
-    /// Whether it has all of the other's.
+    /// Returns whether all of the other's ports are among these.
     #[must_use]
     pub fn hold(self, other: Self) -> bool {
         self.has(other.0) && self.has(other.1)
     }
 
-    /// Whether it is one of them.
+    /// Returns whether the port is one of them.
     #[must_use]
     pub fn has(self, port: u16) -> bool {
         (self.0..=self.1).contains(&port)
@@ -64,7 +64,7 @@ impl fmt::Display for Ports {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pattern: Pattern,
-    /// Those alone, where it is given with some.
+    /// The ports, if the host is given with some.
     pub ports: Option<Ports>,
 }
 
@@ -84,7 +84,7 @@ impl Host {
     /// Reads `"example.com"`, `"*.example.com:443"`, `"10.0.0.0/8"`, `"[::1]:8000-8999"`.
     ///
     /// # Errors
-    /// What is accepted.
+    /// The values that are accepted.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const HOST: &str = "must be a host name, \"*.example.com\", an IP address or network, each with or without a port (\"example.com:443\", \"[::1]:443\")";
         if let Some(net) = parse_net(text) {
@@ -114,7 +114,7 @@ impl Host {
         Ok(Self { pattern, ports })
     }
 
-    /// Whether it is one of them, whatever the port.
+    /// Returns whether the destination is one of these hosts, whatever the port.
     #[must_use]
     pub fn matches(&self, to: &Destination<'_>) -> bool {
         match (&self.pattern, to) {

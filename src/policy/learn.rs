@@ -19,7 +19,7 @@ use crate::policy::written::values::{Choice, Where};
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
 
-/// What something that was done needs of a policy.
+/// A permission that an operation needs of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Writing this entry.
@@ -31,7 +31,7 @@ pub enum Need {
     Temporary {
         /// The entry.
         path: Vec<u8>,
-        /// Whether it is written.
+        /// True if it is written.
         writes: bool,
         /// The host's temporary directory.
         host: Vec<u8>,
@@ -70,7 +70,8 @@ pub enum Need {
     Never(String),
 }
 
-/// What an operation needs. Nothing where that cannot be told, or it needs nothing.
+/// Returns the permissions that an operation needs; empty if it needs none or they cannot be
+/// determined.
 pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
     let entry = |target: Target<'_>| {
         let Name::Path(path) = target.name else {
@@ -220,8 +221,8 @@ fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
     }
 }
 
-/// Whether a port of this machine is one that the system handed out, so that it is another one the
-/// next time.
+/// Returns whether a port of this machine is an ephemeral one, handed out by the system and
+/// different the next time.
 #[must_use]
 pub fn passes(to: Destination<'_>, port: u16) -> bool {
     let is_own = match to {
@@ -390,7 +391,7 @@ fn generalised(
             kept.insert(dir);
         }
     }
-    // What lies inside another of them needs no naming.
+    // A path inside another one of them needs no naming.
     let all = kept.clone();
     kept.retain(|path| {
         let ends = memchr::memchr_iter(b'/', path).filter(|&end| end > 0);
@@ -545,7 +546,7 @@ mod tests {
             let is_in = |path: &str, dir: &str| {
                 crate::policy::files::roots::is_within(path.as_bytes(), dir.as_bytes())
             };
-            // What holds something that is needed may be needed itself.
+            // A directory that holds a needed path may be needed itself.
             let others: Vec<_> = others
                 .iter()
                 .filter(|other| !needed.iter().any(|path| is_in(other, path) || is_in(path, other)))

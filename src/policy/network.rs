@@ -1,7 +1,8 @@
-//! What may be done with the network: hosts by name, wildcard and IP network, ports, listening.
+//! Rules for the network: hosts by name, wildcard and IP network, ports, listening.
 //!
 //! A host that is allowed by name is allowed at the addresses that its name was looked up to, and
-//! only there; whoever judges remembers those. What is blocked stays so by whatever it is reached.
+//! only there; whoever judges remembers these addresses. A blocked host stays blocked, by name and
+//! by address.
 
 use std::net::IpAddr;
 
@@ -25,7 +26,7 @@ pub struct NetworkRules {
     pub listen: Choice,
     /// Where Unix sockets may be, for connecting and listening.
     pub unix: Where,
-    /// Whether the names of hosts that may be reached may be looked up.
+    /// True if the names of hosts that may be reached may be looked up.
     pub lookup: bool,
     /// How many sockets may be connected at a time.
     pub max_connections: Option<u32>,
@@ -94,7 +95,7 @@ impl NetworkRules {
     }
 }
 
-/// What is to be done with the network.
+/// An operation on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach<'a> {
     /// Connects, or sends.
@@ -108,7 +109,7 @@ pub enum Reach<'a> {
     },
     /// Listens, or takes an address to send from.
     Listen {
-        /// The address of the machine; its own name is none.
+        /// The address of the machine; its own name does not count as one.
         at: Destination<'a>,
         /// The port; 0 for any.
         port: u16,
@@ -128,15 +129,15 @@ pub enum Reach<'a> {
 pub enum Part {
     /// All of it: nothing is allowed, or not of this kind.
     All,
-    /// The host is none of those that may be reached.
+    /// The host is not among the hosts that may be reached.
     Hosts,
     /// The host is blocked.
     Block,
-    /// The port is none of those that may be reached.
+    /// The port is not among the ports that may be reached.
     Ports,
     /// The address may not be listened at.
     Listen,
-    /// The Unix socket is none of those that may be used.
+    /// The Unix socket is not among the sockets that may be used.
     Unix,
     /// Names may not be looked up.
     Lookup,
@@ -173,7 +174,7 @@ impl Part {
     }
 }
 
-/// What is allowed of the network.
+/// The use of the network that is allowed.
 #[derive(Clone, Debug, Default)]
 pub enum Network {
     /// Everything.
@@ -181,12 +182,12 @@ pub enum Network {
     Open,
     /// Nothing.
     Closed,
-    /// What these rules allow.
+    /// According to these rules.
     Rules(Box<Rules>),
 }
 
 impl Network {
-    /// What denies something, if anything does.
+    /// Returns the field that denies an operation, if any.
     pub fn denies(&self, fs: &impl FileSystem, reach: Reach<'_>) -> Option<Part> {
         let rules = match self {
             Self::Open => return None,
@@ -223,7 +224,7 @@ impl Network {
         }
     }
 
-    /// Whether everything is allowed.
+    /// Returns whether everything is allowed.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
@@ -257,7 +258,7 @@ impl Rules {
     /// Makes rules of what is written. `unix`: where Unix sockets may be, resolved.
     #[must_use]
     pub fn new(rules: &NetworkRules, unix: Option<Roots>) -> Self {
-        // What is no host was refused before.
+        // Texts that are not hosts were refused before.
         let hosts = |texts: &[String]| -> Vec<Host> {
             let parsed = texts.iter().map(|text| Host::parse(text));
             parsed.filter_map(Result::ok).collect()
@@ -300,19 +301,19 @@ impl Rules {
         Self::new(&rules, None)
     }
 
-    /// Whether a host is given by its address.
+    /// Returns whether a host is given by its address.
     #[must_use]
     pub fn is_address(host: &str) -> bool {
         host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
     }
 
-    /// Whether names may be looked up at all.
+    /// Returns whether names may be looked up at all.
     #[must_use]
     pub fn looks_up(&self) -> bool {
         self.lookup
     }
 
-    /// Whether the destination is blocked at this port.
+    /// Returns whether the destination is blocked at this port.
     #[must_use]
     pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
         self.block
@@ -320,7 +321,7 @@ impl Rules {
             .any(|host| host.matches(to) && host.ports.is_none_or(|ports| ports.has(port)))
     }
 
-    /// What denies looking up a name, if anything does.
+    /// Returns the field that denies looking up a name, if any.
     fn denies_looking_up(&self, name: &str) -> Option<Part> {
         let name = Destination::Name(name);
         let mut blocks = self.block.iter();
@@ -335,8 +336,8 @@ impl Rules {
         (!may).then_some(Part::Hosts)
     }
 
-    /// What denies reaching the destination, if anything does; it is reached by what it is or by
-    /// one of the names that were looked up to it.
+    /// Returns the field that denies reaching the destination, if any. The destination is allowed
+    /// as it is given, or by a name whose look-up returned it.
     fn denies_connecting(&self, to: &Destination<'_>, names: &[String], port: u16) -> Option<Part> {
         if self.block(to, port) {
             return Some(Part::Block);
@@ -362,7 +363,7 @@ impl Rules {
         (!may).then_some(Part::Ports)
     }
 
-    /// Whether may be listened at this address of the machine.
+    /// Returns whether the code may listen at this address of the machine.
     fn may_listen(&self, at: &Destination<'_>, port: u16) -> bool {
         match &self.listen {
             Listen::All(all) => *all,

@@ -3,7 +3,7 @@
 use super::network::{Part, Reach};
 use crate::policy::files::path::{Name, Target};
 
-/// What code is about to do, decoded from one argument of an audit event.
+/// An operation that code is about to perform, decoded from one argument of an audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Creates, changes or removes the directory entry of this name. An operation on an open
@@ -50,7 +50,7 @@ pub enum Operation<'a> {
     Import {
         /// Its name.
         module: &'a str,
-        /// Whether an installed module, or one of the standard library, imports it in turn.
+        /// True if an installed module, or one of the standard library, imports it in turn.
         in_turn: bool,
     },
     /// Calls a function of this native module.
@@ -61,7 +61,7 @@ pub enum Operation<'a> {
     SetAttribute(&'a [u8]),
 }
 
-/// Whether an operation may go on.
+/// The answer of a policy to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -71,7 +71,7 @@ pub enum Verdict {
     Deny(Why),
 }
 
-/// What denies an operation.
+/// The reason to deny an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// No root approves it, or it cannot be known where it leads.
@@ -94,7 +94,7 @@ pub enum Why {
     Native,
     /// Threads may not be started.
     Thread,
-    /// The event is none that the tables name.
+    /// The event is not in the tables.
     Unknown,
     /// More would be written than may be.
     TooMuch,
@@ -131,7 +131,7 @@ impl Verdict {
         }
     }
 
-    /// Whether it may go on.
+    /// Returns whether the operation may go on.
     #[must_use]
     pub fn allows(self) -> bool {
         self == Self::Allow

@@ -14,10 +14,10 @@ use crate::policy::written::values::is_within_module;
 /// The name of all packages of the table.
 pub const ALL: &str = "data";
 
-/// What is declared of a package.
+/// The declarations about a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Package {
-    /// What it is, and what it needs that for.
+    /// A description of the package, and why it needs these permissions.
     pub why: String,
     /// Packages that it uses where they are installed, though it does not require them.
     pub with: Vec<String>,
@@ -135,7 +135,7 @@ pub struct Packages(Option<Arc<Chosen>>);
 struct Chosen {
     /// As they were given.
     names: Vec<String>,
-    /// Whether all of the table are.
+    /// True if all packages of the table are named.
     has_all: bool,
     /// Top-level modules and directories.
     modules: AHashSet<String>,
@@ -265,7 +265,7 @@ impl Packages {
     }
 }
 
-/// Whether packages allow what others do: each is among them.
+/// Returns whether these packages allow nothing that the others do not: each is among them.
 #[must_use]
 pub fn are_of(new: &[String], old: &[String]) -> bool {
     let has = |name: &String| {
@@ -283,7 +283,7 @@ fn near(name: &str, installed: &Installed) -> Option<String> {
     }
 }
 
-/// What is wrong with the name of a package.
+/// Returns the problem with the name of a package, if any.
 #[must_use]
 pub fn no_package(name: &str) -> Option<&'static str> {
     let is_odd = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '-' | '_' | '.');

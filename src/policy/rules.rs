@@ -4,7 +4,7 @@
 //! The argument shapes are those of the CPython documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
 
-/// What an operation does with a path.
+/// The kind of access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Makes, changes or removes the directory entry.
@@ -31,13 +31,13 @@ pub struct PathArg {
     pub path: usize,
     /// Position of the `dir_fd` that a relative path is resolved against, where the event has one.
     pub dir_fd: Option<usize>,
-    /// Whether the operation also takes an open file descriptor in place of the path.
+    /// True if the operation also takes an open file descriptor in place of the path.
     pub descriptor: bool,
-    /// What is done with it.
+    /// The kind of access.
     pub access: Access,
 }
 
-/// What the guard does with an event.
+/// The rule of a guard for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Denied whatever its arguments are.
@@ -94,7 +94,7 @@ pub enum Rule {
     SetAttribute,
 }
 
-/// What an event does with the network, and where its arguments say so.
+/// The use that an event makes of the network, with the layout of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkEvent {
     /// `(socket, address)`: connects.
@@ -110,7 +110,7 @@ pub enum NetworkEvent {
 }
 
 impl Rule {
-    /// Whether only some policies restrict such events: fastaudit 0.1 lets them pass.
+    /// Returns whether only some policies restrict such events: fastaudit 0.1 lets them pass.
     #[must_use]
     pub const fn is_of_policies(self) -> bool {
         matches!(
@@ -230,8 +230,8 @@ pub(super) const fn look(path: usize) -> PathArg {
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function
 /// building sets: `namedtuple`, `dataclass(slots=True)`, `functools.wraps`, `unittest.mock`.
 ///
-/// What is left out, a function's `__code__` and `__kwdefaults__`, changes what code that is
-/// already trusted does.
+/// A function's `__code__` and `__kwdefaults__` are left out: they change the acts of code that is
+/// already trusted.
 const ORDINARY_ATTRIBUTES: &[&[u8]] = &[
     b"__doc__",
     b"__module__",
@@ -243,7 +243,7 @@ const ORDINARY_ATTRIBUTES: &[&[u8]] = &[
     b"__type_params__",
 ];
 
-/// Whether assigning the attribute is part of ordinary class and function building.
+/// Returns whether assigning the attribute is part of ordinary class and function building.
 #[must_use]
 pub fn is_ordinary_attribute(name: &[u8]) -> bool {
     ORDINARY_ATTRIBUTES.contains(&name)

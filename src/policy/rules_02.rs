@@ -10,10 +10,10 @@ use super::rules::Rule;
 /// A contract whose rules a guard keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleSet {
-    /// That of fastaudit 0.1: what is not named passes.
+    /// The contract of fastaudit 0.1: unnamed events pass.
     #[default]
     Classic,
-    /// That of fastaudit 0.2: what is not named is denied.
+    /// The contract of fastaudit 0.2: unnamed events are denied.
     Strict,
 }
 

@@ -24,7 +24,7 @@ const PROGRAMS: &[&str] = &[
 /// Options of the interpreter that have no argument, or another program's name in theirs.
 const FLAGS: &[u8] = b"BEIOPSbdqsv";
 
-/// What `-X` may be followed by.
+/// The names that may follow `-X`.
 const IMPLEMENTATION: &[&str] = &[
     "dev",
     "faulthandler",
@@ -52,11 +52,11 @@ pub const PACKAGES: &[&str] = &["multiprocessing", "loky", "joblib.externals.lok
 /// A command line of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Worker<'a> {
-    /// What comes before the code: the interpreter and its options.
+    /// The words before the code: the interpreter and its options.
     before: &'a [&'a str],
-    /// What comes after it.
+    /// The words after it.
     after: &'a [&'a str],
-    /// What runs.
+    /// The code that runs.
     runs: Runs<'a>,
 }
 

@@ -10,7 +10,7 @@ use crate::policy::files::opened::Descriptor;
 /// A path as bytes; most fit without an allocation.
 pub type PathBuf = SmallVec<[u8; 256]>;
 
-/// What reading a directory entry as a symbolic link told.
+/// Result of reading a directory entry as a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     /// It is a link with this text.
@@ -35,20 +35,20 @@ pub enum Passes {
     Unknown,
 }
 
-/// What the policy core asks the file system.
+/// The questions of the policy core to the file system.
 pub trait FileSystem {
     /// The absolute path of the current directory; `None` when it was deleted.
     fn current_dir(&self) -> Option<PathBuf>;
     /// Reads the entry as a symbolic link. The path is absolute and its parent is resolved.
     fn read_link(&self, path: &[u8]) -> Link;
-    /// Whether the absolute path goes through no link. This is the quick way to an answer that
+    /// Returns whether the absolute path goes through no link. A shortcut to an answer that
     /// `read_link` gives too.
     fn passes_no_link(&self, _path: &[u8]) -> Passes {
         Passes::Unknown
     }
     /// The absolute path of what an open descriptor refers to; `None` when that has no path.
     fn descriptor_path(&self, fd: i32) -> Option<PathBuf>;
-    /// What an open descriptor was opened for, and where it leads.
+    /// Returns the access mode of an open descriptor, and where it leads.
     fn descriptor(&self, _fd: i32) -> Descriptor {
         Descriptor::Unknown
     }
@@ -56,11 +56,11 @@ pub trait FileSystem {
     fn database_header(&self, _path: &[u8]) -> Option<[u8; 20]> {
         None
     }
-    /// Whether there is a directory at the path.
+    /// Returns whether there is a directory at the path.
     fn is_dir(&self, path: &[u8]) -> bool;
-    /// Whether there is anything at the path.
+    /// Returns whether there is anything at the path.
     fn exists(&self, path: &[u8]) -> bool;
-    /// Whether there is a program at the path that this process may execute.
+    /// Returns whether there is a program at the path that this process may execute.
     fn is_executable(&self, path: &[u8]) -> bool;
 }
 

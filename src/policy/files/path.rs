@@ -10,7 +10,7 @@ use crate::policy::files::fs::{FileSystem, Link, Passes, PathBuf};
 /// Links that one path may go through; past it the kernel says `ELOOP` (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// What an event gives where a path is expected.
+/// An argument of an event where a path is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
     /// The bytes of a path.
@@ -31,7 +31,7 @@ pub enum Base {
     Descriptor(i32),
 }
 
-/// What an operation is aimed at: a name and where it starts from.
+/// The target of an operation: a name and where it starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// The name.
@@ -130,7 +130,7 @@ fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Res
     push(&mut whole, path);
     let passes = match fs.passes_no_link(&whole) {
         Passes::Whole => true,
-        // What is missing has no `..`: below it the path is taken as written.
+        // A part that does not exist has no `..`: below it the path is taken as written.
         Passes::UpToMissing => !has_dot_dot(&whole),
         Passes::Unknown => false,
     };
@@ -147,8 +147,8 @@ fn has_dot_dot(path: &[u8]) -> bool {
     memmem::find(path, b"/..").is_some()
 }
 
-/// Whether a slash is followed by another one, by a dot or by nothing: a path of which none is has
-/// no component to leave out.
+/// Returns whether the path may contain an empty, `.` or `..` component. If not, there is no
+/// component to leave out.
 fn may_have_dots(path: &[u8]) -> bool {
     memchr_iter(b'/', path).any(|slash| matches!(path.get(slash + 1), None | Some(b'/' | b'.')))
 }

@@ -1,4 +1,4 @@
-//! What a policy says of paths beside the approved roots: places that nothing opens, and names
+//! The rules of a policy for paths beside the approved roots: places that nothing opens, and names
 //! that are kept from writing wherever they are.
 
 use memchr::memchr_iter;
@@ -16,19 +16,19 @@ impl Blocked {
         self.0.push(path.as_bytes().to_vec());
     }
 
-    /// Whether nothing is blocked.
+    /// Returns whether nothing is blocked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the path is blocked, or lies below one that is.
+    /// Returns whether the path is blocked, or lies below a blocked one.
     #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(path, blocked))
     }
 
-    /// Whether a blocked path lies at or below this one: moving it would move that.
+    /// Returns whether a blocked path lies at or below this one: moving this one would move it.
     #[must_use]
     pub fn is_below(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(blocked, path))
@@ -53,8 +53,8 @@ impl Temporary {
     }
 }
 
-/// What is kept from writing even inside a root, unless a policy says otherwise: what runs by
-/// itself later, and credentials.
+/// The names that are kept from writing even inside a root, unless a policy says otherwise: files
+/// that are run later without being asked for, and credentials.
 pub const PRESET: &[&str] = &[
     ".git/config",
     ".git/hooks",
@@ -102,13 +102,13 @@ impl Protected {
             .push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
     }
 
-    /// Whether nothing is protected.
+    /// Returns whether nothing is protected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the path has a protected name in it. It is absolute and resolved.
+    /// Returns whether the path has a protected name in it. It is absolute and resolved.
     #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
         starts(path).any(|at| {
@@ -119,8 +119,8 @@ impl Protected {
         })
     }
 
-    /// Whether what is below the path may have a protected name: moving a directory to `.git`
-    /// makes its `hooks` those of the repository.
+    /// Returns whether a path below this one may have a protected name: moving a directory to
+    /// `.git` makes its `hooks` the hooks of the repository.
     #[must_use]
     pub fn may_be_below(&self, path: &[u8]) -> bool {
         starts(path).any(|at| {

@@ -39,13 +39,13 @@ impl Roots {
         self.follows_current_dir = true;
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no roots.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty() && !self.follows_current_dir
     }
 
-    /// Whether the path is a root or lies below one.
+    /// Returns whether the path is a root or lies below one.
     pub fn contain(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
         self.contain_path(fs, path.as_bytes())
     }
@@ -57,7 +57,7 @@ impl Roots {
                 && fs.current_dir().is_some_and(|dir| is_within(path, &dir)))
     }
 
-    /// Whether a root is at this path.
+    /// Returns whether a root is at this path.
     pub fn has(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
         self.fixed.contains(path)
             || (self.follows_current_dir && fs.current_dir().is_some_and(|dir| dir[..] == *path))
@@ -73,7 +73,7 @@ impl Roots {
     }
 }
 
-/// Whether a path is a directory or lies below it, by component.
+/// Returns whether a path is a directory or lies below it, by component.
 #[must_use]
 pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir)

@@ -1,11 +1,11 @@
-//! What `sqlite3.connect(database)` opens.
+//! The files that `sqlite3.connect(database)` opens.
 //!
 //! The audit event has the name but not the `uri` flag, so a `file:` name is read both ways:
 //! <https://www.sqlite.org/uri.html>.
 
 use memchr::memchr;
 
-/// What a database name opens.
+/// The kind of database that a name opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     /// A private database in memory or in a temporary file of SQLite's own.
@@ -16,7 +16,7 @@ pub enum Database {
     Uri(UriTarget),
 }
 
-/// What a `file:` URI opens.
+/// The target of a `file:` URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UriTarget {
     /// A database in memory.

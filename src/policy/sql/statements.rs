@@ -5,18 +5,18 @@
 
 use memchr::{memchr, memmem};
 
-/// What a statement opens.
+/// A database that a statement opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The database of this name.
     Named(Vec<u8>),
     /// The one that the only parameter names.
     Parameter,
-    /// What an expression says.
+    /// The value of an expression.
     Unknown,
 }
 
-/// Whether the statements may open any: the quick way to tell that they do not.
+/// Returns whether the statements may open a database: a cheap test for the common case.
 #[must_use]
 pub fn may_open(sql: &[u8]) -> bool {
     [&b"attach"[..], b"vacuum"].iter().any(|word| {
@@ -38,7 +38,7 @@ enum Token {
     Other,
 }
 
-/// What the statements of a script open.
+/// Returns the databases that the statements of a script open.
 #[must_use]
 pub fn opened(sql: &[u8]) -> Vec<Opened> {
     let mut found = Vec::new();

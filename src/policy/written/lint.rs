@@ -6,7 +6,7 @@ use crate::policy::network::{Destination, Rules};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where, is_within_module};
 
-/// What linting needs to know beside the policy itself.
+/// The facts that a lint needs beside the policy itself.
 pub struct Found<'a> {
     /// The policy, with its paths resolved where they can be.
     pub spec: &'a Spec,

@@ -1,6 +1,6 @@
 //! Policies to begin with, each the TOML that it stands for.
 
-/// The presets by name. What a text leaves out has its default.
+/// The presets by name. A field that a text leaves out has its default.
 pub const PRESETS: &[(&str, &str)] = &[
     (
         "readonly",

@@ -29,22 +29,22 @@ pub const FIELDS: &[&str] = &[
 /// Which modules may be imported that are not imported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Imports {
-    /// Those that may; all (`true`), or none (`false`).
+    /// The modules that may be imported; all (`true`), or none (`false`).
     pub allow: Choice,
-    /// Those that may not, whoever imports them.
+    /// The modules that nobody may import.
     pub block: Vec<String>,
 }
 
-/// What code may do with the network.
+/// The use that code may make of the network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NetworkUse {
     /// Everything (`true`), or nothing (`false`).
     All(bool),
-    /// What these rules allow.
+    /// According to these rules.
     Rules(Box<NetworkRules>),
 }
 
-/// What becomes of a violation.
+/// The answer to a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnViolation {
     /// It is denied.
@@ -58,7 +58,7 @@ pub enum OnViolation {
 }
 
 impl OnViolation {
-    /// Those that a name stands for.
+    /// The answers that have a name.
     pub const NAMED: [(&'static str, Self); 3] = [
         ("raise", Self::Raise),
         ("warn", Self::Warn),
@@ -78,14 +78,14 @@ pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> Option<&
     found.map(|(name, _)| *name)
 }
 
-/// What a policy says.
+/// The contents of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Where may be written.
     pub write: Where,
     /// Where may be read.
     pub read: Where,
-    /// What no root opens.
+    /// The paths that nothing may open, inside a root too.
     pub block: Vec<String>,
     /// Names that are kept from writing inside the roots; `All(true)`: those of the preset.
     pub protect: Choice,
@@ -97,17 +97,17 @@ pub struct Spec {
     pub env: Choice,
     /// Packages whose import may do what the policy denies.
     pub import_allow: Vec<String>,
-    /// Whether threads may be started, under the same guard.
+    /// True if threads may be started, under the same guard.
     pub threads: bool,
-    /// Whether events pass that the tables do not name.
+    /// True if events pass that the tables do not name.
     pub unknown_events: bool,
     /// Which native modules from outside the standard library may be called.
     pub native: Choice,
-    /// What becomes of a violation.
+    /// The answer to a violation.
     pub on_violation: OnViolation,
     /// Which modules may be imported.
     pub imports: Imports,
-    /// What may be done with the network.
+    /// The use that code may make of the network.
     pub network: NetworkUse,
     /// Packages that may do what they need; `"data"` names all that are declared.
     pub packages: Vec<String>,
@@ -197,7 +197,7 @@ impl Spec {
     }
 }
 
-/// What is wrong with the name of a module.
+/// Returns the problem with the name of a module, if any.
 fn no_module(name: &str) -> Option<&'static str> {
     let odd = |part: &str| {
         part.is_empty() || part.contains(|letter: char| !letter.is_alphanumeric() && letter != '_')

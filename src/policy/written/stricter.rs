@@ -1,4 +1,4 @@
-//! Whether one policy allows nothing that another does not.
+//! Tells whether one policy allows nothing that another does not.
 
 use crate::policy::environment::Environment;
 use crate::policy::files::roots::is_within;

@@ -10,7 +10,7 @@ use crate::policy::written::spec::{
 use crate::policy::written::values::SECTION;
 use crate::policy::written::values::{Choice, SpecError, Where};
 
-/// What `write` and `read` accept.
+/// The accepted values of `write` and `read`.
 const PLACES: &str = "\"anywhere\" or an array of paths";
 const PATHS: &str = "an array of paths";
 const NAMES: &str = "true, false or an array of names";
@@ -34,7 +34,7 @@ impl Spec {
     /// Reads a policy from the text of a TOML file; `in_pyproject`: from its section there.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with the text.
     pub fn from_toml(text: &str, in_pyproject: bool) -> Result<Self, SpecError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             SpecError::Syntax(error.to_string().trim().to_owned())

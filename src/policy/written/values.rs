@@ -14,8 +14,8 @@ pub enum Where {
     Below(Vec<String>),
 }
 
-/// Which of some things: all, none, or those of these names. What "all" leaves out, if anything,
-/// is the field's to say.
+/// A choice of things: all, none, or the named ones. The field says what "all" leaves out, if
+/// anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// All (`true`), or none (`false`).
@@ -72,20 +72,20 @@ pub enum SpecError {
     Syntax(String),
     /// It has no such section.
     NoSection,
-    /// A key that is none of these.
+    /// A key that no such table has.
     UnknownKey {
         /// The key.
         key: String,
-        /// Those that there are.
+        /// The keys of the table.
         keys: &'static [&'static str],
     },
     /// A value of another type than the field has.
     Type {
         /// The key, with an index where it is an item.
         key: String,
-        /// What is accepted.
+        /// The values that are accepted.
         accepted: &'static str,
-        /// What is there.
+        /// The kind of value given.
         given: &'static str,
     },
     /// A value that is not accepted.

@@ -17,16 +17,16 @@ use crate::policy::written::values::{Choice, Where, is_within_module};
 pub struct Lack {
     /// The need.
     pub need: Need,
-    /// What denies it.
+    /// The reason for the denial.
     pub why: Why,
     /// The least root that approves it where a root does not approve its own entry.
     pub root: Option<Vec<u8>>,
-    /// Whether it is of the file that is there, not of an entry of a directory.
+    /// True if the need is for an existing file, not for an entry of a directory.
     pub is_file: bool,
 }
 
 impl Lack {
-    /// A need that is none of a place.
+    /// A need that is not about a place.
     #[must_use]
     pub fn new(need: Need, why: Why) -> Self {
         Self {
@@ -43,11 +43,11 @@ pub trait Places {
     /// Where a path of the policy leads.
     fn resolve(&self, path: &str) -> Option<Vec<u8>>;
 
-    /// Whether a directory may stand for what is named in it: not one that holds all there is of
-    /// somebody.
+    /// Returns whether a directory may stand for the files that are named in it. One with all the
+    /// files of a user may not.
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool;
 
-    /// Whether there is a file at this path.
+    /// Returns whether there is a file at this path.
     fn is_file(&self, path: &[u8]) -> bool;
 }
 
@@ -94,7 +94,7 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::Thread, _) => spec.threads = true,
         (Need::UnknownEvent, _) => spec.unknown_events = true,
         (Need::Bytes(bytes), _) => {
-            // What is written piece by piece would otherwise need one more each time.
+            // A file that is written piece by piece would otherwise need one more each time.
             let twice = |max: u64| max.saturating_mul(2);
             spec.max_bytes = spec.max_bytes.map(|max| twice(max).max(*bytes));
         }
@@ -209,7 +209,7 @@ fn widen_network(network: &mut NetworkUse, need: &Need, part: Part) {
     }
 }
 
-/// Has rules let a host be reached at a port, `u16::MAX` for any.
+/// Changes rules so that a host may be reached at a port, `u16::MAX` for any.
 fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
     let plain = plain_name(host.trim_matches(['[', ']']));
     let to = match plain.parse() {
