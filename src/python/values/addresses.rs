@@ -26,7 +26,7 @@ pub enum Host {
     Name(String),
 }
 
-/// Reads a host as an event gives it; `None` for what is none.
+/// Reads a host from an event's argument; `None` if it is not a host.
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
     if object.is_none() {
         return Some(Host::Own);

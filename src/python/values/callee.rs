@@ -1,4 +1,4 @@
-//! What a CALL event calls: Python code, the standard library, or native code of someone else.
+//! The callee of a CALL event: Python code, the standard library, or native code of someone else.
 
 use ahash::AHashSet;
 use pyo3::exceptions::PyException;
@@ -20,8 +20,8 @@ const MAX_WRAPPERS: usize = 32;
 /// The package whose own native functions raise events of their own.
 const PACKAGE: &str = "fastaudit_rs";
 
-/// What of the standard library's native code calls its first argument, module by module. CALL
-/// events do not show calls that native code makes.
+/// Functions and classes of the standard library's native code that call their first argument, by
+/// module. CALL events do not show calls that native code makes.
 const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
     ("builtins", &["map", "filter", "iter"]),
     ("collections", &["defaultdict"]),
@@ -37,7 +37,8 @@ const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
 
 static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
 
-/// What is needed of the standard library, as it was when the monitor was installed.
+/// The objects of the standard library that are needed, as they were when the monitor was
+/// installed.
 pub struct Known {
     modules: AHashSet<String>,
     functions_calling_first: Vec<Py<PyAny>>,
@@ -99,22 +100,22 @@ impl Known {
         })
     }
 
-    /// Whether a module of this name is in the standard library, or ours.
+    /// Returns whether a module of this name is in the standard library, or ours.
     pub fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
-        // A name that is not UTF-8 text is none of the standard library's.
+        // A name that is not UTF-8 text is not in the standard library.
         module.to_str().is_ok_and(|module| {
             let top = module.split('.').next().unwrap_or(module);
             top == PACKAGE || self.is_standard(top)
         })
     }
 
-    /// Whether a top-level module of this name is in the standard library.
+    /// Returns whether a top-level module of this name is in the standard library.
     pub fn is_standard(&self, module: &str) -> bool {
         self.modules.contains(module)
     }
 
-    /// Whether a callable of the standard library calls its first argument. A class that inherits
-    /// from one does.
+    /// Returns whether a callable of the standard library calls its first argument. A class that
+    /// inherits from such a class does.
     fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
         if let Ok(class) = callee.cast::<PyType>() {
             let py = callee.py();
@@ -142,11 +143,11 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 pub struct Native<'py> {
     /// Its names.
     pub name: Name<'py>,
-    /// What is called; where the standard library calls its first argument, that.
+    /// The callee; if the standard library calls its first argument, that argument.
     pub function: Bound<'py, PyAny>,
 }
 
-/// What native code is called by.
+/// The name by which native code is called.
 pub struct Name<'py> {
     /// The module that it comes from.
     pub module: Bound<'py, PyString>,
@@ -227,12 +228,12 @@ fn native_name<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Optio
     name_native(known, &callee)
 }
 
-/// What a call of a callable calls.
+/// The callee of a callable's call.
 enum Step<'py> {
     Itself,
     /// Another callable.
     Of(Bound<'py, PyAny>),
-    /// What `type.__call__` does for a class, whatever its metaclass says.
+    /// The result of `type.__call__` for a class, whatever its metaclass says.
     Constructor(Bound<'py, PyAny>),
 }
 
@@ -296,7 +297,8 @@ fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'
     })
 }
 
-/// Whether a class's `__call__` is its own native code, not an object put there by Python code.
+/// Returns whether a class's `__call__` is its own native code, not an object put there by Python
+/// code.
 fn is_slot(call: &Bound<'_, PyAny>) -> bool {
     let py = call.py();
     raw::type_lookup(&call.get_type(), pyo3::intern!(py, "__objclass__")).is_some()
@@ -316,7 +318,7 @@ fn name_class<'py>(known: &Known, class: &Bound<'py, PyType>) -> PyResult<Option
         }
         _ => constructor(known, class)?,
     };
-    // What calls its first argument has to be looked at each time.
+    // A class that calls its first argument has to be looked at each time.
     if name.is_none() && !known.calls_its_first(class) {
         cache::remember_class(class.as_ptr(), versions);
     }
@@ -360,7 +362,7 @@ fn is_foreign_class(known: &Known, class: &Bound<'_, PyType>) -> PyResult<bool> 
     Ok(module.is_none_or(|module| !known.is_quiet(&module)))
 }
 
-/// Whether a descriptor was defined by a class outside the standard library.
+/// Returns whether a descriptor was defined by a class outside the standard library.
 fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = descriptor.py();
     match attribute(descriptor, pyo3::intern!(py, "__objclass__"))? {
@@ -479,10 +481,10 @@ fn string_attribute<'py>(
     Ok(attribute(object, name)?.and_then(|value| value.cast_into().ok()))
 }
 
-/// An attribute, `None` where there is none or reading it fails.
+/// Returns an attribute; `None` if it does not exist or reading it fails.
 ///
 /// # Errors
-/// What reading it raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+/// Errors raised while reading it that are not an `Exception` (`KeyboardInterrupt`, say).
 fn attribute<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,

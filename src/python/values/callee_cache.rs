@@ -1,9 +1,9 @@
 //! Callees that were found to be no foreign native code: what nearly every call goes to.
 //!
 //! Tables with two places for each, read on every call without a lock or a reference; with one,
-//! what calls go to most would push each other out. What is remembered is never an object, whose
-//! address another may have later, but what cannot come to mean another callee: a function of C
-//! code, or the version that CPython gives a class until it is changed.
+//! what calls go to most would push each other out. The entries are never objects, whose addresses
+//! others may have later, but keys that cannot come to mean another callee: a function of C code,
+//! or the version that CPython gives a class until it is changed.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -74,8 +74,8 @@ fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
     }
 }
 
-/// Whether the callee is Python code, or was found to be quiet before. Takes no reference and runs
-/// nothing.
+/// Returns whether the callee is Python code, or was found to be quiet before. Takes no reference
+/// and runs nothing.
 #[inline]
 pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
     if raw::is_python_function(callee) {
@@ -110,8 +110,8 @@ fn is_remembered_second(function: *mut ()) -> bool {
     std::ptr::eq(place.load(Ordering::Relaxed), function)
 }
 
-/// Whether the callee was found to be of a module that is declared safe. Takes no reference and
-/// runs nothing.
+/// Returns whether the callee was found to be of a module that is declared safe. Takes no reference
+/// and runs nothing.
 #[inline]
 pub fn is_plainly_safe(callee: *mut PyObject) -> bool {
     let entry = layout::method_entry(callee);

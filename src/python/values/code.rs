@@ -1,4 +1,4 @@
-//! What assigning a function's `__code__` changes.
+//! The effect of assigning a function's `__code__`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -8,8 +8,8 @@ use crate::python::cpython::ffi as raw;
 /// `CO_ITERABLE_COROUTINE` of `cpython/code.h`: a generator that may be awaited.
 const ITERABLE_COROUTINE: i64 = 0x100;
 
-/// What a code object does and is named by. Compared attribute by attribute, as comparing code
-/// objects compares constants by what their classes make of `==`.
+/// The attributes that say how a code object acts and what it is called. Compared one by one, as
+/// comparing code objects compares constants by their classes' `==`.
 const ATTRIBUTES: &[&str] = &[
     "co_argcount",
     "co_posonlyargcount",
@@ -26,8 +26,8 @@ const ATTRIBUTES: &[&str] = &[
     "co_firstlineno",
 ];
 
-/// Whether the assignment only marks a generator function as awaitable, as `types.coroutine` does:
-/// `import asyncio` does it.
+/// Returns whether the assignment only marks a generator function as awaitable, as
+/// `types.coroutine` does: `import asyncio` needs this.
 pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>) -> bool {
     if !raw::is_python_function(function.as_ptr()) {
         return false;
@@ -51,7 +51,7 @@ const EXCEPTION_TABLE: &[&str] = &["co_exceptiontable"];
 #[cfg(not(Py_3_11))]
 const EXCEPTION_TABLE: &[&str] = &[];
 
-/// Whether two values are one object or equal plain data.
+/// Returns whether two values are one object or equal plain data.
 fn is_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
     if a.is(b) {
         return true;

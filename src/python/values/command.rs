@@ -11,7 +11,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::simple;
 
-/// What runs the command of `os.system`.
+/// The program that runs the command of `os.system`.
 const SHELL: &str = "/bin/sh";
 
 /// The program that an event is going to start; `None` where that cannot be told.
@@ -100,7 +100,7 @@ fn path_of(environment: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     };
     match found {
         Some(path) => bytes(&path).map(|path| path.to_vec()),
-        // Where there is none, `os.defpath` is taken, which nobody means.
+        // Without a `PATH`, `os.defpath` would be taken, which nobody means.
         None => None,
     }
 }

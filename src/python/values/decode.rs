@@ -60,7 +60,8 @@ pub enum PathLikes {
 /// Reads the name at a position of the event's arguments.
 ///
 /// # Errors
-/// What an object's `__fspath__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+/// Errors raised by an object's `__fspath__` that are not an `Exception` (`KeyboardInterrupt`,
+/// say).
 pub fn name_at<'a, 'py>(
     args: &'a Bound<'py, PyTuple>,
     index: usize,
@@ -188,7 +189,7 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(globals) = frames::function_globals(function) else {
         return Ok(false);
     };
-    // Those that it was made with, whatever its module has since.
+    // The builtins that it was made with, whatever its module has since.
     let builtins = function.getattr(pyo3::intern!(py, "__builtins__"))?;
     let Ok(builtins) = builtins.cast_into::<PyDict>() else {
         return Ok(false);

@@ -28,11 +28,11 @@ const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
 /// Names of which it is known what they are of; of more the first component stands for it.
 const MAX_NAMED: usize = 1000;
 
-/// What is known, which changes only as guards are made and names are asked for.
+/// The state, which changes only as guards are made and names are asked for.
 struct Known {
     /// Where packages are installed: as `sys.path` has it, and with links resolved.
     sites: Vec<PathBuf>,
-    /// What is installed there, and as of when.
+    /// The distributions installed there, and the times as of which they were read.
     installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
     /// The package of native code by the first component of what it calls itself, where that is
     /// another.
@@ -83,7 +83,8 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What is installed, read when it is asked for and something was installed since.
+/// Returns the installed distributions. They are read if something was installed since the last
+/// time.
 pub fn installed() -> Arc<Installed> {
     let mut known = known();
     let changed: Vec<_> = known
@@ -213,7 +214,8 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
         codes.find_map(|code| module_of_file(&loaded::object_holding(code)?))
     };
     if Builtin::cast(function).is_some() || layout::has_code(function.as_ptr()) {
-        // What a compiler makes as it runs is in no file, but is bound to an object of its own.
+        // Code that a compiler makes at run time is in no file, but is bound to an object of its
+        // own.
         let bound = || by_object(Builtin::cast(function)?.receiver()?.get_type().as_any());
         if let Some(module) = by_object(function).or_else(bound) {
             return Some(module);

@@ -1,6 +1,6 @@
 //! Where a guard was entered: what a denial in another thread or task has to tell.
 //!
-//! What tells it is kept while the guard is entered, and read only when somebody needs it: when an
+//! The frame is kept while the guard is entered, and read only when somebody needs it: when an
 //! operation is denied elsewhere, or when the guard is left and goes on in a task.
 
 use std::sync::{Mutex, PoisonError};
@@ -66,7 +66,8 @@ impl Origin {
         Ok(())
     }
 
-    /// What a denial here and now adds; `None` in the thread and the task that entered the guard.
+    /// Returns the note on a denial here and now; `None` in the thread and the task that entered
+    /// the guard.
     pub fn note(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.thread == raw::thread_ident() && self.task == current_task(py)? {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What is wrong with an argument, and what is accepted: one place that words it.
+//! The words for a wrong argument, and for the accepted values: all in one place.
 
 use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -304,7 +304,7 @@ pub fn no_tool_id() -> PyErr {
     )
 }
 
-/// What other code does would end a guard's watch over calls.
+/// The error of a change by other code that would end a guard's watch over calls.
 #[cfg(Py_3_12)]
 pub fn would_blind() -> PyErr {
     PyPermissionError::new_err(

@@ -90,7 +90,7 @@ pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether a path is one that modules are installed at, which can always be read.
+/// Returns whether modules are installed at a path, which can then always be read.
 pub fn is_library_path(path: &[u8]) -> bool {
     let paths = LIBRARIES.get();
     paths.is_some_and(|paths| paths.iter().any(|library| is_within(path, library)))
@@ -118,7 +118,7 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
     Ok(package)
 }
 
-/// Whether the code comes from an installed module.
+/// Returns whether the code comes from an installed module.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
@@ -131,7 +131,7 @@ pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(file.starts_with(FROZEN) || is_library_path(file))
 }
 
-/// Whether the frame runs code of a package that imports what it is asked to.
+/// Returns whether the frame runs code of a package that imports the modules it is asked to import.
 fn is_importer(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(name) = module_of(frame)? else {
         return Ok(false);
@@ -170,7 +170,7 @@ fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     Ok(name.cast_into()?)
 }
 
-/// Whether an installed module imports, not the guarded code itself.
+/// Returns whether an installed module imports, not the guarded code itself.
 pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -187,8 +187,8 @@ pub fn is_in_turn(py: Python<'_>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Whether what goes on is part of importing one of these packages: every function that runs since
-/// the import began is of an installed module.
+/// Returns whether the current call is part of importing one of these packages: every function that
+/// runs since the import began is of an installed module.
 pub fn is_importing(py: Python<'_>, packages: &[String]) -> PyResult<bool> {
     is_importing_by(py, packages, |_, code| is_installed(code))
 }
@@ -203,7 +203,7 @@ fn is_importing_by(
         return Ok(false);
     };
     let mut frame = frames::current_frame(py);
-    // What the import system called, if anything.
+    // The function that the import system called, if any.
     let mut called = None;
     while let Some(current) = frame {
         let code = frames::code(current.cast()?);
@@ -241,8 +241,8 @@ fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
 }
 
-/// Whether a function of the standard library called this, with code of installed modules alone in
-/// between.
+/// Returns whether a function of the standard library called the current code, with code of
+/// installed modules alone in between.
 pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -259,8 +259,8 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
     Ok(false)
 }
 
-/// Whether one of these functions of the standard library called this, or is it, with code of the
-/// standard library alone in between.
+/// Returns whether one of these functions of the standard library called the current code, or is
+/// it, with code of the standard library alone in between.
 pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
@@ -304,16 +304,16 @@ pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
     Ok(is_named && stack::are_of_their_module(globals)?)
 }
 
-/// Whether what goes on is part of importing one of these modules, which the host named: wherever
-/// they are installed. Code that was not imported itself, as that of a notebook or of `exec`, has no
-/// part in it.
+/// Returns whether the current call is part of importing one of these modules, which the host
+/// named, wherever they are installed. Code that was not imported itself, such as a notebook's or
+/// that of `exec`, has no part in it.
 pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> {
     is_importing_by(py, modules, |frame, code| {
         Ok(is_installed(code)? || is_of_imported_module(frame)?)
     })
 }
 
-/// Whether the frame's code is that of a module that was imported, not of the main program.
+/// Returns whether the frame's code is that of a module that was imported, not of the main program.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {

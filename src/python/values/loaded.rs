@@ -1,8 +1,8 @@
-//! Whether native code from outside the standard library is loaded.
+//! Tells whether native code from outside the standard library is loaded.
 //!
-//! Until some is, no call can reach any, and there is nothing to watch. What was loaded before the
-//! monitor was installed is found among the process's shared objects; what is loaded later raises
-//! an audit event before.
+//! Until some is, no call can reach any, and there is nothing to watch. Libraries that were loaded
+//! before the monitor was installed are found among the process's shared objects; loading one later
+//! raises an audit event before.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ static FOREIGN: AtomicBool = AtomicBool::new(false);
 /// Where the standard library's extension modules are.
 static EXTENSIONS: PyOnceLock<PathBuf> = PyOnceLock::new();
 
-/// Whether a call may reach native code that is not of the standard library. Once there is some,
-/// that does not change.
+/// Returns whether a call may reach native code that is not of the standard library. Once true,
+/// this stays true.
 pub fn foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }

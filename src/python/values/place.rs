@@ -22,8 +22,8 @@ pub enum Place {
 /// How the directories end that packages are installed in.
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
-/// The innermost code that runs here and is of the user: not of the standard library, an installed
-/// package or this one. `None` where there is none.
+/// Returns the innermost running code that is the user's: not of the standard library, an installed
+/// package or this one. `None` if all of it is.
 pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {

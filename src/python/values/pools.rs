@@ -1,6 +1,6 @@
 //! Threads of pools. They run nothing but jobs, and each job has the guard of the code that submits
-//! it, so that such a thread keeps none itself: it serves others too. Those of a `ThreadPoolExecutor`
-//! are in `executors`.
+//! it, so that such a thread keeps none itself: it serves others too. The threads of a
+//! `ThreadPoolExecutor` are in `executors`.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -19,7 +19,7 @@ struct Pool {
     runs: &'static str,
 }
 
-/// That of anyio, in which FastAPI runs plain functions, and that of trio.
+/// The pools of anyio, in which FastAPI runs plain functions, and of trio.
 const POOLS: &[Pool] = &[
     Pool {
         module: "anyio._backends._asyncio",

@@ -41,7 +41,7 @@ pub fn forget() {
     replace(None);
 }
 
-/// Whether the event belongs to the process start that was approved last on this thread.
+/// Returns whether the event belongs to the process start that was approved last on this thread.
 pub fn covers(event: &CStr, args: &Bound<'_, PyTuple>) -> bool {
     let Some(approved) = APPROVED.take() else {
         return false;
@@ -102,7 +102,7 @@ fn file_name(executable: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
 }
 
 impl Approved {
-    /// Whether the function that raised the event is the innermost one, or called it.
+    /// Returns whether the function that raised the event is the innermost one, or called it.
     fn is_running(&self, py: Python<'_>) -> bool {
         let is_it = |frame: &Bound<'_, PyAny>| {
             frame.as_ptr() as usize == self.frame

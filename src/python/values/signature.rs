@@ -40,19 +40,19 @@ impl Standing {
     }
 }
 
-/// Whether a callback takes so many arguments by position, and one more, `calls`.
+/// The parameters of a callback: as many as are given by position, and perhaps one more, `calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takes {
-    /// Whether it takes them.
+    /// True if it takes the given arguments.
     pub given: bool,
-    /// Whether it takes one more.
+    /// True if it takes one more.
     pub more: bool,
-    /// Whether that one is called `calls`.
+    /// True if the additional parameter is called `calls`.
     pub is_named_calls: bool,
 }
 
-/// What a callback takes that is no generator or coroutine function; `None` where it cannot be told
-/// at once.
+/// Returns the parameters of a callback that is not a generator or coroutine function; `None` if
+/// they cannot be told at once.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
     let standing = Standing::get(py)?;
@@ -135,7 +135,7 @@ fn of_function(
     }))
 }
 
-/// What a callback takes, as `inspect` says.
+/// Returns the parameters of a callback, according to `inspect`.
 pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
     let py = callback.py();
     let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {

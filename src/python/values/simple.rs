@@ -26,7 +26,7 @@ fn is_atom(object: &Bound<'_, PyAny>) -> bool {
 /// are plain.
 ///
 /// # Errors
-/// What a `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+/// Errors raised by a `__repr__` that are not an `Exception` (`KeyboardInterrupt`, say).
 pub fn tuple<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     if args.is_exact_instance_of::<PyTuple>()
         && args.iter_borrowed().all(|arg| is_atom(&arg.to_owned()))
@@ -109,7 +109,7 @@ pub fn json<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 /// The arguments of an event from a list of them.
 ///
 /// # Errors
-/// `TypeError` when it is none.
+/// `TypeError` for anything else.
 pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() {
         return Err(pyo3::exceptions::PyTypeError::new_err(format!(

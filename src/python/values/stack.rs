@@ -152,7 +152,7 @@ pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyStr
     name.cast_into().ok()
 }
 
-/// Whether the innermost Python code is that of the module that it names itself after.
+/// Returns whether the innermost Python code is that of the module that it names itself after.
 #[cfg(Py_3_12)]
 pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
     match frames::current_globals(py) {
@@ -161,7 +161,7 @@ pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
     }
 }
 
-/// Whether these globals are those of the module that they name themselves after.
+/// Returns whether these globals are those of the module that they name themselves after.
 pub fn are_of_their_module(globals: &Bound<'_, PyDict>) -> PyResult<bool> {
     let Some(name) = module_name(globals) else {
         return Ok(false);

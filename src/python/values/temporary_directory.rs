@@ -17,7 +17,7 @@ const PREFIX: &str = "fastaudit-";
 /// How many names are tried.
 const TRIES: usize = 100;
 
-/// Those that are to be removed as the process ends, each with the process that made it.
+/// The directories to remove as the process ends, each with the process that made it.
 static LEFT: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
 
 fn left() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
@@ -61,12 +61,12 @@ impl Directory {
         &self.path
     }
 
-    /// Whether this process made it, not one that it is a copy of.
+    /// Returns whether this process made it, not one that it is a copy of.
     fn is_own(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Has it removed as the process ends.
+    /// Registers its removal at the end of the process.
     fn note(&self) -> bool {
         static AT_EXIT: Once = Once::new();
         AT_EXIT.call_once(|| {
@@ -162,7 +162,7 @@ mod unix {
     const MAX_PASSES: usize = 1 << 20;
 
     /// Removes a directory with all that is in it, whatever the modes are and however deep it is.
-    /// Links are removed, and not followed. What cannot be removed stays.
+    /// Links are removed, and not followed. Files that cannot be removed stay.
     pub fn remove(path: &Path) {
         let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else {
             return;
@@ -196,7 +196,7 @@ mod unix {
                     progress = true;
                     return;
                 }
-                // What is moved has its `..` written, so that it must be writable itself.
+                // A directory that is moved gets a new `..`, so that it must be writable itself.
                 let _ = open(directory.as_fd(), inner);
                 *moved += 1;
                 let new = CString::new(format!("fastaudit-moved-{moved}"));

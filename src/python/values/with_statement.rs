@@ -2,9 +2,9 @@
 //! ends: its own
 //! instructions say so.
 //!
-//! What the statement guards can have the innermost frame be that of the statement too: native code that
-//! calls back as an object goes away, a trace function, a signal. The instruction is then one in the
-//! body of the statement.
+//! The innermost frame may be that of the statement also when one of its guards runs, or native
+//! code calls back: as an object goes away, by a trace function or a signal handler. The
+//! instruction is then one in the body of the statement.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -40,7 +40,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         #[cfg(not(Py_3_11))]
         let blocks = blocks::Opcodes::read(&opmap)?;
         let number = |name: &str| match opmap.get_item(name) {
-            // Those of the compiler alone are larger, and in no code.
+            // Opcodes that only the compiler uses are larger, and in no code.
             Ok(number) => Ok(number.extract::<u32>().map(u8::try_from)?.ok()),
             Err(error) if error.is_instance_of::<PyKeyError>(py) => Ok(None),
             Err(error) => Err(error),
@@ -57,7 +57,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
             blocks,
         })
     })?;
-    // What it takes is made now: later there may be no memory.
+    // Its objects are made now: later there may be no memory.
     Place::here(py);
     Ok(())
 }
@@ -168,7 +168,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where the innermost Python code is; `None` where there is none.
+    /// The position of the innermost Python code; `None` if there is no Python code.
     pub fn here(py: Python<'_>) -> Option<Self> {
         let frame = frames::current_frame(py)?;
         Some(Self {

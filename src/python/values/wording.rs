@@ -30,7 +30,7 @@ pub enum Words {
 }
 
 impl Words {
-    /// Those that the Python files of this package name.
+    /// The wordings that the Python files of this package name.
     const NAMED: [(&'static str, Self); 6] = [
         ("policy", Self::Policy),
         ("toml", Self::Toml),
@@ -40,7 +40,7 @@ impl Words {
         ("fixture", Self::Fixture),
     ];
 
-    /// Those of a name.
+    /// The wording of a name.
     pub fn named(name: &str) -> Option<Self> {
         let found = Self::NAMED.iter().find(|(own, _)| *own == name);
         found.map(|(_, words)| *words)
@@ -53,16 +53,16 @@ impl Words {
     }
 }
 
-/// What stands for a policy that a marker was given.
+/// The placeholder for a policy that a marker was given.
 const GIVEN_POLICY: &str = "...";
 
 /// How a policy is told of in hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub words: Words,
-    /// What is written before the options; of a marker, the names of its arguments.
+    /// The text before the options; for a marker, the names of its arguments.
     pub line: String,
-    /// What was written: a guard may allow more, its own directory for example.
+    /// The policy as it was written: a guard may allow more, its own directory for example.
     pub spec: Spec,
 }
 
@@ -73,7 +73,7 @@ impl Told {
         Self { words, line, spec }
     }
 
-    /// What would have to be written in place of it; `None` where that is the same.
+    /// Returns the text to write in place of the policy; `None` if it is the same.
     pub fn change_to(&self, py: Python<'_>, wide: &Spec) -> Option<String> {
         let fields = changed(&self.spec, wide);
         if fields.is_empty() {
