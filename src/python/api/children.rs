@@ -66,8 +66,8 @@ impl Children {
         Ok(waited.map_err(os_error)?.unwrap_or(1))
     }
 
-    /// Waits for the end of all children, and kills them after some time, in seconds. Whether none is
-    /// left.
+    /// Waits for the end of all children, and kills them after `patience` seconds. Returns true if
+    /// none is left.
     fn end(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
         let patience = Duration::try_from_secs_f64(patience)
             .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
@@ -117,8 +117,9 @@ impl Child {
         Ok(Self {})
     }
 
-    /// Ends it without the end of the interpreter and what C code has registered for its own
-    /// (`atexit(3)`), which free what the kernel frees faster. What C streams hold back is written.
+    /// Ends the process without finalising the interpreter and without the functions that C code
+    /// has registered (`atexit(3)`), which free memory that the kernel frees faster. C streams are
+    /// flushed.
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn end(&self, status: i32) {
         process::flush_c_streams();

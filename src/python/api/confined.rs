@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::python::api::policy::Policy;
 use crate::python::guard::resolve::Resolved;
 
-/// What the kernel holds of a policy in the threads that ask for it.
+/// The part of a policy that the kernel holds in the threads that ask for it.
 #[pyclass(
     frozen,
     immutable_type,
@@ -22,14 +22,14 @@ pub struct Confinement {
 
 #[pymethods]
 impl Confinement {
-    /// That of a policy; what is needed can be read whatever it says.
+    /// The confinement of a policy; the `needed` files can be read whatever it says.
     #[new]
     fn new(py: Python<'_>, policy: &Bound<'_, Policy>, needed: Vec<PathBuf>) -> PyResult<Self> {
         let resolved = Resolved::of(py, policy.get().spec())?;
         Self::of(&resolved, needed)
     }
 
-    /// Has the kernel hold it in the current thread, for good.
+    /// Confines the current thread, for good.
     ///
     /// Raises `RuntimeError` in the main thread, which would never be free again, and `OSError` where
     /// the kernel cannot.

@@ -1,4 +1,4 @@
-//! What `mk_audit` returns, and the context managers that it makes.
+//! The class of the objects that `mk_audit` returns, and the context managers that they make.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ impl AuditPerms {
         Ok(d)
     }
 
-    /// Has guards entered from now on share a directory for temporary files.
+    /// Lets guards entered from now on share a directory for temporary files.
     ///
     /// Raises the audit event ``audit_perms.set_config``, which is denied inside a guard.
     #[pyo3(name = "_share")]
@@ -182,13 +182,13 @@ impl AuditPerms {
 pub struct Guard {
     perms: Py<AuditPerms>,
     state: Mutex<State>,
-    /// Whether what is known of it stays when it is entered again.
+    /// True if the log stays when the guard is entered again.
     goes_on: AtomicBool,
 }
 
 enum State {
     Entered(Entered),
-    /// What was denied since it was entered last, if anything was.
+    /// The log of the last time it was entered, if there is one.
     Left(Option<Arc<Log>>),
 }
 
@@ -208,7 +208,7 @@ impl Guard {
         }
     }
 
-    /// What is known of what went on since it was entered last.
+    /// Returns the log since the guard was entered last.
     pub fn log(&self) -> Option<Arc<Log>> {
         match &*lock(&self.state) {
             State::Entered(entered) => Some(Arc::clone(entered.log())),
@@ -216,8 +216,8 @@ impl Guard {
         }
     }
 
-    /// Has it go on when it is entered again: what was denied, recorded, looked up and written adds
-    /// up.
+    /// Lets the guard continue when it is entered again: denials, recordings, look-ups and bytes
+    /// written add up.
     pub fn go_on(&self) {
         self.goes_on.store(true, Ordering::Relaxed);
     }
@@ -381,7 +381,7 @@ impl Guard {
         slf
     }
 
-    /// What was denied since the guard was entered last, the first thousand, in order.
+    /// The denials since the guard was entered last, the first thousand, in order.
     ///
     /// Also what the guarded code, or a library, caught. These are new exceptions without a
     /// traceback; they have the call chain that was read of the one that was raised.

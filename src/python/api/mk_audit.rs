@@ -23,8 +23,8 @@ use crate::python::values::errors;
 ///         time of each check; ``'/'`` approves every path. No roots: nothing may be written. One that
 ///         is not there warns, unless it looks like a file that will be made.
 ///     before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
-///         denied. A true answer allows it. ``frame`` is the innermost Python frame. What it
-///         raises goes to the guarded code. What is denied while it runs is denied without asking
+///         denied. A true answer allows it. ``frame`` is the innermost Python frame. Its exceptions
+///         go to the guarded code. An event that is denied while it runs is denied without asking
 ///         it again.
 ///     on_call: ``on_call(caller, callee, fn, code, off, data)``, called before a native call
 ///         raises ``fastaudit.call``. ``False`` suppresses the event;
@@ -32,16 +32,16 @@ use crate::python::values::errors;
 ///     data: Any object; handed to both callbacks.
 ///     tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given, 3 or
 ///         another one that is free (``AuditPerms.tool_id``).
-///     monitor_calls: Whether calls of native code that is not in the standard library raise the
+///     monitor_calls: True if calls of native code that is not in the standard library raise the
 ///         audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
-///         error, and where it is not given they are not watched, which a ``RuntimeWarning`` says
+///         error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
 ///         once in a process.
-///     retire_sites: Whether a call site is watched no longer once it called Python code or the
-///         standard library: code runs at nearly full speed, and native code that is called there
-///         later goes unseen. Needs ``monitor_calls``.
-///     on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. What it
-///         raises becomes the cause of the denial. What is denied while it runs is denied without
-///         telling it.
+///     retire_sites: Stop watching a call site after its first harmless call, one of Python code or
+///         of the standard library. Code runs at nearly full speed, but native code called there
+///         later is not seen. Needs ``monitor_calls``.
+///     on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
+///         exceptions become the cause of the denial. An event that is denied while it runs is
+///         denied without telling it.
 ///     packages: Packages that may do what they need, as one installs or imports them: their native
 ///         code may be called, importing them may do what is denied otherwise, environment variables
 ///         of theirs may be set, their own code may use ``ctypes``, and threads may start, under the

@@ -14,7 +14,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 use crate::python::values::suggestions::as_list;
 
-/// What code may do with the network. Immutable.
+/// Rules for the network. Immutable.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Network {
     pub rules: NetworkRules,
@@ -86,7 +86,7 @@ impl Network {
         self.get(py, "unix")
     }
 
-    /// Whether the names of hosts that may be reached may be looked up.
+    /// True if the names of hosts that may be reached may be looked up.
     #[getter]
     fn lookup(&self) -> bool {
         self.rules.lookup

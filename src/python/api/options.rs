@@ -119,7 +119,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let rest = policy.rest();
     // Some start under every guard, and take it along.
     threads::install(py)?;
-    // What installed modules do is excused in places.
+    // Some acts of installed modules are excused.
     imports::learn_libraries(py)?;
     let is_strict = policy.rules() == RuleSet::Strict;
     let imports = !rest.import_allow.is_empty() || !rest.packages.is_empty();

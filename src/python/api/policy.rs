@@ -31,11 +31,11 @@ use crate::python::values::errors;
 use crate::python::values::suggestions::suggestion;
 use crate::python::values::wording::{Told, Words};
 
-/// What code may do. Immutable.
+/// Rules for code. Immutable.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Policy {
     spec: Spec,
-    /// What is called for a violation, where `on_violation` is a function.
+    /// The function to call for a violation, if `on_violation` is a function.
     on_violation: Option<Py<PyAny>>,
     /// How hints tell of it; `None`: as of one that was written in Python.
     told: Option<Arc<Told>>,
@@ -136,7 +136,7 @@ impl Policy {
         self.field(py, "read")
     }
 
-    /// What no root opens.
+    /// The paths that nothing may open, inside a root too.
     #[getter]
     fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "block")
@@ -172,13 +172,13 @@ impl Policy {
         self.field(py, "import_allow")
     }
 
-    /// Whether threads may be started, under the same guard.
+    /// ``'inherit'`` if threads may be started, under the same guard; else ``'deny'``.
     #[getter]
     fn threads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "threads")
     }
 
-    /// What becomes of events that the tables do not name.
+    /// ``'allow'`` if events pass that the tables do not name; else ``'deny'``.
     #[getter]
     fn unknown_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "unknown_events")
@@ -190,7 +190,7 @@ impl Policy {
         self.field(py, "native")
     }
 
-    /// What becomes of a violation.
+    /// The answer to a violation.
     #[getter]
     fn on_violation<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "on_violation")
@@ -202,7 +202,7 @@ impl Policy {
         self.field(py, "imports")
     }
 
-    /// What may be done with the network.
+    /// Operations on the network.
     #[getter]
     fn network<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "network")
@@ -370,7 +370,7 @@ impl Policy {
         dask.call_method1("GuardPlugin", (slf,))
     }
 
-    /// What would become of an event under a guard of this policy, without doing it.
+    /// Returns the verdict of a guard of this policy on an event, without doing it.
     #[pyo3(signature = (event, /, *args))]
     fn explain<'py>(
         slf: &Bound<'py, Self>,
@@ -598,7 +598,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// What it says.
+    /// The fields of the policy.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -621,7 +621,7 @@ impl Policy {
         policy.checked()
     }
 
-    /// What its guards allow.
+    /// The permissions of its guards.
     pub fn allowed(&self, py: Python<'_>) -> PyResult<config::Allowed> {
         let told = match &self.told {
             Some(told) => Arc::clone(told),

@@ -128,7 +128,7 @@ pub fn packages(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> 
     }
 }
 
-/// Reads an iterable of paths or names; one of them is none, as for `mk_audit`.
+/// Reads an iterable of paths or names; a single text is not one, as for `mk_audit`.
 pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -207,7 +207,7 @@ impl<'py> FromPyObject<'_, 'py> for OrDefault<'py> {
 /// Reads a switch.
 ///
 /// # Errors
-/// `TypeError` for what is none.
+/// `TypeError` for a value that is not a `bool`.
 pub fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResult<bool> {
     let OrDefault::Given(given) = given else {
         return Ok(default);

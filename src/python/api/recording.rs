@@ -86,7 +86,7 @@ impl Observer {
         Ok(format!("<Observer of {policy}>"))
     }
 
-    /// Has recordings from now on share a directory for temporary files.
+    /// Lets recordings from now on share a directory for temporary files.
     #[pyo3(name = "_share")]
     fn share<'py>(
         &self,
@@ -162,7 +162,7 @@ impl Recording {
         slf
     }
 
-    /// What was done, in the order in which it was done first.
+    /// The operations, in the order in which each was done first.
     #[getter]
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -226,7 +226,8 @@ impl Recording {
 }
 
 impl Recording {
-    /// What was seen so far. A copy: what tells of it may run code that is recorded itself.
+    /// Returns a copy of the operations seen so far: reading them may run code that is recorded
+    /// itself.
     fn entries(&self, py: Python<'_>) -> Vec<Entry> {
         let log = self.guard.get().log();
         log.map_or_else(Vec::new, |log| {

@@ -1,4 +1,5 @@
-//! What `fastaudit_rs.v02` offers: `mk_audit` with the rules of fastaudit 0.2, and their state.
+//! The native part of `fastaudit_rs.v02`: `mk_audit` with the rules of fastaudit 0.2, and their
+//! state.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -16,8 +17,8 @@ use crate::python::guard::scope::{self, Current};
 
 /// Make a guard factory with the rules of fastaudit 0.2.
 ///
-/// What is not allowed by name is denied: the network, threads, processes, audit events that nobody
-/// knows. ``fastaudit_rs.v02`` documents it.
+/// Whatever is not allowed by name is denied: the network, threads, processes, audit events that
+/// nobody knows. ``fastaudit_rs.v02`` documents it.
 #[pyfunction]
 #[pyo3(
     name = "_mk_audit_02",
@@ -54,7 +55,7 @@ pub fn mk_audit_02<'py>(
     })
 }
 
-/// What the rules of fastaudit 0.2 allow with these roots, and these modules to import.
+/// The permissions by the rules of fastaudit 0.2, with these roots and these modules to import.
 pub fn allowed_below(
     oks: &Bound<'_, PyAny>,
     allow_imports: Option<&Bound<'_, PyAny>>,
@@ -79,8 +80,8 @@ fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
     read_oks(oks).map(Some)
 }
 
-/// What is in force: a `dict` with the keys `safe_native`, `import_allow`, `monitoring`, `tool_id`,
-/// `active`, `monitor_on` and `monitor_calls`.
+/// Returns the configuration in force: a `dict` with the keys `safe_native`, `import_allow`,
+/// `monitoring`, `tool_id`, `active`, `monitor_on` and `monitor_calls`.
 #[pyfunction(name = "_audit_state")]
 pub fn audit_state(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let declared = Declared::get(py)?;

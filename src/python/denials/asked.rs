@@ -1,4 +1,5 @@
-//! What a denial keeps of its guard and of the moment, so as to tell later what would allow it.
+//! The state of its guard and of the moment that a denial keeps, to tell later how it would be
+//! allowed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,16 +22,16 @@ use crate::python::values::wording::Told;
 /// The denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
 
-/// What a denial keeps of its guard and of the moment. All of it is plain values.
+/// The state of its guard and of the moment that a denial keeps. All of it is plain values.
 pub struct Asked {
-    /// What the guard allows.
+    /// The rules of the guard.
     policy: Arc<Policy>,
     /// How its policy is told of; `None` of a guard that `mk_audit` made.
     pub told: Option<Arc<Told>>,
     noted: Noted,
     /// The import that it is part of.
     importing: Option<Importing>,
-    /// What was denied before by the same field, and how many there were.
+    /// The last denial before by the same field, and how many there were.
     earlier: OnceLock<(Py<Denial>, usize)>,
     lacks: OnceLock<Vec<Lack>>,
 }
@@ -68,7 +69,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Whether its rules are those of fastaudit 0.2.
+    /// Returns whether its rules are those of fastaudit 0.2.
     pub fn is_strict(&self) -> bool {
         self.policy.rules() == crate::policy::RuleSet::Strict
     }
@@ -94,7 +95,7 @@ impl Asked {
         lacking.lacks(why, seen)
     }
 
-    /// Has the hint cover what an earlier denial needs as well.
+    /// Lets the hint cover the needs of an earlier denial as well.
     pub fn follow(&self, earlier: &Py<Denial>, py: Python<'_>) {
         let before = earlier.get().asked.as_ref();
         let before = before.and_then(|asked| asked.earlier.get());
@@ -109,7 +110,7 @@ impl Asked {
         self.importing.as_ref()?.package(py)
     }
 
-    /// What the denial needs.
+    /// Returns the permissions that the denial needs.
     fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
         if let Some(known) = self.lacks.get() {
             return known;
@@ -121,13 +122,13 @@ impl Asked {
             let event = denial.event.bind(py).to_str()?;
             self.find(event, denial.args.bind(py), why, &Seen::default())
         };
-        // What cannot be told needs nothing that could be said. Python code runs, so that nobody may
-        // wait for it meanwhile.
+        // An error leaves the needs empty: no hint is better than a wrong one. Python code runs, so
+        // that nobody may wait for it meanwhile.
         let found = find().unwrap_or_default();
         self.lacks.get_or_init(|| found)
     }
 
-    /// What the denial needs, and what those before it by the same field did.
+    /// Returns the permissions that this denial needs, and the denials before it by the same field.
     pub fn lacks(&self, py: Python<'_>, denial: &Denial) -> Vec<Lack> {
         let own = self.own_lacks(py, denial);
         if own.is_empty() {

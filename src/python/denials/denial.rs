@@ -1,4 +1,4 @@
-//! What a denial tells, and the exception that carries it.
+//! The facts of a denial, and the exception that carries it.
 //!
 //! The exception is the class `AuditDenied` of `fastaudit_rs/denied.py`: one that PyO3 makes from
 //! `PermissionError` crashes when it is freed, as the deallocator of `OSError` wants to untrack
@@ -31,7 +31,7 @@ use crate::python::values::wording;
 /// Frames that the text shows at either end of a long call chain.
 const SHOWN_FRAMES: usize = 8;
 
-/// What ends the text of a denial: agents have been seen to try again and again.
+/// The end of a denial's text: agents have been seen to try again and again.
 const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
 
 /// A denial, as far as it is known when it is made. It holds plain values and the code object of its
@@ -48,21 +48,21 @@ pub struct Denial {
     message: Py<PyString>,
     /// Position among the arguments of the path that decided.
     pub path: Option<usize>,
-    /// What denied it; `None` where the event is denied as such.
+    /// The reason; `None` if the event is denied as such.
     pub why: Option<Why>,
     roots: Option<Py<PyTuple>>,
-    /// What is needed to tell what would allow it.
+    /// The data for its hint.
     pub asked: Option<Asked>,
     told: Option<Box<Told>>,
     place: Option<Place>,
-    /// What was worked out, or came from another process.
+    /// The values that were worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
 
 #[derive(Default)]
 struct Read {
     chain: Mutex<Vec<String>>,
-    /// Whether the chain is that of another process: the traceback here is not.
+    /// True if the chain came from another process; the local traceback must then be ignored.
     is_chain_told: AtomicBool,
     hint: OnceLock<Hint>,
 }
@@ -89,7 +89,7 @@ fn why_of(rule: &str) -> Option<Why> {
         .find(|why| why.field() == rule)
 }
 
-/// What decided a denial.
+/// The decision behind a denial.
 #[derive(Default)]
 pub struct Decision<'py> {
     /// Position among the arguments of the path that may not be used so.
@@ -98,15 +98,15 @@ pub struct Decision<'py> {
     pub why: Option<Why>,
     /// The roots of the guard; `None` where it failed to check.
     pub roots: Option<Bound<'py, PyTuple>>,
-    /// What is needed to tell what would allow it; `None` where the guard failed to check.
+    /// The data for its hint; `None` if the guard failed to check.
     pub asked: Option<Asked>,
-    /// What a denial tells under the rules of fastaudit 0.2.
+    /// The additional facts under the rules of fastaudit 0.2.
     pub told: Option<Box<Told>>,
     /// Where in the user's files it was asked for.
     pub place: Option<Place>,
 }
 
-/// What a denial tells under the rules of fastaudit 0.2 beside its message.
+/// The facts of a denial under the rules of fastaudit 0.2 beside its message.
 pub struct Told {
     /// Where the guard was entered, if that was in another thread or task.
     pub origin: Option<String>,
@@ -141,7 +141,7 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
     Ok(exception)
 }
 
-/// Whether an error is a denial.
+/// Returns whether an error is a denial.
 pub fn is_denial(error: &PyErr, py: Python<'_>) -> bool {
     CLASS
         .get(py)
@@ -152,7 +152,7 @@ impl Denial {
     /// A denial of an event.
     ///
     /// # Errors
-    /// What the `__repr__` of an argument raised, if that is no `Exception`.
+    /// Errors raised by the `__repr__` of an argument that are not an `Exception`.
     pub fn new(
         event: Bound<'_, PyString>,
         args: &Bound<'_, PyTuple>,
@@ -173,7 +173,7 @@ impl Denial {
         })
     }
 
-    /// Whether the same field of the policy denied another one.
+    /// Returns whether the same field of the policy denied the other one.
     pub fn is_alike(&self, other: &Self) -> bool {
         match (self.why, other.why) {
             (Some(Why::Network(_)), Some(Why::Network(_))) => true,
@@ -292,7 +292,7 @@ impl Denial {
         self.message.clone_ref(py)
     }
 
-    /// What the operation would have done: ``'write'``, ``'process'``, ``'native'``, …
+    /// The effect that the operation would have had: ``'write'``, ``'process'``, ``'native'``, …
     #[getter]
     fn effect(&self, py: Python<'_>) -> Option<&'static str> {
         self.effect_of(py).map(|effect| match effect {
@@ -390,7 +390,7 @@ impl Denial {
         PyTuple::new(traceback.py(), self.chain_of(traceback)?)
     }
 
-    /// What the host would have to say to allow the operation.
+    /// The setting by which the host would allow the operation.
     #[getter]
     fn hint(&self, py: Python<'_>) -> Option<&str> {
         self.whole_hint(py).text.as_deref()

@@ -1,4 +1,4 @@
-//! What a host would have to say to allow what was denied.
+//! The words that tell a host how to allow a denied operation.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -20,7 +20,7 @@ use crate::python::values::distributions;
 use crate::python::values::simple::{self, shown};
 use crate::python::values::wording::{self, Told, Words};
 
-/// What would allow it, in words and as values.
+/// The way to allow an operation, in words and as values.
 #[derive(Default)]
 pub struct Hint {
     /// In the words of where the policy was written.
@@ -126,7 +126,7 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
         && !asked.packages().have(package)
         && distributions::installed().has(package)
     {
-        // What is imported is what is meant, not what that calls or sets in turn.
+        // The import is to be allowed, not the calls or settings that it makes in turn.
         lacks = vec![Lack::new(Need::Package(package.to_owned()), Why::Import)];
     } else if (lacks.is_empty() || denial.why.is_none())
         && is_excused_by_import(event)
@@ -155,8 +155,8 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
     }
 }
 
-/// Has a place be one that the kernel can hold to: what is there, and of entries that are made or
-/// removed the directory.
+/// Changes a place to one that the kernel can enforce: an existing file, or the directory of
+/// entries that are made or removed.
 fn as_the_kernel_can_hold(lack: &mut Lack) {
     let (Need::Write(path), Some(root)) = (&mut lack.need, &lack.root) else {
         return;

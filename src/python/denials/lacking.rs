@@ -1,4 +1,4 @@
-//! What a denied event needs that its policy does not allow.
+//! The permissions that a denied event needs and its policy does not give.
 
 use std::ffi::CString;
 
@@ -44,7 +44,7 @@ impl Noted {
     }
 }
 
-/// Whether what a denied event needs would be another later: a relative path starts from a
+/// Returns whether the needs of a denied event would differ later: a relative path starts from a
 /// directory that may be left or closed, and names of hosts are forgotten with the guard.
 pub fn is_of_the_moment(event: &str, args: &Bound<'_, PyTuple>, why: Why) -> bool {
     match why {
@@ -72,8 +72,8 @@ pub fn is_of_the_moment(event: &str, args: &Bound<'_, PyTuple>, why: Why) -> boo
 }
 
 impl Lacking<'_, '_> {
-    /// What it needs that the policy does not allow; nothing where that cannot be told. Names of
-    /// hosts come from what was looked up.
+    /// Returns the permissions that the event needs and the policy does not give; empty if they
+    /// cannot be told. Names of hosts come from the look-ups seen.
     pub fn lacks(&self, why: Why, seen: &crate::python::values::seen::Seen) -> PyResult<Vec<Lack>> {
         let one = |need: Option<Need>| -> Vec<Lack> {
             need.map(|need| Lack::new(need, why)).into_iter().collect()
@@ -114,8 +114,8 @@ impl Lacking<'_, '_> {
         number(1)?.checked_add(number(2)?)
     }
 
-    /// The program as a policy names it: by its name where that is how this process finds it. Nothing
-    /// where there is none, an empty name where it cannot be told which it is.
+    /// Returns the program as a policy names it: by its name if this process finds it by that.
+    /// `None` if there is no program, an empty name if it cannot be told which it is.
     fn program(&self) -> PyResult<Option<String>> {
         let Ok(event) = CString::new(self.event) else {
             return Ok(None);
@@ -286,7 +286,8 @@ impl Lacking<'_, '_> {
     }
 }
 
-/// Whether a directory is one for temporary files, which all may write to (`/tmp`, `/dev/shm`).
+/// Returns whether a directory is one for temporary files, which all may write to (`/tmp`,
+/// `/dev/shm`).
 #[cfg(unix)]
 fn holds_passing_files(dir: &[u8]) -> bool {
     use rustix::fs::Mode;

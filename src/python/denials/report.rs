@@ -10,7 +10,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::guard::recorder::{Entry, VERSION};
 use crate::python::values::simple;
 
-/// What was done under a guard that observes: one operation, and how often.
+/// An operation under a guard that observes, and how often it was done.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Effect {
     /// The audit event.
@@ -19,7 +19,7 @@ pub struct Effect {
     /// The arguments of the event, with the `repr()` of those that are no plain values.
     #[pyo3(get)]
     event_args: Py<PyTuple>,
-    /// What the operation does to the world.
+    /// The effect of the operation on the world.
     #[pyo3(get)]
     effect: Option<&'static str>,
     /// The path that it was done to, resolved.
@@ -53,7 +53,7 @@ impl Effect {
 }
 
 impl Effect {
-    /// What an entry tells.
+    /// Reads an entry.
     pub fn of(py: Python<'_>, entry: &Entry) -> PyResult<Self> {
         Ok(Self {
             event: entry.event.clone(),
@@ -112,7 +112,7 @@ fn fields(py: Python<'_>, entry: &Entry) -> PyResult<Map<String, Value>> {
     Ok(fields)
 }
 
-/// What the log has of each such decision, without the braces around it.
+/// Returns a decision as the fields of its line in the log, without the braces around it.
 pub fn line(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     let text = Value::Object(fields(py, entry)?).to_string();
     Ok(text[1..text.len() - 1].to_owned())
@@ -149,7 +149,7 @@ fn value(object: &Bound<'_, PyAny>) -> Value {
     }
 }
 
-/// What was done, in one word or two: the path, the host, or the arguments.
+/// Returns the target of an operation, in one word or two: the path, the host, or the arguments.
 fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     if let Some(path) = path(entry) {
         return Ok(path);

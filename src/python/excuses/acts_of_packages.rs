@@ -14,7 +14,7 @@ use crate::python::values::distributions;
 use crate::python::values::imports;
 use crate::python::values::stack;
 
-/// What of `ctypes` needs a library that is loaded already.
+/// The events of `ctypes` that need a library which is loaded already.
 const BY_ADDRESS: &[&[u8]] = &[
     b"ctypes.addressof",
     b"ctypes.cdata",
@@ -32,7 +32,7 @@ const CTYPES: &str = "ctypes";
 /// Tells that an event which is about to be denied is such an act of an installed package.
 ///
 /// # Errors
-/// What looking at frames raised, and the denial of a file that would be written.
+/// Errors raised while looking at frames, and the denial of a file that would be written.
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),

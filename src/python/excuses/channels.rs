@@ -27,7 +27,7 @@ struct Channel {
 /// The native code that a channel may call.
 #[derive(Clone, Copy)]
 enum Natives {
-    /// That of these packages, for what it needs itself.
+    /// The native code of these packages, called for the channel's own needs.
     Of(&'static [&'static str]),
     /// The functions of this name in a package.
     Named(&'static str, &'static str),
@@ -38,10 +38,10 @@ enum Natives {
 /// An empty message.
 const WAKING: Natives = Natives::Named("zmq", "send");
 
-/// What is sent is for the host's own front end, to which its sockets are connected.
+/// Messages are sent to the host's own front end, to which its sockets are connected.
 const SENDING: Natives = Natives::Of(&["zmq"]);
 
-/// What messages can be made of, by the host's choice.
+/// The packages that messages can be made with, by the host's choice.
 const PACKING: Natives = Natives::Of(&["orjson", "msgpack"]);
 
 const CHANNELS: &[Channel] = &[

@@ -13,7 +13,7 @@ use crate::python::values::imports;
 /// was started under the guard.
 pub fn passes(event: &Event<'_, '_>) -> bool {
     let number = |index| raw::int_value(&event.args.get_item(index).ok()?);
-    // What is given is an `int`: of another object the event has the number that is used.
+    // The arguments are `int`s: of another object the event has the number that is used.
     let (Some(target), Some(signal)) = (number(0), number(1)) else {
         return false;
     };

@@ -227,7 +227,7 @@ fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
     Ok(methods)
 }
 
-/// What a handler is about to do.
+/// The act of a handler.
 enum Act<'a> {
     /// Opens, moves, removes or lists this.
     File(&'a str),
@@ -278,7 +278,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
                     .is_some_and(|(directory, _)| directory == path && effect == Some(Effect::Read))
         }
         (Act::File(_), None) => is_custom,
-        // What a stream does is not the handler's.
+        // The acts of a stream are not the handler's.
         (Act::Other, _) => {
             let attributes = objects::own_attributes(&handler);
             let has_stream = match attributes {
@@ -290,7 +290,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     })
 }
 
-/// What a handler is of the host, a copy: Python code may run as it is looked at.
+/// Returns a copy of the host's data of a handler: Python code may run as it is looked at.
 fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
     let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.iter().filter_map(|known| {

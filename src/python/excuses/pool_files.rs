@@ -36,7 +36,7 @@ const ARRAYS: &str = "joblib_memmapping_folder_";
 const DIRECTORY: &[u8] = b"pymp-";
 const SOCKETS: &[&[u8]] = &[b"listener-", b"sock-"];
 
-/// The process that started this one, where this is a worker; 0 where it is none.
+/// The process that started this one, if this is a worker; else 0.
 static STARTED_BY: AtomicI32 = AtomicI32::new(0);
 
 /// Notes that this process is a worker, as one that was started now.
@@ -143,7 +143,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     if !workers::is_worker() {
         return Ok(false);
     }
-    // What a worker gets from who started it.
+    // The files that a worker gets from the process that started it.
     let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
     let arrays = format!("{ARRAYS}{}_", STARTED_BY.load(Ordering::Relaxed));
     Ok(first.starts_with(arrays.as_bytes())

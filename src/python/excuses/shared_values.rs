@@ -47,7 +47,7 @@ pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     }
 }
 
-/// Whether the arguments of the function that is called are those of `memset(address, 0, size)`.
+/// Returns whether the called function gets the arguments of `memset(address, 0, size)`.
 fn fills_with_zeros(event: &Event<'_, '_>) -> bool {
     let given = event.args.get_item(1);
     let given = given.and_then(|given| Ok(given.cast_into_exact::<PyTuple>()?));

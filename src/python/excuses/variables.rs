@@ -78,14 +78,15 @@ pub fn excuse(event: &Event<'_, '_>) -> PyResult<bool> {
         b"os._clearenv" => may_be_removed(event, true),
         _ => false,
     };
-    // What is only asked about is no change.
+    // A question alone is no change.
     if !passes && event.active.config().is_some() {
         note_half_way(event.args.py())?;
     }
     Ok(passes)
 }
 
-/// Whether the variable has the value that it is set to, or had it before one of the guards here.
+/// Returns whether the variable has the value that it is set to, or had it before one of the guards
+/// here.
 fn sets_what_was(event: &Event<'_, '_>) -> bool {
     let (Some(name), Some(value)) = (bytes_at(event, 0), bytes_at(event, 1)) else {
         return false;
@@ -112,7 +113,7 @@ fn sets_what_was(event: &Event<'_, '_>) -> bool {
     false
 }
 
-/// Whether temporary files would go where the guard lets files be made.
+/// Returns whether temporary files would go where the guard lets files be made.
 fn places_temporary_files(event: &Event<'_, '_>) -> bool {
     let (Some(name), Some(mut place)) = (bytes_at(event, 0), bytes_at(event, 1)) else {
         return false;
@@ -132,13 +133,14 @@ fn places_temporary_files(event: &Event<'_, '_>) -> bool {
         || of_its_own().is_some_and(|with| with.check(&Os, operation).allows())
 }
 
-/// Whether some variables may be changed, so that others may be missing for a while.
+/// Returns whether some variables may be changed, so that others may be missing for a while.
 fn may_remove_some(event: &Event<'_, '_>) -> bool {
     event.config.policy().environment().allows_some() || event.observes()
 }
 
-/// Whether a variable that may not be changed may be missing until the guard is left: it is not where
-/// the guard has no end, or had it. A policy that is learnt names those that are not dangerous.
+/// Returns whether a variable that may not be changed may be missing until the guard is left: not
+/// if the guard has no end, or is left already. While a policy is learnt this holds for dangerous
+/// variables alone, as the policy will name the others.
 fn may_be_removed(event: &Event<'_, '_>, is_dangerous: bool) -> bool {
     let active = event.active;
     let has_end = !active.is_left() && !active.is_installed() && active.other().is_none();
@@ -181,7 +183,7 @@ pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
     }
 }
 
-/// Has `os.environ` show these where it shows nothing of their names.
+/// Shows these in `os.environ` if it shows nothing of their names.
 fn show<'a>(
     shown: &Bound<'_, PyDict>,
     kept: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>,
@@ -209,7 +211,7 @@ fn is_set(name: &OsStr) -> bool {
     env::var_os(name).is_some()
 }
 
-/// What a dictionary has of names and values.
+/// Returns the names and values in a dictionary.
 fn pairs(shown: &Bound<'_, PyDict>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
     shown.iter().filter_map(pair).collect()

@@ -17,20 +17,20 @@ use crate::python::guard::scope;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 
-/// How many guards are in force anywhere in the process. While there is none, the hook returns at
-/// once, whatever the context holds.
+/// How many guards are in force anywhere in the process. At 0, the hook returns at once, whatever
+/// the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// How many of them restrict more than fastaudit 0.1 does, or are installed.
 static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether some guard is in force somewhere in the process.
+/// Returns whether some guard is in force somewhere in the process.
 #[inline]
 pub fn any_guard() -> bool {
     LIVE.load(Ordering::Relaxed) != 0
 }
 
-/// Whether some guard in force restricts more than fastaudit 0.1 does.
+/// Returns whether some guard in force restricts more than fastaudit 0.1 does.
 #[inline]
 pub fn any_guard_restricts_more() -> bool {
     RESTRICTING.load(Ordering::Relaxed) != 0
@@ -53,16 +53,16 @@ pub struct Active {
     config: Option<Py<AuditCfg>>,
     /// The guard that is in force again when this one is left.
     outer: Mutex<Option<Py<Active>>>,
-    /// Whether `outer` is another than the one that was in force on entry.
+    /// True if `outer` is not the guard that was in force on entry.
     outer_changed: AtomicBool,
     first_dir: OnceLock<Option<PathBuf>>,
     /// The environment before the guarded code first removed a variable.
     environment: OnceLock<Box<Before>>,
-    /// What was denied, once there is something or somebody asks.
+    /// The denials, once there are any or somebody asks.
     log: OnceLock<Arc<Log>>,
     /// Where it was entered, where denials elsewhere tell that.
     origin: Option<Box<Origin>>,
-    /// Whether it was left.
+    /// True if it was left.
     is_left: AtomicBool,
     /// The process that it was entered in.
     generation: usize,
@@ -78,7 +78,7 @@ impl Active {
         self.config.as_ref()
     }
 
-    /// Whether its rules are those of fastaudit 0.2.
+    /// Returns whether its rules are those of fastaudit 0.2.
     #[inline]
     pub fn is_strict(&self) -> bool {
         let config = self.config.as_ref();
@@ -100,7 +100,7 @@ impl Active {
         self.log.get_or_init(Arc::default)
     }
 
-    /// Whether it is in force in the whole process for good.
+    /// Returns whether it is in force in the whole process for good.
     pub fn is_installed(&self) -> bool {
         scope::installed().any(|installed| std::ptr::eq(installed.active.get(), self))
     }
@@ -167,7 +167,7 @@ impl Active {
         let mut active = Self::new(config, Some(own.clone().unbind()), None, None);
         active.log = OnceLock::from(Arc::clone(own.get().log()));
         active.beside = Some(other);
-        // That events are judged by all guards in force is asked for by those that restrict more.
+        // Counted as restricting more, so that events are judged by all guards in force.
         RESTRICTING.fetch_add(1, Ordering::Relaxed);
         Py::new(py, active)
     }
@@ -178,7 +178,7 @@ impl Active {
         self.beside.as_ref().map(Py::get)
     }
 
-    /// Whether it wants to see calls.
+    /// Returns whether it wants to see calls.
     pub fn watches(&self) -> bool {
         let config = self.config.as_ref();
         config.is_some_and(|config| config.get().monitor_calls())
@@ -194,12 +194,12 @@ impl Active {
         self.generation
     }
 
-    /// Whether this process is a copy of the one that it was entered in.
+    /// Returns whether this process is a copy of the one that it was entered in.
     pub fn is_in_copy(&self) -> bool {
         self.generation != forks::generation()
     }
 
-    /// Whether another guard took the place of the one that it was entered under.
+    /// Returns whether another guard took the place of the one that it was entered under.
     pub fn has_another_outer(&self) -> bool {
         self.outer_changed.load(Ordering::Relaxed)
     }
@@ -214,12 +214,12 @@ impl Active {
         self.is_left.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was left where it was entered.
+    /// Returns whether it was left where it was entered.
     pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Relaxed)
     }
 
-    /// Whether it was entered under that guard, or is it.
+    /// Returns whether it was entered under that guard, or is it.
     pub fn is_within(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> bool {
         let py = slf.py();
         let mut link = Some(slf.clone().unbind());

@@ -11,12 +11,12 @@ use crate::python::guard::tracked_calls;
 use crate::python::values::errors;
 use crate::python::values::signature::{self, Takes};
 
-/// What a callback is called with.
+/// The arguments of a callback.
 pub struct Contract {
     name: &'static str,
     signature: &'static str,
     arguments: usize,
-    /// Whether the tracked calls may follow.
+    /// True if the tracked calls may follow.
     may_take_calls: bool,
 }
 

@@ -64,7 +64,7 @@ pub fn with_guard<'py>(
             return Ok(None);
         };
         match scope::own(py)? {
-            // What is no guard is let go of.
+            // An object that is not a guard is dropped.
             Current::Tampered => {
                 raw::context_var_set(scope::var(py)?, active.as_any())?;
                 false
@@ -123,18 +123,20 @@ pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether the object is the guards' context variable.
+/// Returns whether the object is the guards' context variable.
 pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
     scope::var(object.py()).is_ok_and(|var| object.is(var))
 }
 
-/// Whether code in the current context may give the variable a value: not that of another guard.
+/// Returns whether code in the current context may give the variable a value: not if it is another
+/// guard.
 pub fn may_set(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_guard = value.cast_exact::<Active>().is_ok();
     Ok(!is_guard || matches!(scope::own(value.py())?, Current::Unguarded))
 }
 
-/// Whether it may have back what it had before, where that is what the guard in force put there.
+/// Returns whether the variable may get back its value from before, if the guard in force put the
+/// current one there.
 pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = token.py();
     Ok(match scope::own(py)? {
@@ -150,7 +152,7 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     })
 }
 
-/// What a call gave, once a guard was taken back after it; null where that raises.
+/// Returns a call's result, once a guard was taken back after it; null if that raises.
 ///
 /// # Safety
 /// The thread is attached; `result` is a new reference, or null with the exception set.

@@ -1,4 +1,4 @@
-//! What one guard is made of: its policy, callbacks and host data.
+//! The configuration of one guard: its policy, callbacks and host data.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub struct AuditCfg {
     data: Py<PyAny>,
     monitor_calls: bool,
     retire_sites: bool,
-    /// Whether it restricts more than fastaudit 0.1 does: asked with each entry.
+    /// True if it restricts more than fastaudit 0.1 does: asked with each entry.
     restricts_more: bool,
     is_strict: bool,
     temporary: Temporary,
@@ -179,8 +179,8 @@ impl AuditCfg {
         })
     }
 
-    /// Whether its rules are those of fastaudit 0.2: denials tell where the guard was entered, and
-    /// callbacks get what that gives them.
+    /// Returns whether its rules are those of fastaudit 0.2: denials tell where the guard was
+    /// entered, and callbacks get more arguments.
     #[inline]
     pub fn is_strict(&self) -> bool {
         self.is_strict
@@ -203,7 +203,7 @@ impl AuditCfg {
         self.callbacks.on_call.as_ref()
     }
 
-    /// Whether it restricts more than fastaudit 0.1 does.
+    /// Returns whether it restricts more than fastaudit 0.1 does.
     pub fn restricts_more(&self) -> bool {
         self.restricts_more
     }
@@ -220,12 +220,12 @@ impl AuditCfg {
         &self.memory
     }
 
-    /// What the `Policy` says that it is of, its paths resolved; `None` where that cannot be said.
+    /// Returns the fields of its `Policy`, their paths resolved; `None` if there is no such policy.
     pub fn spec(&self) -> Option<&Spec> {
         self.spec.as_deref()
     }
 
-    /// What the guard allows.
+    /// The rules of the guard.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -238,13 +238,13 @@ impl AuditCfg {
         }
     }
 
-    /// What it has for temporary files.
+    /// Its temporary directories.
     pub fn temporary(&self) -> &Temporary {
         &self.temporary
     }
 
-    /// Whether it has a directory for temporary files: where it may write at all, or records what is
-    /// done and lets it proceed.
+    /// Returns whether it has a directory for temporary files: if it may write at all, or records
+    /// operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
         self.policy.may_write()
             || self
@@ -272,7 +272,7 @@ impl AuditCfg {
         }
     }
 
-    /// Whether a `Policy` made it, not `mk_audit`.
+    /// Returns whether a `Policy` made it, not `mk_audit`.
     pub fn is_of_policy(&self) -> bool {
         self.told.is_some()
     }
@@ -297,7 +297,7 @@ impl AuditCfg {
         self.records.as_ref()
     }
 
-    /// What becomes of a violation.
+    /// The answer to a violation.
     pub fn on_violation(&self) -> OnViolation {
         self.on_violation
     }
@@ -342,13 +342,13 @@ impl AuditCfg {
         self.data.bind(py).clone()
     }
 
-    /// Whether native calls raise `fastaudit.call`.
+    /// Returns whether native calls raise `fastaudit.call`.
     #[getter]
     pub fn monitor_calls(&self) -> bool {
         self.monitor_calls
     }
 
-    /// Whether a call site is watched no longer once it called what is not native code.
+    /// Returns whether a call site is no longer watched after a call of anything but native code.
     #[getter]
     pub fn retire_sites(&self) -> bool {
         self.retire_sites
@@ -400,7 +400,7 @@ impl AuditCfg {
     }
 }
 
-/// What a guard allows, and what messages call it.
+/// The permissions of a guard, and the names that messages use for them.
 pub struct Allowed {
     pub policy: Policy,
     pub oks: Py<PyTuple>,
@@ -414,7 +414,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What fastaudit 0.1 allows with these roots.
+    /// The permissions by the rules of fastaudit 0.1, with these roots.
     pub fn below(roots: ApprovedRoots) -> Self {
         Self {
             policy: Policy::new(roots.roots),
@@ -422,7 +422,7 @@ impl Allowed {
         }
     }
 
-    /// What fastaudit 0.2 allows with these roots; `None` for all paths.
+    /// The permissions by the rules of fastaudit 0.2, with these roots; `None` for all paths.
     pub fn strictly_below(
         py: Python<'_>,
         roots: Option<ApprovedRoots>,

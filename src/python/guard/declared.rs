@@ -1,4 +1,4 @@
-//! What installed packages declare for `fastaudit` in their entry points.
+//! The declarations of installed packages for `fastaudit` in their entry points.
 //!
 //! Read once, when the first guard with the rules of fastaudit 0.2 is made. Where only a name is
 //! needed, what it names is not imported.
@@ -28,7 +28,7 @@ const SAFE_NATIVE: &[&str] = &[
     "rpds",
 ];
 
-/// What of lxml writes files without an audit event.
+/// The functions of lxml that write files without an audit event.
 const LXML_WRITERS: &[&str] = &[
     "lxml.etree._ElementTree.write",
     "lxml.etree._ElementTree.write_c14n",
@@ -37,7 +37,7 @@ const LXML_WRITERS: &[&str] = &[
     "lxml.etree.xmlfile.__enter__",
 ];
 
-/// What is declared.
+/// The declarations.
 pub struct Declared {
     /// Native modules that are safe to call, with what is below them.
     pub safe_native: Vec<String>,
@@ -55,12 +55,12 @@ pub struct Declared {
 static DECLARED: PyOnceLock<Declared> = PyOnceLock::new();
 
 impl Declared {
-    /// What is declared, which is read the first time.
+    /// Returns the declarations, which are read the first time.
     pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
         DECLARED.get_or_try_init(py, || Self::read(py))
     }
 
-    /// What was read.
+    /// Returns the declarations if they were read.
     pub fn known(py: Python<'_>) -> Option<&'static Self> {
         DECLARED.get(py)
     }
@@ -104,7 +104,7 @@ impl Declared {
         })
     }
 
-    /// Whether a call of native code of this module, by its name there, is safe.
+    /// Returns whether a call of native code of this module, by its name there, is safe.
     #[cfg(Py_3_12)]
     pub fn is_safe(&self, module: &str, own: &str) -> bool {
         let mut safe = self.safe_native.iter();

@@ -24,7 +24,7 @@ pub struct Event<'a, 'py> {
     pub config: &'a AuditCfg,
     /// Tells whether an `open` that only reads was let pass before.
     pub reads_passed: bool,
-    /// What wants to know what the event needs, where somebody does.
+    /// Records the needs of the event, if somebody asks for them.
     pub probe: Option<&'a Probe>,
 }
 

@@ -15,7 +15,7 @@ const MAX_KEPT: usize = 1000;
 #[derive(Default)]
 pub struct Log {
     denials: Mutex<Denials>,
-    /// What is remembered of the network.
+    /// The look-ups and connections that are remembered.
     pub network: Seen,
     /// How many bytes were written to files.
     written: AtomicU64,
@@ -29,7 +29,7 @@ struct Denials {
 }
 
 impl Log {
-    /// What is recorded, under a guard that observes.
+    /// The recorder of a guard that observes.
     pub fn recorder(&self) -> &Recorder {
         self.recorder.get_or_init(Box::default)
     }

@@ -24,7 +24,7 @@ use crate::python::values::distributions;
 use crate::python::values::imports;
 use crate::python::values::wording::Told;
 
-/// What a guard of the policy allows.
+/// Returns the permissions of a guard of the policy.
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed> {
     let write = match &spec.write {
         Where::Anywhere => roots(py, &["/".to_owned()])?,
@@ -36,7 +36,8 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
             // Imports read what is put behind the policy's own.
             let mut all = paths.clone();
             all.extend(imports::library_paths(py)?);
-            // What may be written may be read. Where that is everything, reading alone is restricted.
+            // Places that may be written may be read. If everything may be written, reading alone
+            // is restricted.
             if let Where::Below(written) = &spec.write {
                 all.extend(written.iter().filter(|root| *root != "/").cloned());
             }
@@ -117,7 +118,7 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
         return Ok(Packages::default());
     }
     type Named = (Vec<String>, Arc<Installed>, Packages);
-    /// What a host named last, as of what was installed then.
+    /// The packages that a host named last, as of what was installed then.
     static LAST: Mutex<Option<Named>> = Mutex::new(None);
     distributions::prepare(py)?;
     let installed = distributions::installed();

@@ -16,7 +16,8 @@ const MODULES: &[&str] = &[
     "loky.reusable_executor",
 ];
 
-/// Whether an executor was shut down, by who asks: it is true but under these guards.
+/// An executor's flag for being shut down, which depends on who asks: true except under these
+/// guards.
 #[pyclass(
     frozen,
     immutable_type,

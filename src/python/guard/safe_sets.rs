@@ -11,7 +11,7 @@ use crate::python::guard::config::Allowed;
 /// More sets than a host has are not told apart: their calls are looked at each time.
 const MAX_SETS: usize = 1024;
 
-/// What makes a set: the rules, the packages, the modules.
+/// The key of a set: the rules, the packages, the modules.
 type Key = (bool, Vec<String>, Vec<String>);
 
 static NUMBERS: Mutex<BTreeMap<Key, u64>> = Mutex::new(BTreeMap::new());

@@ -45,7 +45,7 @@ static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null
 
 static VAR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// What the current context says.
+/// The state of the current context.
 pub enum Current<'py> {
     /// No guard.
     Unguarded,
@@ -55,13 +55,13 @@ pub enum Current<'py> {
     Tampered,
 }
 
-/// Whether the hook has anything to look at: some guard is in force, in this interpreter.
+/// Returns whether the hook has anything to look at: some guard is in force, in this interpreter.
 #[inline]
 pub fn may_be_guarded() -> bool {
     any_guard() && is_ours()
 }
 
-/// Whether this thread runs the interpreter that the guards are in.
+/// Returns whether this thread runs the interpreter that the guards are in.
 #[inline]
 pub fn is_ours() -> bool {
     std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
@@ -163,7 +163,7 @@ impl Entered {
         }
     }
 
-    /// Whether a `with` statement entered it.
+    /// Returns whether a `with` statement entered it.
     pub fn is_of_with_statement(&self, py: Python<'_>) -> bool {
         let place = self.place.as_ref();
         place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
@@ -270,7 +270,7 @@ pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }
 
-/// The same in another context; does nothing for what is none.
+/// The same in another context; does nothing if the object is not a context.
 ///
 /// # Errors
 /// `RuntimeError` where the context is entered.
@@ -296,7 +296,7 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     if let (Some(before), Some(config)) = (active.environment().get(), active.config()) {
         turns::left(py, config.get(), before);
     }
-    // What is no guard was put there by the code that is left now, and goes with it.
+    // An object that is not a guard was put there by the code that is left now, and goes with it.
     let before = before.and_then(|before| before.cast_into_exact::<Active>().ok());
     match before {
         Some(inner) if !inner.is(&entered.active) => {

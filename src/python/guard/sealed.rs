@@ -67,7 +67,7 @@ fn restore_all(py: Python<'_>) {
         let Some(dictionary) = dictionary(class) else {
             continue;
         };
-        // What is taken out is freed last: that may run Python code.
+        // Objects that are taken out are freed last: that may run Python code.
         gone.extend(dictionary.iter());
         dictionary.clear();
         for (name, value) in &sealed.attributes {

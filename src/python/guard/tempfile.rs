@@ -24,8 +24,8 @@ use crate::python::values::imports;
 const MODULE: &str = "tempfile";
 const FUNCTION: &str = "_gettempdir";
 
-/// What the function does. The two constants become the function that asks and the function as it
-/// was.
+/// The new body of the function. The two constants become the function that asks and the function
+/// as it was.
 const SOURCE: &CStr = c"def _gettempdir():
     ask = 'fastaudit_rs.ask'
     usual = 'fastaudit_rs.usual'
@@ -35,10 +35,10 @@ const SOURCE: &CStr = c"def _gettempdir():
 const ASK: &str = "fastaudit_rs.ask";
 const USUAL: &str = "fastaudit_rs.usual";
 
-/// Whether the module was imported since it was last made to ask.
+/// True if the module was imported since it was last made to ask.
 static IS_NEW: AtomicBool = AtomicBool::new(false);
 
-/// Whether it asks, in one of its copies at least.
+/// True if it asks, in one of its copies at least.
 static ASKS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -46,12 +46,12 @@ thread_local! {
     static IMPORTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this module changes the code of `tempfile`, which guarded code may not.
+/// Returns whether this module changes the code of `tempfile`, which guarded code may not.
 pub fn is_changing() -> bool {
     CHANGING.get()
 }
 
-/// Whether `tempfile` asks which directory to use.
+/// Returns whether `tempfile` asks which directory to use.
 pub fn asks() -> bool {
     ASKS.load(Ordering::Relaxed)
 }
@@ -72,7 +72,7 @@ impl Drop for Marked {
     }
 }
 
-/// Has `tempfile` ask where it was imported meanwhile.
+/// Makes `tempfile` ask if it was imported meanwhile.
 #[inline]
 pub fn look(py: Python<'_>) {
     if IS_NEW.load(Ordering::Relaxed) {
@@ -88,8 +88,8 @@ pub fn look_again(py: Python<'_>) {
     }
 }
 
-/// Has `tempfile` ask, if it is imported. Where that fails, another audit hook's no above all, it goes
-/// on as it was: what it does is judged all the same.
+/// Makes `tempfile` ask, if it is imported. If that fails, mostly because another audit hook
+/// refuses, it goes on as it was: its acts are judged all the same.
 #[cold]
 fn make_ask(py: Python<'_>) {
     let module = raw::imported_module(py, pyo3::intern!(py, MODULE));
@@ -123,13 +123,14 @@ fn is_imported(py: Python<'_>) {
         return;
     }
     let _importing = Marked::begin(&IMPORTING);
-    // What goes wrong is raised again by the import that is about to begin.
+    // An error is raised again by the import that is about to begin.
     if py.import(MODULE).is_ok() {
         make_ask(py);
     }
 }
 
-/// Changes the function's code, unless it was changed before. `false` where there is none.
+/// Changes the function's code, unless it was changed before. Returns false if there is no
+/// function.
 fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
     let Some(function) = module.getattr_opt(FUNCTION)? else {

@@ -32,7 +32,7 @@ impl Directories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The policy with the directories; `None` while there is none.
+    /// Returns the policy with the directories; `None` if there are none yet.
     fn with_policy(&self, policy: &Policy) -> Option<(usize, Policy)> {
         let made = self.made();
         let all = made.iter().map(|made| made.directory.path());
@@ -43,8 +43,8 @@ impl Directories {
     }
 }
 
-/// What guards of several configurations share for temporary files; it is removed when it goes and no
-/// guard has it any longer.
+/// Temporary directories that guards of several configurations share; removed once it is gone and
+/// no guard uses them any longer.
 #[pyclass(
     frozen,
     immutable_type,
@@ -93,7 +93,7 @@ impl Temporary {
         self.directories.get_or_init(Arc::default)
     }
 
-    /// The policy with the directories that were made; `None` while there is none.
+    /// Returns the policy with the directories that were made; `None` if there are none yet.
     pub fn policy(&self, policy: &Policy) -> Option<Arc<Policy>> {
         let directories = self.directories.get()?;
         let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +108,7 @@ impl Temporary {
         known.as_ref().map(|(_, with)| Arc::clone(with))
     }
 
-    /// Whether the path is in one of the directories, or is one.
+    /// Returns whether the path is one of the directories, or in one.
     pub fn hold(&self, path: &[u8]) -> bool {
         let directories = self.directories.get();
         directories.is_some_and(|directories| {
@@ -148,12 +148,12 @@ impl Temporary {
     }
 }
 
-/// Whether the policy lets a directory be used that is a temporary one: nothing blocks it.
+/// Returns whether the policy lets a directory be used as a temporary one: nothing blocks it.
 fn is_usable(policy: &Policy, directory: &Resolved) -> bool {
     may_use(&policy.with_temporary(directory), directory.as_bytes())
 }
 
-/// Whether the policy lets files be made and read in a directory.
+/// Returns whether the policy lets files be made and read in a directory.
 fn may_use(policy: &Policy, directory: &[u8]) -> bool {
     let file = [directory, b"/file"].concat();
     policy
@@ -177,7 +177,7 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
     Ok(all)
 }
 
-/// Whether all guards let files be made and read in a directory.
+/// Returns whether all guards let files be made and read in a directory.
 pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
     guards.iter().all(|config| {
         let config = config.get();
@@ -203,9 +203,9 @@ pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
     inside
 }
 
-/// Has the directory of the guards in force made before the process is copied: each copy would make
-/// one of its own otherwise, and leave it behind. So it is where `tempfile` is loaded, and in a worker,
-/// whose copies may load it.
+/// Makes the directory of the guards in force before the process is copied: each copy would make
+/// one of its own otherwise, and leave it behind. Needed where `tempfile` is loaded, and in a
+/// worker, whose copies may load it.
 pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
     if is_worker || tempfile::asks() {
         own_directory(&in_force(py)?);

@@ -38,7 +38,7 @@ impl ActiveCall {
     }
 }
 
-/// What a `CallTracker` is made of.
+/// The native base of `CallTracker`.
 #[pyclass(
     frozen,
     immutable_type,
@@ -98,7 +98,8 @@ impl CallTracker {
 }
 
 impl CallTracker {
-    /// The calls of the current context; what others put into the variable is none.
+    /// The calls of the current context; other values that somebody put into the variable are left
+    /// out.
     fn all<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, ActiveCall>>> {
         let Some(calls) = raw::context_var_get(py, self.var.bind(py))? else {
             return Ok(Vec::new());
@@ -113,7 +114,7 @@ impl CallTracker {
     }
 }
 
-/// Has callbacks get the calls of this tracker.
+/// Gives callbacks the calls of this tracker.
 ///
 /// # Errors
 /// `RuntimeError` where they get those of another one.

@@ -1,9 +1,9 @@
 //! Workers of pools that are started anew, not copied: where threads may start they may too, and run
 //! under the same policy from their first line on.
 //!
-//! The command line is one that `multiprocessing` or `loky` makes for itself, and is given code that
-//! comes first and installs the policy: where that fails nothing else runs. What the worker is asked
-//! to do it does as the guarded code would.
+//! The command line is one that `multiprocessing` or `loky` makes for itself. It gets code that
+//! comes first and installs the policy: if that fails nothing else runs. The worker runs its jobs
+//! as the guarded code would.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -38,10 +38,11 @@ struct Place {
 
 static PLACE: OnceLock<Place> = OnceLock::new();
 
-/// Whether some thread of this process was confined by the kernel, which may not let programs start.
+/// True if some thread of this process was confined by the kernel, which may not let programs
+/// start.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is such a worker.
+/// True if this process is such a worker.
 static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -99,7 +100,7 @@ pub struct Start<'py> {
     pub arguments: Bound<'py, PyAny>,
     pub places: Bound<'py, PyAny>,
     is_worker: bool,
-    /// Whether it is the server that makes copies of itself for others.
+    /// True if it is the server that makes copies of itself for others.
     pub is_server: bool,
 }
 
@@ -130,8 +131,8 @@ pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
         && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
 }
 
-/// What a call of `fork_exec` starts: a worker that is guarded, or what it was given, where a list
-/// that could be changed meanwhile becomes a tuple.
+/// Returns the start that a call of `fork_exec` asks for: a worker that is guarded, or the given
+/// program, where a list that could be changed meanwhile becomes a tuple.
 pub fn read<'py>(
     arguments: &Bound<'py, PyAny>,
     places: &Bound<'py, PyAny>,
@@ -304,8 +305,8 @@ fn is_confined() -> bool {
     CONFINED.load(Ordering::Relaxed) && is_confined
 }
 
-/// The policy that a worker has to enter, and a guard of it: that of the guards in force which do not
-/// let programs start, where they let threads start. `None` where there is none, or more than one.
+/// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
+/// that let threads start, but no programs. `None` if there is none, or more than one.
 fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
     let mut found: Option<(Py<AuditCfg>, Spec)> = None;
     for active in scope::in_force(py)? {
