@@ -432,7 +432,7 @@ mod on {
             _ => Ok(Passes::No),
         };
         if let Ok(passes @ (Passes::Always | Passes::Now)) = &passes {
-            // What calls its first argument has to be looked at each time.
+            // A class that calls its first argument has to be looked at each time.
             if matches!(passes, Passes::Always)
                 && function.is(callee)
                 && !is_fragile

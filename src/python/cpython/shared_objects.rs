@@ -33,7 +33,7 @@ mod objects {
     const DT_SYMTAB: i64 = 6;
     const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
-    /// What an interpreter's own main program imports of it; an extension imports other things.
+    /// The functions that an interpreter's own main program imports; an extension imports others.
     const ENTRY_POINTS: [&[u8]; 3] = [b"Py_Main", b"Py_BytesMain", b"Py_RunMain"];
 
     /// An entry of the dynamic section.
@@ -55,7 +55,7 @@ mod objects {
         uses_python: bool,
     }
 
-    /// Whether some shared object uses Python's C API and is neither ours nor standard.
+    /// Returns whether some shared object uses Python's C API and is neither ours nor standard.
     pub fn any_foreign(is_standard: impl Fn(&Path) -> bool) -> bool {
         let mut objects: Vec<Object> = Vec::new();
         // SAFETY: `visit` gets the vector, and the call ends before it does.
@@ -127,7 +127,8 @@ mod objects {
         })
     }
 
-    /// Whether the object imports some symbol of Python's C API. One that cannot be read may.
+    /// Returns whether the object imports some symbol of Python's C API. One that cannot be read
+    /// may.
     ///
     /// # Safety
     /// The headers are those of an object that is loaded at `base`.
