@@ -1,5 +1,12 @@
 //! The CPython binding: the only part that knows of Python objects.
 
+/// The docstring of a class or function, from the stub.
+macro_rules! doc {
+    ($name:literal) => {
+        include_str!(concat!(env!("OUT_DIR"), "/", $name))
+    };
+}
+
 mod api;
 mod calls;
 mod cpython;

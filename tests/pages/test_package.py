@@ -1,12 +1,17 @@
 """The package itself, as it is imported."""
 
+import ast
+import inspect
+import operator
 import pydoc
 import subprocess
 import sys
 
 import pytest
+from repository import ROOT
 
 import fastaudit_rs
+from fastaudit_rs import _native
 
 #: What only extras bring.
 EXTRAS = ("IPython", "cloudpickle", "distributed", "docker", "pytest", "rich", "sandlock", "shtab")
@@ -37,6 +42,26 @@ def test_help_has_what_is_imported_later():
     for name in ("guarded(", "install_as_fastaudit(", "mk_audit("):
         assert f"    {name}" in text
     assert "_LATER" not in text
+
+
+def documented():
+    """The names in the stub that have a docstring, and it; CPython says what special methods do."""
+    stub = (ROOT / "fastaudit_rs" / "_native.pyi").read_text()
+    for node in ast.parse(stub).body:
+        members = node.body if isinstance(node, ast.ClassDef) else ()
+        for member in (node, *members):
+            is_special = getattr(member, "name", "").endswith("__")
+            if is_special or not isinstance(member, (ast.ClassDef, ast.FunctionDef)):
+                continue
+            if ast.get_docstring(member):
+                names = (node.name,) if member is node else (node.name, member.name)
+                yield ".".join(names), ast.get_docstring(member)
+
+
+@pytest.mark.parametrize(("name", "docstring"), documented())
+def test_help_says_what_the_stub_says(name, docstring):
+    """The build takes the docstrings of the native module from the stub."""
+    assert inspect.getdoc(operator.attrgetter(name)(_native)) == docstring
 
 
 def test_modules_that_are_public_stay_importable():

@@ -11,8 +11,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
 use crate::python::guard::scope::{self, Current};
 
-/// The children of the current process, a sandbox's that waits for work: from now on also what they
-/// leave behind, and it is not killed when its own parent ends.
+#[doc = doc!("_Children")]
 #[pyclass(
     frozen,
     immutable_type,
@@ -36,17 +35,14 @@ impl Children {
         })
     }
 
-    /// Copies the process, as `os.fork` does, which also looks for other threads to warn of them.
-    /// 0 in the copy.
+    #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", &[])?;
         let child = process::fork(py)?;
         Ok(child)
     }
 
-    /// Waits for the end of a child: its exit status, minus the number of a signal.
-    ///
-    /// When the host is gone, which is at the other end of a socket, this ends all, itself too.
+    #[doc = doc!("_Children.status")]
     fn status(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<i32> {
         let Some(child) = rustix::process::Pid::from_raw(child) else {
             return Err(PyValueError::new_err(
@@ -66,8 +62,7 @@ impl Children {
         Ok(waited.map_err(os_error)?.unwrap_or(1))
     }
 
-    /// Waits for the end of all children, and kills them after `patience` seconds. Returns true if
-    /// none is left.
+    #[doc = doc!("_Children.end")]
     fn end(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
         let patience = Duration::try_from_secs_f64(patience)
             .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
@@ -84,8 +79,7 @@ fn os_error(error: rustix::io::Errno) -> PyErr {
     PyOSError::new_err((error.raw_os_error(), error.to_string()))
 }
 
-/// The current process, a child that runs code of a sandbox: it ends when its parent does, and can
-/// send signals to itself and to what it starts alone, where the kernel can hold that.
+#[doc = doc!("_Child")]
 #[pyclass(
     frozen,
     immutable_type,
@@ -117,9 +111,9 @@ impl Child {
         Ok(Self {})
     }
 
-    /// Ends the process without finalising the interpreter and without the functions that C code
-    /// has registered (`atexit(3)`), which free memory that the kernel frees faster. C streams are
-    /// flushed.
+    // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster. C
+    // streams are flushed.
+    #[doc = doc!("_Child.end")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn end(&self, status: i32) {
         process::flush_c_streams();

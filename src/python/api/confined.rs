@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::python::api::policy::Policy;
 use crate::python::guard::resolve::Resolved;
 
-/// The part of a policy that the kernel holds in the threads that ask for it.
+#[doc = doc!("_Confinement")]
 #[pyclass(
     frozen,
     immutable_type,
@@ -29,10 +29,8 @@ impl Confinement {
         Self::of(&resolved, needed)
     }
 
-    /// Confines the current thread, for good.
-    ///
-    /// Raises `RuntimeError` in the main thread, which would never be free again, and `OSError` where
-    /// the kernel cannot.
+    // The main thread would never be free again.
+    #[doc = doc!("_Confinement.enter")]
     fn enter(&self) -> PyResult<()> {
         #[cfg(unix)]
         crate::python::guard::workers::note_confined();

@@ -26,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes guards of one configuration: ``with audit_perms(): ...``.
+#[doc = doc!("AuditPerms")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct AuditPerms {
     config: Mutex<Py<AuditCfg>>,
@@ -47,7 +47,6 @@ impl AuditPerms {
 
 #[pymethods]
 impl AuditPerms {
-    /// A guard to enter with ``with``, or to decorate a function with.
     #[pyo3(signature = (*given, **named))]
     fn __call__(
         slf: &Bound<'_, Self>,
@@ -98,16 +97,14 @@ impl AuditPerms {
         ))
     }
 
-    /// The ``sys.monitoring`` tool id that calls are watched with; ``None`` where they are not.
+    #[doc = doc!("AuditPerms.tool_id")]
     #[getter]
     fn tool_id(&self, py: Python<'_>) -> Option<i32> {
         let watches = self.config(py).get().monitor_calls();
         watches.then(monitor::tool_id).flatten()
     }
 
-    /// Replaces the host data for guards entered from now on, and returns it.
-    ///
-    /// Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
+    #[doc = doc!("AuditPerms.set_data")]
     #[pyo3(signature = (d))]
     fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         raw::audit(py, c"audit_perms.set_data", &[&d])?;
@@ -117,9 +114,7 @@ impl AuditPerms {
         Ok(d)
     }
 
-    /// Lets guards entered from now on share a directory for temporary files.
-    ///
-    /// Raises the audit event ``audit_perms.set_config``, which is denied inside a guard.
+    #[doc = doc!("AuditPerms._share")]
     #[pyo3(name = "_share")]
     fn share(&self, py: Python<'_>, files: &Bound<'_, TemporaryFiles>) -> PyResult<()> {
         raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
@@ -131,8 +126,7 @@ impl AuditPerms {
         Ok(())
     }
 
-    /// The directory for temporary files, which is made if it is not there; ``None`` where the guards
-    /// may have none, or use the host's.
+    #[doc = doc!("AuditPerms._temporary_directory")]
     fn _temporary_directory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let guards = [self.config(py)];
         if temporary::all_may_use(&guards, &temporary::usual()) {
@@ -142,11 +136,7 @@ impl AuditPerms {
         path.map(|path| raw::fs_decode(py, &path)).transpose()
     }
 
-    /// Adds packages whose import may do what is denied, for guards entered from now on; returns all
-    /// of them.
-    ///
-    /// Raises the audit event ``audit_perms.add_imports``, which is denied inside a guard. Guards of
-    /// the rules of fastaudit 0.2 alone have it.
+    #[doc = doc!("AuditPerms.add_imports")]
     #[pyo3(signature = (*mods))]
     fn add_imports<'py>(
         &self,
@@ -174,10 +164,7 @@ impl AuditPerms {
     }
 }
 
-/// A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
-///
-/// Enter it once at a time; it can be entered again after it was left. As a decorator it guards
-/// each call of the function, also of a coroutine function.
+#[doc = doc!("Guard")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", weakref)]
 pub struct Guard {
     perms: Py<AuditPerms>,
@@ -373,18 +360,14 @@ impl Guard {
         Ok(format!("<Guard of {of}: {state}{denied}>"))
     }
 
-    /// The same guard, which goes on when it is entered again: what was denied, looked up and
-    /// written adds up.
+    #[doc = doc!("Guard._keep")]
     #[pyo3(name = "_keep")]
     fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf.go_on();
         slf
     }
 
-    /// The denials since the guard was entered last, the first thousand, in order.
-    ///
-    /// Also what the guarded code, or a library, caught. These are new exceptions without a
-    /// traceback; they have the call chain that was read of the one that was raised.
+    #[doc = doc!("Guard.violations")]
     #[getter]
     fn violations<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match self.log() {
@@ -397,7 +380,7 @@ impl Guard {
         }
     }
 
-    /// How much was denied since the guard was entered last.
+    #[doc = doc!("Guard.violation_count")]
     #[getter]
     fn violation_count(&self) -> usize {
         self.log().map_or(0, |log| log.total())

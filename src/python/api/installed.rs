@@ -33,7 +33,7 @@ pub fn check_stricter(py: Python<'_>, policy: &Policy, before: &Policy) -> PyRes
     }
 }
 
-/// The policy that was installed last, if one was.
+#[doc = doc!("installed_policy")]
 #[pyfunction]
 pub fn installed_policy(py: Python<'_>) -> Option<Bound<'_, Policy>> {
     installed(py)

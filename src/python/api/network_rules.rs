@@ -14,7 +14,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 use crate::python::values::suggestions::as_list;
 
-/// Rules for the network. Immutable.
+#[doc = doc!("Network")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Network {
     pub rules: NetworkRules,
@@ -56,43 +56,43 @@ impl Network {
         Ok(Self { rules })
     }
 
-    /// The hosts that may be reached; `None` for all.
+    #[doc = doc!("Network.hosts")]
     #[getter]
     fn hosts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "hosts")
     }
 
-    /// Hosts that may not be reached, whatever the others say.
+    #[doc = doc!("Network.block")]
     #[getter]
     fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "block")
     }
 
-    /// The ports that may be reached; `None` for all.
+    #[doc = doc!("Network.ports")]
     #[getter]
     fn ports<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "ports")
     }
 
-    /// The addresses that may be listened at.
+    #[doc = doc!("Network.listen")]
     #[getter]
     fn listen<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "listen")
     }
 
-    /// Where Unix sockets may be; `None` for anywhere.
+    #[doc = doc!("Network.unix")]
     #[getter]
     fn unix<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.get(py, "unix")
     }
 
-    /// True if the names of hosts that may be reached may be looked up.
+    #[doc = doc!("Network.lookup")]
     #[getter]
     fn lookup(&self) -> bool {
         self.rules.lookup
     }
 
-    /// How many sockets may be connected at a time; `None` for any number.
+    #[doc = doc!("Network.max_connections")]
     #[getter]
     fn max_connections(&self) -> Option<u32> {
         self.rules.max_connections

@@ -31,7 +31,7 @@ use crate::python::values::errors;
 use crate::python::values::suggestions::suggestion;
 use crate::python::values::wording::{Told, Words};
 
-/// Rules for code. Immutable.
+#[doc = doc!("Policy")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Policy {
     spec: Spec,
@@ -124,97 +124,97 @@ impl Policy {
         policy.checked()
     }
 
-    /// Where may be written: paths, or `None` for anywhere.
+    #[doc = doc!("Policy.write")]
     #[getter]
     fn write<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "write")
     }
 
-    /// Where may be read: paths, or `None` for anywhere.
+    #[doc = doc!("Policy.read")]
     #[getter]
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "read")
     }
 
-    /// The paths that nothing may open, inside a root too.
+    #[doc = doc!("Policy.block")]
     #[getter]
     fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "block")
     }
 
-    /// Which names are kept from writing inside the roots.
+    #[doc = doc!("Policy.protect")]
     #[getter]
     fn protect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "protect")
     }
 
-    /// How many bytes may be written to files in one guard.
+    #[doc = doc!("Policy.max_bytes")]
     #[getter]
     fn max_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "max_bytes")
     }
 
-    /// Which programs may be started.
+    #[doc = doc!("Policy.commands")]
     #[getter]
     fn commands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "commands")
     }
 
-    /// Which environment variables may be set.
+    #[doc = doc!("Policy.env")]
     #[getter]
     fn env<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "env")
     }
 
-    /// Packages whose import may do what the policy denies.
+    #[doc = doc!("Policy.import_allow")]
     #[getter]
     fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "import_allow")
     }
 
-    /// ``'inherit'`` if threads may be started, under the same guard; else ``'deny'``.
+    #[doc = doc!("Policy.threads")]
     #[getter]
     fn threads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "threads")
     }
 
-    /// ``'allow'`` if events pass that the tables do not name; else ``'deny'``.
+    #[doc = doc!("Policy.unknown_events")]
     #[getter]
     fn unknown_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "unknown_events")
     }
 
-    /// Which native modules may be called.
+    #[doc = doc!("Policy.native")]
     #[getter]
     fn native<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "native")
     }
 
-    /// The answer to a violation.
+    #[doc = doc!("Policy.on_violation")]
     #[getter]
     fn on_violation<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "on_violation")
     }
 
-    /// Which modules may be imported.
+    #[doc = doc!("Policy.imports")]
     #[getter]
     fn imports<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "imports")
     }
 
-    /// Operations on the network.
+    #[doc = doc!("Policy.network")]
     #[getter]
     fn network<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "network")
     }
 
-    /// Packages that may do what they need.
+    #[doc = doc!("Policy.packages")]
     #[getter]
     fn packages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.field(py, "packages")
     }
 
-    /// The same policy with other values for some fields.
+    #[doc = doc!("Policy.replace")]
     #[pyo3(signature = (*given, **changes), text_signature = "($self, **changes)")]
     fn replace(
         &self,
@@ -245,7 +245,7 @@ impl Policy {
         policy.checked()
     }
 
-    /// Makes a guard factory, as `mk_audit` does.
+    #[doc = doc!("Policy.guard")]
     #[pyo3(
         signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
@@ -276,7 +276,7 @@ impl Policy {
         options.make(slf.as_any(), || slf.get().allowed(slf.py()))
     }
 
-    /// Makes a guard factory that records what code does.
+    #[doc = doc!("Policy.observe")]
     #[pyo3(
         signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
@@ -317,7 +317,7 @@ impl Policy {
         Ok(Observer::new(Py::new(py, perms)?, slf.clone().unbind()))
     }
 
-    /// Turns the policy on for the whole process, for good.
+    #[doc = doc!("Policy.install")]
     #[pyo3(
         signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, **named),
         text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None)"
@@ -352,7 +352,7 @@ impl Policy {
         scope::install_for_good(py, config, slf.clone().into_any().unbind())
     }
 
-    /// Calls a function on a thread of its own that a guard and the kernel confine.
+    #[doc = doc!("Policy.call")]
     #[pyo3(signature = (function, /, *args, **kwargs))]
     fn call<'py>(
         slf: &Bound<'py, Self>,
@@ -364,13 +364,13 @@ impl Policy {
         confined.call_method1("call", (slf, function, args, kwargs))
     }
 
-    /// A plugin that gives the policy to the workers of Dask.
+    #[doc = doc!("Policy.worker_plugin")]
     fn worker_plugin<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let dask = slf.py().import("fastaudit_rs.dask")?;
         dask.call_method1("GuardPlugin", (slf,))
     }
 
-    /// Returns the verdict of a guard of this policy on an event, without doing it.
+    #[doc = doc!("Policy.explain")]
     #[pyo3(signature = (event, /, *args))]
     fn explain<'py>(
         slf: &Bound<'py, Self>,
@@ -391,14 +391,14 @@ impl Policy {
         Ok(explanation)
     }
 
-    /// The policy as TOML, with all fields.
+    #[doc = doc!("Policy.to_toml")]
     fn to_toml(&self) -> PyResult<String> {
         self.spec.to_toml().ok_or_else(|| {
             PyValueError::new_err("on_violation is a function, which TOML cannot hold")
         })
     }
 
-    /// A policy to begin with.
+    #[doc = doc!("Policy.preset")]
     #[staticmethod]
     fn preset(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = &str_of("name", name)?;
@@ -419,8 +419,7 @@ impl Policy {
         })
     }
 
-    /// The same policy, of which hints tell in other words: those of options behind a line, of a
-    /// marker and so on. `written` is what was written there.
+    #[doc = doc!("Policy._told_in")]
     #[pyo3(name = "_told_in", signature = (words, written=None, line=""))]
     fn told_in(
         &self,
@@ -443,23 +442,23 @@ impl Policy {
         })
     }
 
-    /// It in one line, with the fields alone that are not as always.
+    #[doc = doc!("Policy._shown")]
     #[pyo3(name = "_shown")]
     fn shown_in_python(&self, py: Python<'_>) -> PyResult<String> {
         self.shown(py)
     }
 
-    /// Warns of roots and programs that are not there.
+    #[doc = doc!("Policy._warn_of_missing")]
     fn _warn_of_missing(&self, py: Python<'_>) -> PyResult<()> {
         wrong_calls::warn_of_missing(py, &self.allowed(py)?)
     }
 
-    /// The rules that never apply, each as a sentence that names the field.
+    #[doc = doc!("Policy.lint")]
     fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(Resolved::of(py, &self.spec)?.lint())
     }
 
-    /// Reads a policy from a TOML file, or from `[tool.fastaudit]` in a `pyproject.toml`.
+    #[doc = doc!("Policy.from_toml")]
     #[staticmethod]
     fn from_toml(path: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = path.py();
@@ -488,7 +487,7 @@ impl Policy {
         Self::parse(py, &text, in_pyproject, &name)
     }
 
-    /// Reads a policy from the text of a TOML file.
+    #[doc = doc!("Policy.parse_toml")]
     #[staticmethod]
     #[pyo3(signature = (text))]
     fn parse_toml(text: &Bound<'_, PyAny>) -> PyResult<Self> {

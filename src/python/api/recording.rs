@@ -30,7 +30,7 @@ const CALL: &str = "policy.observe()";
 /// How many entries of a directory are named one by one before it may stand for them.
 const THRESHOLD: usize = 10;
 
-/// Makes guards that record: ``with observe() as recording: ...``.
+#[doc = doc!("Observer")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct Observer {
     perms: Py<AuditPerms>,
@@ -86,7 +86,7 @@ impl Observer {
         Ok(format!("<Observer of {policy}>"))
     }
 
-    /// Lets recordings from now on share a directory for temporary files.
+    #[doc = doc!("Observer._share")]
     #[pyo3(name = "_share")]
     fn share<'py>(
         &self,
@@ -129,7 +129,7 @@ fn native_path(name: PathBuf) -> std::path::PathBuf {
     String::from_utf8_lossy(&name).into_owned().into()
 }
 
-/// Guards code and records what it does. Enter it once at a time.
+#[doc = doc!("Recording")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct Recording {
     guard: Py<Guard>,
@@ -155,14 +155,14 @@ impl Recording {
         self.guard.get().leave(py, exc)
     }
 
-    /// The same recording, which goes on when it is entered again.
+    #[doc = doc!("Recording._keep")]
     #[pyo3(name = "_keep")]
     fn keep(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf.guard.get().go_on();
         slf
     }
 
-    /// The operations, in the order in which each was done first.
+    #[doc = doc!("Recording.effects")]
     #[getter]
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -172,14 +172,14 @@ impl Recording {
         Ok(list)
     }
 
-    /// How many decisions are not in `effects`, as there were too many different ones.
+    #[doc = doc!("Recording.dropped")]
     #[getter]
     fn dropped(&self) -> u64 {
         let log = self.guard.get().log();
         log.map_or(0, |log| log.recorder().seen().dropped)
     }
 
-    /// The events that no policy allows, of what was done.
+    #[doc = doc!("Recording.never_allowed")]
     #[getter]
     fn never_allowed(&self, py: Python<'_>) -> Vec<String> {
         let needs = self.needs(py);
@@ -190,12 +190,12 @@ impl Recording {
         events.collect()
     }
 
-    /// A table of what was done.
+    #[doc = doc!("Recording.summary")]
     fn summary(&self, py: Python<'_>) -> PyResult<String> {
         Ok(report::text(&report::rows(py, &self.entries(py))?))
     }
 
-    /// Everything as JSON.
+    #[doc = doc!("Recording.to_json")]
     fn to_json(&self, py: Python<'_>) -> PyResult<String> {
         report::json(py, &self.entries(py), self.dropped())
     }
@@ -205,7 +205,7 @@ impl Recording {
         report::html(py, &report::rows(py, &self.entries(py))?)
     }
 
-    /// The least policy under which all of it passes.
+    #[doc = doc!("Recording.suggest")]
     #[pyo3(signature = (threshold=None), text_signature = "($self, threshold=10)")]
     fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<Policy> {
         let threshold = threshold.map_or(Ok(THRESHOLD), read_threshold)?;

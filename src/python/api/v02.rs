@@ -15,10 +15,7 @@ use crate::python::guard::config::{Allowed, ApprovedRoots, read_modules, read_ok
 use crate::python::guard::declared::Declared;
 use crate::python::guard::scope::{self, Current};
 
-/// Make a guard factory with the rules of fastaudit 0.2.
-///
-/// Whatever is not allowed by name is denied: the network, threads, processes, audit events that
-/// nobody knows. ``fastaudit_rs.v02`` documents it.
+#[doc = doc!("_mk_audit_02")]
 #[pyfunction]
 #[pyo3(
     name = "_mk_audit_02",
@@ -80,8 +77,7 @@ fn read_roots(oks: &Bound<'_, PyAny>) -> PyResult<Option<ApprovedRoots>> {
     read_oks(oks).map(Some)
 }
 
-/// Returns the configuration in force: a `dict` with the keys `safe_native`, `import_allow`,
-/// `monitoring`, `tool_id`, `active`, `monitor_on` and `monitor_calls`.
+#[doc = doc!("_audit_state")]
 #[pyfunction(name = "_audit_state")]
 pub fn audit_state(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let declared = Declared::get(py)?;

@@ -10,10 +10,7 @@ use crate::python::excuses::pool_files;
 use crate::python::guard::scope::{self, Current};
 use crate::python::guard::workers;
 
-/// Puts a policy in force in a worker, for good.
-///
-/// # Errors
-/// `RuntimeError` where a guard is in force already; what installing it raises.
+#[doc = doc!("_enter_worker")]
 #[pyfunction]
 #[pyo3(name = "_enter_worker")]
 pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool) -> PyResult<()> {

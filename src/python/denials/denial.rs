@@ -34,8 +34,9 @@ const SHOWN_FRAMES: usize = 8;
 /// The end of a denial's text: agents have been seen to try again and again.
 const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
 
-/// A denial, as far as it is known when it is made. It holds plain values and the code object of its
-/// place, so that it keeps no other object of the guarded code alive and is in no reference cycle.
+#[doc = doc!("_Denial")]
+// It holds plain values and the code object of its place, so that it keeps no other object of the
+// guarded code alive and is in no reference cycle.
 #[pyclass(
     frozen,
     immutable_type,

@@ -10,31 +10,31 @@ use crate::python::cpython::ffi as raw;
 use crate::python::guard::recorder::{Entry, VERSION};
 use crate::python::values::simple;
 
-/// An operation under a guard that observes, and how often it was done.
+#[doc = doc!("Effect")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Effect {
-    /// The audit event.
+    #[doc = doc!("Effect.event")]
     #[pyo3(get)]
     event: String,
-    /// The arguments of the event, with the `repr()` of those that are no plain values.
+    #[doc = doc!("Effect.event_args")]
     #[pyo3(get)]
     event_args: Py<PyTuple>,
-    /// The effect of the operation on the world.
+    #[doc = doc!("Effect.effect")]
     #[pyo3(get)]
     effect: Option<&'static str>,
-    /// The path that it was done to, resolved.
+    #[doc = doc!("Effect.path")]
     #[pyo3(get)]
     path: Option<String>,
-    /// The host that was reached.
+    #[doc = doc!("Effect.host")]
     #[pyo3(get)]
     host: Option<String>,
-    /// `'allowed'`, the field of the policy that does not allow it, or `'denied'`.
+    #[doc = doc!("Effect.verdict")]
     #[pyo3(get)]
     verdict: &'static str,
-    /// How often it was done.
+    #[doc = doc!("Effect.count")]
     #[pyo3(get)]
     count: u64,
-    /// The functions that led to it the first time, the outermost first.
+    #[doc = doc!("Effect.call_chain")]
     #[pyo3(get)]
     call_chain: Py<PyTuple>,
 }

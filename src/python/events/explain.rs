@@ -14,7 +14,7 @@ use crate::python::guard::config::{Allowed, AuditCfg};
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::Active;
 
-/// What `Policy.explain` answers.
+#[doc = doc!("Explanation")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Explanation {
     denied: Option<Py<PyAny>>,
@@ -56,19 +56,19 @@ impl Explanation {
 
 #[pymethods]
 impl Explanation {
-    /// Whether the event would pass.
+    #[doc = doc!("Explanation.allowed")]
     #[getter]
     pub fn allowed(&self) -> bool {
         self.denied.is_none()
     }
 
-    /// The denial that would be raised.
+    #[doc = doc!("Explanation.denied")]
     #[getter]
     fn denied(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.denied.as_ref().map(|denied| denied.clone_ref(py))
     }
 
-    /// The field of the policy that denies it.
+    #[doc = doc!("Explanation.rule")]
     #[getter]
     fn rule<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let denied = self.denied.as_ref();

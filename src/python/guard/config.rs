@@ -28,7 +28,7 @@ use crate::python::values::decode;
 use crate::python::values::errors;
 use crate::python::values::wording::Told;
 
-/// The configuration of a guard. Immutable: changing it makes another one.
+#[doc = doc!("AuditCfg")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct AuditCfg {
     policy: Arc<Policy>,
@@ -311,50 +311,49 @@ impl AuditCfg {
 
 #[pymethods]
 impl AuditCfg {
-    /// The approved roots, resolved when the guard was made; `'.'` is the current directory at
-    /// the time of each check.
+    #[doc = doc!("AuditCfg.oks")]
     #[getter]
     pub fn oks<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         self.oks.bind(py).clone()
     }
 
-    /// The callback that may allow what would be denied.
+    #[doc = doc!("AuditCfg.before_deny")]
     #[getter]
     pub fn before_deny<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         function(py, self.callbacks.before_deny.as_ref())
     }
 
-    /// The callback that may suppress the event of a native call.
+    #[doc = doc!("AuditCfg.on_call")]
     #[getter]
     pub fn on_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         function(py, self.callbacks.on_call.as_ref())
     }
 
-    /// The callback that is told of each denial.
+    #[doc = doc!("AuditCfg.on_denied")]
     #[getter]
     pub fn on_denied<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         function(py, self.callbacks.on_denied.as_ref())
     }
 
-    /// The host data, handed to both callbacks.
+    #[doc = doc!("AuditCfg.data")]
     #[getter]
     pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.data.bind(py).clone()
     }
 
-    /// Returns whether native calls raise `fastaudit.call`.
+    #[doc = doc!("AuditCfg.monitor_calls")]
     #[getter]
     pub fn monitor_calls(&self) -> bool {
         self.monitor_calls
     }
 
-    /// Returns whether a call site is no longer watched after a call of anything but native code.
+    #[doc = doc!("AuditCfg.retire_sites")]
     #[getter]
     pub fn retire_sites(&self) -> bool {
         self.retire_sites
     }
 
-    /// The packages whose import may do what is denied.
+    #[doc = doc!("AuditCfg.import_allow")]
     #[getter]
     pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.policy.rest().import_allow)

@@ -43,8 +43,7 @@ impl Directories {
     }
 }
 
-/// Temporary directories that guards of several configurations share; removed once it is gone and
-/// no guard uses them any longer.
+#[doc = doc!("_TemporaryFiles")]
 #[pyclass(
     frozen,
     immutable_type,

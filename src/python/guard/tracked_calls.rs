@@ -60,7 +60,7 @@ impl CallTracker {
         Ok(Self { var: var.unbind() })
     }
 
-    /// The calls that are under way in the current context, the outermost first.
+    #[doc = doc!("_CallTracker.active")]
     fn active<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut calls = self.all(py)?;
         calls.retain(|call| call.get().is_active.load(Ordering::Relaxed));
