@@ -306,7 +306,7 @@ fn is_confined() -> bool {
 }
 
 /// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
-/// that let threads start, but no programs. `None` if there is none, or more than one.
+/// that let threads start, but no programs. `None` if there is no such policy, or more than one.
 fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
     let mut found: Option<(Py<AuditCfg>, Spec)> = None;
     for active in scope::in_force(py)? {
