@@ -21,7 +21,7 @@ use crate::python::values::errors;
 pub struct NativeCall<'a, 'py> {
     /// Who makes it.
     pub caller: &'a Bound<'py, PyString>,
-    /// What is called, by its name and itself.
+    /// The callee's name.
     pub name: &'a Bound<'py, PyString>,
     pub native: &'a Native<'py>,
     /// The code object and the offset.
@@ -30,7 +30,7 @@ pub struct NativeCall<'a, 'py> {
     pub disable: *mut PyObject,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 pub enum Said {
     /// It may be made.
     Allowed,
@@ -59,7 +59,7 @@ impl NativeCall<'_, '_> {
         Ok(Said::Allowed)
     }
 
-    /// What the host says of the call; `None` when the event is to be raised.
+    /// Returns the host's answer on the call; `None` if the event is to be raised.
     fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
@@ -136,14 +136,14 @@ pub fn passes(
     })
 }
 
-/// Whether installed packages declare native code of this name safe to call.
+/// Returns whether installed packages declare native code of this name safe to call.
 pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
     let (module, own) = (name.module.to_string_lossy(), name.own.to_string_lossy());
     Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))
 }
 
-/// Whether a callable is what its module has by its name, and so never goes away; of functions and
-/// classes it is not asked.
+/// Returns whether a callable is the object that its module has by its name, and so never goes
+/// away; always false for functions and classes, for which nobody needs to know.
 pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !layout::method_entry(callee.as_ptr()).is_null() || callee.is_instance_of::<PyType>() {
         return Ok(false);

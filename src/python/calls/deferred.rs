@@ -50,7 +50,7 @@ thread_local! {
 
 static ENDS: PyOnceLock<Ends> = PyOnceLock::new();
 
-/// What tells of the end of a native call: `sys.monitoring.register_callback`, the events, and
+/// The means to see the end of a native call: `sys.monitoring.register_callback`, the events, and
 /// the callback.
 struct Ends {
     register: Py<PyAny>,
@@ -73,8 +73,8 @@ pub fn prepare(py: Python<'_>, callback: pyo3::ffi::vectorcallfunc) -> PyResult<
     .map(|_| ())
 }
 
-/// Whether the callback that is being registered is ours, or of another tool than the monitor: guarded
-/// code may not have any for that.
+/// Returns whether the callback that is being registered is ours, or of another tool than the
+/// monitor: guarded code may not replace the monitor's own.
 pub fn is_registering() -> bool {
     REGISTERING.get()
 }
@@ -107,7 +107,7 @@ fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         .map(Bound::unbind)
 }
 
-/// Whether a function is one of those.
+/// Returns whether a function is one of them.
 pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile.function)
 }
@@ -135,7 +135,8 @@ pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyRes
     Ok(())
 }
 
-/// Whether the call that was noted is still being made: its frame is on the stack, where it was.
+/// Returns whether the call that was noted is still being made: its frame is on the stack, where it
+/// was.
 fn is_running(py: Python<'_>) -> PyResult<bool> {
     let noted = RUNNING.with_borrow(|running| {
         let running = running.as_ref()?;
@@ -154,7 +155,7 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// What a denied call comes to: the denial, or nothing yet where it cannot be raised.
+/// Returns the denial, or `Ok(())` if it must wait until the fragile call returns.
 ///
 /// # Errors
 /// The denial.

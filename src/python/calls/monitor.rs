@@ -25,7 +25,7 @@ mod off {
     use crate::python::guard::turns::Watched;
     use crate::python::values::errors;
 
-    /// Whether this process was told that calls are not watched.
+    /// True if this process was told that calls are not watched.
     static TOLD: AtomicBool = AtomicBool::new(false);
 
     /// Tells that calls cannot be watched: the one who demands it by an error, others by a warning,
@@ -117,11 +117,11 @@ mod on {
     static SAFE_SET: AtomicU64 = AtomicU64::new(0);
     /// How many of them let just those be called.
     static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
-    /// Whether the events are on. They are not while there is no native code to watch.
+    /// True if the events are on. They are off until there is native code to watch.
     static ON: AtomicBool = AtomicBool::new(false);
-    /// Whether `on_call` has had a call site switched off since all were last switched on.
+    /// True if `on_call` had a call site switched off since all were last switched on.
     static SWITCHED_OFF: AtomicBool = AtomicBool::new(false);
-    /// Whether a call site was retired since all were last switched on.
+    /// True if a call site was retired since all were last switched on.
     static RETIRED: AtomicBool = AtomicBool::new(false);
     /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
     static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
@@ -253,15 +253,15 @@ mod on {
         }
     }
 
-    /// Whether all guards in force let those callees be called that are remembered as safe.
+    /// Returns whether all guards in force allow the callees that are remembered as safe.
     #[inline]
     fn all_have_safe_set() -> bool {
         let same = OF_SAFE_SET.load(Ordering::Relaxed);
         same != 0 && same == HOLDS.load(Ordering::Relaxed)
     }
 
-    /// Tells that a set of safe callees is the one that is remembered, or has become it: another is
-    /// forgotten where no guard in force has that. 0 is none.
+    /// Returns whether a set of safe callees is the remembered one, or has become it: another set
+    /// is forgotten if no guard in force has it. 0 stands for no set.
     fn has_safe_set(set: u64) -> bool {
         if set != 0
             && set != SAFE_SET.load(Ordering::Relaxed)
@@ -311,7 +311,7 @@ mod on {
         ptr::null_mut()
     }
 
-    /// What the callback does when the callee has to be looked at.
+    /// Handles a callee that has to be looked at.
     ///
     /// # Safety
     /// As `call_event`, with four arguments.
@@ -361,7 +361,7 @@ mod on {
         }
     }
 
-    /// What is to become of a call site.
+    /// The decision on a call site.
     enum Answer {
         /// Its callee is no native code of someone else.
         Quiet,

@@ -29,13 +29,14 @@ pub static HOLDS: AtomicUsize = AtomicUsize::new(0);
 const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
 
 static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
-/// Whether the host asked for this one.
+/// True if the host asked for this one.
 static IS_CHOSEN: AtomicBool = AtomicBool::new(false);
-/// Whether other code changed what was set under it.
+/// True if other code changed the settings under it.
 static CHANGED: AtomicBool = AtomicBool::new(false);
 static MONITORING: PyOnceLock<Monitoring> = PyOnceLock::new();
 
-/// What is used of `sys.monitoring`, as it was when the monitor was installed.
+/// The functions and objects of `sys.monitoring` that are used, as they were when the monitor was
+/// installed.
 pub struct Monitoring {
     get_tool: Py<PyAny>,
     use_tool_id: Py<PyAny>,
@@ -53,7 +54,8 @@ pub struct Monitoring {
 }
 
 impl Monitoring {
-    /// It, with the callback that is called on each call.
+    /// Returns the shared `Monitoring`, made the first time with the callback that is called on
+    /// each call.
     pub fn get(py: Python<'_>, callback: ffi::vectorcallfunc) -> PyResult<&'static Self> {
         let get = || {
             let monitoring = py.import("sys")?.getattr("monitoring")?;
@@ -83,7 +85,7 @@ impl Monitoring {
         self.get_tool.bind(py).call1((id,))
     }
 
-    /// Whether the tool id is still ours.
+    /// Returns whether the tool id is still ours.
     pub fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
         let id = id();
         Ok(id != NOT_INSTALLED && self.tool(py, id)?.is(&self.name))
@@ -142,7 +144,7 @@ pub fn tool_id() -> Option<i32> {
     Some(id()).filter(|id| *id != NOT_INSTALLED)
 }
 
-/// Whether other code changed what was set under the tool id.
+/// Returns whether other code changed the settings under the tool id.
 pub fn was_changed() -> bool {
     CHANGED.load(Ordering::Relaxed)
 }
@@ -189,7 +191,7 @@ pub fn find(
 /// Takes it, and registers the callback.
 ///
 /// # Errors
-/// What an audit hook raises, and then the tool id is free again.
+/// Errors raised by an audit hook; the tool id is then free again.
 pub fn take(py: Python<'_>, monitoring: &Monitoring, free: Free) -> PyResult<()> {
     monitoring.take(py, free.id)?;
     IS_CHOSEN.store(free.is_chosen, Ordering::Relaxed);
@@ -217,7 +219,7 @@ pub fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
     monitoring.take(py, free)
 }
 
-/// What a function does to a tool, by its id.
+/// The part of a tool that a function changes, by the tool's id.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     /// `set_events(id, events)`
@@ -268,8 +270,9 @@ pub unsafe fn call(call: Called, changes: Changes) -> *mut PyObject {
     }
 }
 
-/// Whether a callback is registered for a tool that is not the monitor. That and the event have to
-/// be plain numbers: objects that say theirs later run code of their own, and may say ours.
+/// Returns whether a callback is registered for a tool that is not the monitor. The tool and the
+/// event have to be plain numbers: objects that compute theirs later run code of their own, and may
+/// return ours.
 ///
 /// # Safety
 /// The thread is attached, and there are as many arguments as that by position.

@@ -1,9 +1,9 @@
 //! Calls of Python code while a function of ours that catches panics is on the stack.
 //!
 //! Before 3.14 CPython ends a daemon thread that wants to go on when the interpreter has ended by
-//! unwinding its stack (pthread_exit(3)). That may happen wherever Python code runs, and a function
-//! that catches panics turns it into an abort. So the thread is held here, for good: that is what
-//! CPython itself does from 3.14 on.
+//! unwinding its stack (pthread_exit(3)). This may happen wherever Python code runs, and a function
+//! that catches panics turns it into an abort. So the thread is held here, for good, as CPython
+//! itself does from 3.14 on.
 
 use std::ffi::c_int;
 
@@ -164,7 +164,7 @@ pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Whether an object is true.
+/// Returns whether an object is true.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: an object of an attached thread.
     match held(|| unsafe { object_is_true()(object.as_ptr()) }) {
@@ -185,7 +185,7 @@ pub fn getattr<'py>(
     }
 }
 
-/// An attribute, `None` where there is none.
+/// Returns an attribute; `None` if it does not exist.
 pub fn getattr_opt<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,

@@ -28,8 +28,8 @@ unsafe extern "C-unwind" {
 /// Adds a native audit hook for the rest of the process's life (PEP 578).
 ///
 /// # Errors
-/// What an earlier hook raised to veto it. A veto by a `RuntimeError` is reported as success by
-/// CPython: probe for the hook.
+/// The error by which an earlier hook vetoed it. A veto by a `RuntimeError` is reported as success
+/// by CPython: probe for the hook.
 pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
     // SAFETY: the interpreter is attached, and the hook is a function, which lives for ever.
     let result = unsafe { PySys_AddAuditHook(hook, ptr::null_mut()) };
@@ -90,7 +90,7 @@ pub fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
     unsafe { Python::attach_unchecked(work) }
 }
 
-/// Whether the interpreter is being torn down.
+/// Returns whether the interpreter is being torn down.
 pub fn is_finalizing(_py: Python<'_>) -> bool {
     is_finalizing_anywhere()
 }
@@ -133,7 +133,7 @@ pub fn thread_ident() -> u64 {
 pub struct EnteredContext<'a, 'py>(&'a Bound<'py, PyAny>);
 
 impl<'a, 'py> EnteredContext<'a, 'py> {
-    /// Enters a context; `None` for what is none.
+    /// Enters a context; `None` if the object is not a context.
     ///
     /// # Errors
     /// `RuntimeError` where it is entered already.
@@ -265,7 +265,7 @@ pub fn module_definition_name(module: &Bound<'_, PyAny>) -> Option<String> {
     }
 }
 
-/// Whether nothing else holds the object.
+/// Returns whether nothing else holds the object.
 pub fn is_only_reference<T>(object: &Py<T>) -> bool {
     // SAFETY: the object is alive; its count is only read.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
@@ -283,14 +283,14 @@ pub fn type_lookup<'py>(
     }
 }
 
-/// Whether a class is another one or derives from it, by its actual bases.
+/// Returns whether a class is another one or derives from it, by its actual bases.
 #[cfg(Py_3_12)]
 pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are types, which are alive.
     unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) != 0 }
 }
 
-/// Whether the object is a function made by Python code.
+/// Returns whether the object is a function made by Python code.
 pub fn is_python_function(object: *mut PyObject) -> bool {
     // SAFETY: callers hold the object alive; only its type is read.
     unsafe { ffi::PyFunction_Check(object) != 0 }
@@ -372,7 +372,7 @@ pub fn up_to_last_slash<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py,
 /// An item of a tuple.
 ///
 /// # Panics
-/// When there is none at that index.
+/// If there is no item at that index.
 #[inline]
 pub fn tuple_item<'a, 'py>(
     tuple: &'a Bound<'py, PyTuple>,
@@ -400,7 +400,7 @@ pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
     }
 }
 
-/// Whether the object is an `int` or can be turned into one, as a file descriptor is taken.
+/// Returns whether the object is an `int` or can be turned into one, as a file descriptor is taken.
 pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: only the type's slots are read.
     unsafe { ffi::PyIndex_Check(object.as_ptr()) != 0 }

@@ -36,7 +36,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether Python runs other threads than this one.
+/// Returns whether Python runs other threads than this one.
 pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
     let Some(count) = COUNT.get(py) else {
         return Ok(true);

@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrame, PyTraceback};
 
-/// The frame of the innermost Python code, `None` when there is none.
+/// Returns the frame of the innermost Python code; `None` if there is none.
 pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
     // SAFETY: the result is borrowed from the running interpreter frame, or null.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) }

@@ -21,10 +21,10 @@ pub type Keywords = unsafe extern "C-unwind" fn(
     *mut PyObject,
 ) -> *mut PyObject;
 
-/// That convention.
+/// `METH_FASTCALL | METH_KEYWORDS`: the flags of a method that takes keywords.
 pub const KEYWORDS: c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
 
-/// What a native function object is made of, as in `cpython/methodobject.h`.
+/// The layout of a native function object, as in `cpython/methodobject.h`.
 #[repr(C)]
 pub struct NativeFunction {
     base: PyObject,
@@ -97,8 +97,8 @@ impl<'a, 'py> Builtin<'a, 'py> {
         unsafe { (*self.raw()).vectorcall }
     }
 
-    /// Has every call of the function, under whatever name, go through another vectorcall. It
-    /// stays the same object, with the same hash.
+    /// Routes every call of the function, under whatever name, through another vectorcall. It stays
+    /// the same object, with the same hash.
     ///
     /// # Safety
     /// `vectorcall` calls the function as its own vectorcall would.
@@ -196,7 +196,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 }
 
-/// What a method descriptor, of a class or of its instances, was made from.
+/// Returns the method definition of a descriptor, of a class or of its instances.
 pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
     // SAFETY: the layout is read only for the two types that have it.
     unsafe {
@@ -286,7 +286,7 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         unsafe { (*(*self.raw()).d_method).ml_meth.as_ptr().cast() }
     }
 
-    /// Has every call of the method go to another function.
+    /// Routes every call of the method to another function.
     ///
     /// # Safety
     /// The function has the same convention, and does what the method's own does.
@@ -312,7 +312,8 @@ unsafe impl Send for Method {}
 unsafe impl Sync for Method {}
 
 impl Method {
-    /// Has every call of a method of a class go to another function. Whether it does: not where the class has no such method, or by a convention that `by` does not know.
+    /// Routes every call of a method of a class to another function. Returns false if the class has
+    /// no such method, or if `by` does not know its calling convention.
     ///
     /// # Safety
     /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
@@ -369,8 +370,8 @@ pub type WithKeywords =
 type WithKeywordsC =
     unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
 
-/// A method of our own that threads call. It is none that PyO3 makes, which would catch what ends a
-/// daemon thread: see `Vectorcall`.
+/// A method of our own that threads call. PyO3 does not make it, as PyO3 would catch the unwinding
+/// that ends a daemon thread: see `Vectorcall`.
 pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
 
 // SAFETY: CPython reads it, and nobody writes to it.
@@ -404,7 +405,7 @@ impl OwnMethod {
         }
     }
 
-    /// Whether the function object calls it.
+    /// Returns whether the function object calls it.
     pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
         std::ptr::eq(function.method(), self.0.get())
     }

@@ -48,7 +48,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What tells the C function of a native callable.
+/// The identity of a native callable's C function.
 pub enum Entry {
     /// One function of C code: no other callable that runs another one has it.
     Function(*mut ()),
@@ -72,7 +72,7 @@ pub fn method_entry(object: *mut PyObject) -> *mut () {
     }
 }
 
-/// Those versions of an object that is a class; 0 for others.
+/// Returns the versions of an object that is a class; 0 for others.
 pub fn class_versions_of(object: *mut PyObject) -> u64 {
     if is_class(object) {
         class_versions(object)
@@ -185,7 +185,7 @@ unsafe fn add_class(class: *mut PyObject, codes: &mut Vec<*mut ()>) {
     }
 }
 
-/// Whether the object is a native `__new__`.
+/// Returns whether the object is a native `__new__`.
 pub fn is_new(object: *mut PyObject) -> bool {
     matches!(native_entry(object), Some(Entry::New(_)))
 }
@@ -221,14 +221,14 @@ pub fn bound_method(object: *mut PyObject) -> Option<(*mut (), *mut PyObject)> {
     }
 }
 
-/// Whether the object is a class.
+/// Returns whether the object is a class.
 #[inline]
 pub fn is_class(object: *mut PyObject) -> bool {
     // SAFETY: callers hold the object alive; only flags of its type are read.
     unsafe { ffi::PyType_Check(object) != 0 }
 }
 
-/// Whether the class is a static one of C code.
+/// Returns whether the class is a static one of C code.
 pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
     // SAFETY: the class is alive; only its flags are read.
     unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) == 0 }
@@ -241,8 +241,8 @@ fn version(class: *mut PyTypeObject) -> u64 {
     unsafe { u64::from((*class).tp_version_tag) }
 }
 
-/// The versions of a class and of its metaclass, as one number; 0 if either has none. That of
-/// `type` itself, which cannot be changed, is left out. `class` must be a class.
+/// The versions of a class and of its metaclass, as one number; 0 if either has none. The version
+/// of `type` itself, which cannot be changed, is left out. `class` must be a class.
 #[inline]
 pub fn class_versions(class: *mut PyObject) -> u64 {
     // SAFETY: callers hold the class alive, and it its metaclass.

@@ -43,7 +43,7 @@ pub fn flush_c_streams() {
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// Has a function called as the process ends, if it ends in order.
+/// Registers a function to be called as the process ends, if it ends in order.
 #[cfg(unix)]
 pub fn at_end(work: extern "C" fn()) {
     // SAFETY: a safe function may be called at any time, and this one lives for ever.

@@ -24,7 +24,7 @@ use crate::python::cpython::functions::{Builtin, Vectorcall};
 pub unsafe fn ours<'py, T>(work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
     // SAFETY: the caller vouches for it.
     let py = unsafe { Python::assume_attached() };
-    // What CPython calls must not panic.
+    // A function that CPython calls must not panic.
     let result = catch_unwind(AssertUnwindSafe(|| {
         raw::with_attachment_counted(|| work(py).map_err(|error| error.restore(py)))
     }));
@@ -81,12 +81,12 @@ struct Known {
 }
 
 impl Original {
-    /// That of a function that was not replaced yet.
+    /// An original that is not known, as the function was not replaced yet.
     pub const fn unknown() -> Self {
         Self(OnceLock::new())
     }
 
-    /// Has every call of `module.name` go to `vectorcall`, once for the process. Does nothing where
+    /// Routes every call of `module.name` to `vectorcall`, once for the process. Does nothing if
     /// there is no such native function.
     ///
     /// # Safety

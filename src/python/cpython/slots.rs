@@ -12,7 +12,7 @@ use pyo3::types::PyType;
 pub struct Slot(AtomicPtr<c_void>);
 
 impl Slot {
-    /// That of a slot that was not replaced yet.
+    /// An original that is not known, as the slot was not replaced yet.
     pub const fn unknown() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }

@@ -77,7 +77,7 @@ pub fn deny(
         _ => message(config, &event, args, reason)?,
     };
     if raw::is_finalizing(py) {
-        // What a denial and a host's callback need may be gone.
+        // The objects that a denial and a host's callback need may be gone.
         return Err(PyPermissionError::new_err(message.unbind()));
     }
     if (told.is_some() || config.asks_before_deny().is_some())
@@ -176,7 +176,7 @@ impl Told {
         }))
     }
 
-    /// What callbacks get for the arguments and the message.
+    /// Returns the arguments and the message that callbacks get.
     fn given<'py>(
         &self,
         event: &Bound<'py, PyString>,
@@ -206,7 +206,7 @@ impl Told {
     }
 }
 
-/// Whether the event is part of an import that may do what is denied under the rules of fastaudit
+/// Returns whether the event is part of an import that may do anything under the rules of fastaudit
 /// 0.2.
 fn is_part_of_import(
     py: Python<'_>,
@@ -226,8 +226,8 @@ fn is_part_of_import(
     }
 }
 
-/// Whether the event is part of importing a package whose import may do what is denied. What is
-/// blocked, protected or the guard's own stays denied.
+/// Returns whether the event is part of importing a package whose import may do anything. Denials
+/// of blocked and protected files, and of the guard's own events, stay.
 #[cold]
 fn is_imported(
     py: Python<'_>,
@@ -254,7 +254,7 @@ fn is_imported(
 /// Tells the host of a denial.
 ///
 /// # Errors
-/// What its callback raised, if that is no `Exception` (`KeyboardInterrupt`, say); any other
+/// Errors raised by its callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
 /// becomes the cause of the denial.
 fn tell(
     config: &AuditCfg,

@@ -1,4 +1,4 @@
-//! What `Policy.explain` answers.
+//! The answer of `Policy.explain`.
 
 use std::ffi::CString;
 
@@ -21,10 +21,10 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// What would become of an event under a guard that allows this.
+    /// Judges an event under a guard with these permissions, without doing it.
     ///
     /// # Errors
-    /// What judging it raises that is no denial.
+    /// Errors raised while judging that are not denials.
     pub fn of(
         mut allowed: Allowed,
         event: &Bound<'_, PyString>,
@@ -33,7 +33,7 @@ impl Explanation {
         let py = event.py();
         let name = CString::new(event.to_str()?)?;
         denial::prepare(py)?;
-        // What would be denied is told, whatever would become of it.
+        // An event that would be denied is reported so, whatever the answer to a violation.
         allowed.on_violation = OnViolation::Raise;
         let config = AuditCfg::plain(py, allowed);
         let active = Active::detached();

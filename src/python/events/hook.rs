@@ -78,8 +78,8 @@ unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut
     unsafe { look(event, args, may_load) }
 }
 
-/// What the hook does when there may be something to do. `may_load`: whether the event may say
-/// that native code is going to be loaded.
+/// Handles an event that may need something done. `may_load`: the event may say that native code is
+/// going to be loaded.
 ///
 /// # Safety
 /// As `hook`.
@@ -122,8 +122,9 @@ unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_i
     }
 }
 
-/// Judges an event in another interpreter while a policy is installed. What objects are there is not
-/// ours to use, so that whatever has a rule is denied but for reading and imports.
+/// Judges an event in another interpreter while a policy is installed. The objects of that
+/// interpreter are not ours to use, so that whatever has a rule is denied but for reading and
+/// imports.
 ///
 /// # Safety
 /// The thread is attached to that interpreter; `args` is a tuple that lives for the call.
@@ -256,9 +257,9 @@ fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Res
     Ok(())
 }
 
-/// Whether an event is part of running a process, so that what is in force for all of it lets it
-/// pass: a guard that is entered can only restrict more, exceptions that nobody caught are told, and
-/// in other interpreters it holds as well.
+/// Returns whether an event is part of running a process, so that an installed policy lets it pass:
+/// a guard that is entered can only restrict more, uncaught exceptions are only reported, and a
+/// policy holds in other interpreters as well.
 fn is_part_of_running(event: &CStr) -> bool {
     let event = event.to_bytes();
     event.starts_with(b"audit_perms.")

@@ -58,7 +58,7 @@ impl<'a, 'py> Event<'a, 'py> {
         }
     }
 
-    /// Whether it is one that the tables name.
+    /// Returns whether the tables name it.
     fn is_known(&self) -> bool {
         let name = self.name.to_str();
         name.is_ok_and(|name| events::known(name).is_some())
@@ -237,7 +237,7 @@ impl<'a, 'py> Event<'a, 'py> {
         let Ok(address) = self.args.get_borrowed_item(1) else {
             return self.deny(Reason::Event);
         };
-        // Those of other families are tuples.
+        // Addresses of other families are tuples.
         let is_name = address.is_instance_of::<PyString>()
             || address.is_instance_of::<PyBytes>()
             || address.is_instance_of::<PyByteArray>();

@@ -1,4 +1,4 @@
-//! What an event does with the network.
+//! Judges the use that an event makes of the network.
 
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::sync::LazyLock;
@@ -37,13 +37,13 @@ fn resolve(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
     })
 }
 
-/// What stands for the rules of a policy that has none.
+/// The rules for a policy that has none.
 static ALL: LazyLock<Rules> = LazyLock::new(Rules::all);
 
 /// Judges an event by the policy for the network: what denies it, if anything does.
 ///
 /// # Errors
-/// What reading an argument raised, if that is no `Exception`.
+/// Errors raised while reading an argument that are not an `Exception`.
 pub fn denies(
     event: &Event<'_, '_>,
     kind: NetworkEvent,
@@ -200,7 +200,7 @@ impl Judge<'_, '_> {
             })
         };
         match host {
-            // That is this machine.
+            // The destination is this machine.
             Host::Own => by_address(Ipv4Addr::LOCALHOST.into()),
             Host::Address(address) if address.is_unspecified() => {
                 by_address(Ipv4Addr::LOCALHOST.into())
@@ -279,7 +279,7 @@ impl Judge<'_, '_> {
     }
 }
 
-/// Whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
+/// Returns whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
 fn is_local(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
@@ -298,7 +298,7 @@ fn is_own_name(_name: &str) -> bool {
     false
 }
 
-/// Whether a name is an address in an older form: 127.1, 0x7f000001.
+/// Returns whether a name is an address in an older form: 127.1, 0x7f000001.
 fn is_number(name: &str) -> bool {
     let hex = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'.' | b'x');
     name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.bytes().all(hex)

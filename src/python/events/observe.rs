@@ -134,7 +134,7 @@ fn note_if_denied(
     result
 }
 
-/// What is kept of an event.
+/// Returns the entry to keep for an event.
 fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) -> PyResult<Entry> {
     let py = event.args.py();
     let name = event.name.to_string_lossy().into_owned();
@@ -189,7 +189,7 @@ fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &R
     let mut hasher = HASHING.build_hasher();
     hasher.write(event.to_bytes());
     hasher.write_u64(recorder.directories.load(Ordering::Relaxed));
-    // What is behind the first argument of an import is the same for all.
+    // The arguments after the first one are the same for all imports.
     let most = match rule {
         Some(Rule::Import) => 1,
         _ => 4,

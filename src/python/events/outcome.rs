@@ -15,8 +15,8 @@ const LOGGER: &str = "fastaudit_rs";
 /// Tells of a violation that proceeds.
 ///
 /// # Errors
-/// What the host's function raised, a warning that is an error, or a log handler's: then the
-/// operation does not proceed.
+/// Errors raised by the host's function, by a warning that is an error, or by a log handler: then
+/// the operation does not proceed.
 pub fn tell(
     config: &AuditCfg,
     denial: &Bound<'_, Denial>,

@@ -1,7 +1,8 @@
-//! What guarded code has called by itself later, as the process ends or forks or at a signal: it is
-//! called under its guard then.
+//! Functions that guarded code registers to be called later, as the process ends or forks or at a
+//! signal, are called under its guard then.
 //!
-//! What the standard library registers for itself is left as it is: it cleans up for all.
+//! Functions that the standard library registers for itself are left as they are: they clean up for
+//! all.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -107,7 +108,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether the innermost Python code is the standard library's.
+/// Returns whether the innermost Python code is the standard library's.
 fn is_in_standard_library(py: Python<'_>) -> PyResult<bool> {
     let frame = frames::current_frame(py);
     match frame.map(|frame| frame.cast_into::<PyFrame>()) {
@@ -205,8 +206,8 @@ pub unsafe fn tell(called: Called) -> *mut PyObject {
     unsafe { told(called.make(called.arguments)) }
 }
 
-/// What is told under the guard that it was registered under: the function itself. Elsewhere it stays
-/// with its guard, also when it is registered again.
+/// Returns the function itself to the guard that it was registered under. Elsewhere it stays with
+/// its guard, also when it is registered again.
 ///
 /// # Safety
 /// The thread is attached; `result` is a new reference or null.

@@ -28,7 +28,7 @@ static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
 type One = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
 type Fast =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
-/// Has the methods of contexts and context variables keep guards in force.
+/// Makes the methods of contexts and context variables keep guards in force.
 ///
 /// # Errors
 /// `RuntimeError` where they are called by a convention that is not known here.
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn run(
     }
 }
 
-/// Whether a call may change a variable; else the exception is set.
+/// Returns whether a call may change a variable; else the exception is set.
 ///
 /// # Safety
 /// The thread is attached.

@@ -25,7 +25,7 @@ type Call =
 
 static ORIGINAL: OnceLock<Call> = OnceLock::new();
 
-/// Has the calls of such functions come here.
+/// Routes the calls of such functions here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // Where the module is not ready yet, it will be looked at again.
     let Some(class) = module.getattr_opt(CLASS)? else {
@@ -48,8 +48,8 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The same for `__call__` by its name, which classes made later take their call from.
 fn replace_wrapper(class: &Bound<'_, PyType>) -> PyResult<()> {
     let wrapper = class.getattr("__call__")?;
-    // SAFETY: the layout is read for the type that has it. What is replaced is the call of the class,
-    // which `call` does in turn; the GIL is held.
+    // SAFETY: the layout is read for the type that has it. The replaced slot is the call of the
+    // class, which `call` does in turn; the GIL is held.
     unsafe {
         if ffi::Py_TYPE(wrapper.as_ptr()) != &raw mut ffi::PyWrapperDescr_Type {
             return Ok(());

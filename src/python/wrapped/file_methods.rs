@@ -16,11 +16,11 @@ use crate::python::wrapped::quota::{Writes, count};
 static FILE_WRITE: OnceLock<Method> = OnceLock::new();
 static FILE_TRUNCATE: OnceLock<Method> = OnceLock::new();
 
-/// Has the methods of `_io.FileIO` count.
+/// Makes the methods of `_io.FileIO` count.
 ///
 /// # Errors
-/// What importing `_io` raises; `RuntimeError` where its methods are called by a convention that is
-/// not known here.
+/// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
+/// that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     if FILE_WRITE.get().is_some() {
         return Ok(());

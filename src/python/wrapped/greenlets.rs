@@ -30,7 +30,8 @@ static NEW: Slot = Slot::unknown();
 static SWITCH: OnceLock<Method> = OnceLock::new();
 static THROW: OnceLock<Method> = OnceLock::new();
 
-/// What reads and sets a greenlet's context, and tells whether it is dead or runs already.
+/// The functions that read and set a greenlet's context, and tell whether it is dead or runs
+/// already.
 struct Known {
     context: ffi::getter,
     set_context: ffi::setter,

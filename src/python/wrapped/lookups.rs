@@ -1,4 +1,4 @@
-//! What is remembered of the network under a guard: the addresses that names were looked up to, and
+//! The facts of the network that a guard remembers: the addresses that names were looked up to, and
 //! the connections that are open.
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ static GETADDRINFO: Original = Original::unknown();
 static GETHOSTBYNAME: Original = Original::unknown();
 static GETHOSTBYNAME_EX: Original = Original::unknown();
 
-/// Has look-ups tell the addresses that they find.
+/// Wraps the look-up functions so that the addresses they find are recorded.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     // SAFETY: each function calls the original that it stands for.
     unsafe {

@@ -31,7 +31,7 @@ const POOLS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What starts the server of a manager, and how that is named.
+/// The function that starts the server of a manager, and its name in messages.
 const MANAGER: (&str, &str, &str) = (
     "multiprocessing.managers",
     "start",
@@ -40,7 +40,7 @@ const MANAGER: (&str, &str, &str) = (
 
 static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
 
-/// Has the making of locks come here.
+/// Routes the making of locks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.getattr_opt("SemLock")? else {
         return Ok(());

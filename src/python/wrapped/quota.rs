@@ -1,7 +1,7 @@
 //! How many bytes are written to files under one guard: CPython raises no event for writing, so
 //! that the functions that all Python code writes by are made to count.
 //!
-//! What native code writes by itself, SQLite or a memory map, does not come by here.
+//! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::PyObject;
@@ -18,7 +18,7 @@ use crate::python::cpython::replace::{self, Original};
 use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Active};
 
-/// What a function does to a file, and where its arguments say so.
+/// The kind of writing of a function, with the layout of its arguments.
 #[derive(Clone, Copy)]
 pub enum Writes {
     /// `(fd, data, …)`.
@@ -34,7 +34,7 @@ pub enum Writes {
     Allocate,
 }
 
-/// What is going to be written, if it counts.
+/// The write that is about to happen, if it counts.
 struct Planned {
     fd: i32,
     bytes: u64,
@@ -61,7 +61,7 @@ macro_rules! counted {
             }
         )*
 
-        /// Has the functions of `os` count.
+        /// Makes the functions of `os` count.
         fn install_functions(py: Python<'_>) -> PyResult<()> {
             let module = if cfg!(windows) { "nt" } else { "posix" };
             // SAFETY: each function calls the original that it stands for.
@@ -88,8 +88,8 @@ counted! {
 /// Makes the functions count that Python code writes to files by.
 ///
 /// # Errors
-/// What importing `_io` raises; `RuntimeError` where its methods are called by a convention that is
-/// not known here.
+/// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
+/// that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     install_functions(py)
 }
@@ -181,7 +181,8 @@ fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
     raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(planned.bytes))
 }
 
-/// What a call is going to write to a file; `None` where that cannot be told, or is no file.
+/// Returns the write that a call is about to make; `None` if it cannot be told, or is not to a
+/// file.
 ///
 /// # Safety
 /// As `count`.
@@ -291,7 +292,7 @@ fn size_of_file(fd: i32) -> Option<u64> {
 
 #[cfg(not(unix))]
 fn size_of_file(fd: i32) -> Option<u64> {
-    // What it is open on is not known here.
+    // Its file is not known here.
     (fd >= 0).then_some(0)
 }
 

@@ -27,7 +27,7 @@ const CLASS: &str = "socket";
 /// Where the descriptor is among the arguments that a socket is made with, and its name.
 const DESCRIPTOR: (isize, &std::ffi::CStr) = (3, c"fileno");
 
-/// What a socket gives by a method without arguments.
+/// The C function of a socket's method without arguments.
 type Told = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
 type One = Told;
 type Fast =
@@ -159,9 +159,9 @@ unsafe fn has_descriptor(args: *mut PyObject, kwargs: *mut PyObject) -> bool {
     }
 }
 
-/// Tells that the socket of a `socket.__new__` event is none that acts by itself: it was open before,
-/// or it is of the internet or of this machine, where connecting, sending and listening are events of
-/// their own. Others (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one.
+/// Returns whether the socket of a `socket.__new__` event cannot act by itself: it was open before,
+/// or it is of the internet or of this machine, where connecting, sending and listening are events
+/// of their own. Others (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one.
 pub fn is_ordinary(args: &Bound<'_, PyTuple>) -> bool {
     let number = |index| raw::int_value(&args.get_item(index).ok()?);
     let (Some(family), Some(kind)) = (number(1), number(2)) else {

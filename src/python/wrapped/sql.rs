@@ -65,7 +65,7 @@ macro_rules! methods {
             }
         )*
 
-        /// Has the methods that run statements look at them.
+        /// Makes the methods that run statements look at them.
         ///
         /// # Errors
         /// `RuntimeError` where they are called by a convention that is not known here.
@@ -97,7 +97,7 @@ methods! {
     CURSOR_SCRIPT, cursor_script_fast, cursor_script_one, "Cursor", "executescript";
 }
 
-/// Whether the statements may be run; else the exception is set.
+/// Returns whether the statements may be run; else the exception is set.
 ///
 /// # Safety
 /// The thread is attached; there are `count` arguments, which live for the call.
@@ -110,7 +110,7 @@ unsafe fn may_run(args: *const *mut PyObject, count: isize) -> bool {
         let asked = replace::ours(|py| {
             let sql = Borrowed::from_ptr(py, *args);
             let parameters = (count > 1).then(|| Borrowed::from_ptr(py, *args.add(1)));
-            // What is no text is an error of its own.
+            // A statement that is not text is an error of its own.
             match sql.cast::<PyString>() {
                 Ok(sql) => raise(&sql, parameters.as_deref()),
                 Err(_) => Ok(()),

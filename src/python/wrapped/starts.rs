@@ -28,7 +28,7 @@ const FUNCTIONS: &[(&str, &str, What)] = &[
     ("posix", "posix_spawnp", What::Spawns),
 ];
 
-/// Those of a module.
+/// Returns the functions of a module.
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()

@@ -1,8 +1,8 @@
 //! The native functions of the standard library whose calls are looked at as they are made.
 //!
-//! The one function object that such a function is, however it was imported, is made to come here,
-//! and then does what it always did. It stays the same object: sets and tables that hold it still
-//! find it. What is loaded later, or anew, is treated as it is loaded.
+//! Such a function is one object, however it was imported. Its calls are routed here, and then do
+//! what they always did. It stays the same object: sets and tables that hold it still find it.
+//! Modules that are loaded later, or anew, are treated as they are loaded.
 #![allow(unsafe_code)]
 
 use std::sync::Mutex;
@@ -59,7 +59,7 @@ fn known() -> &'static [Known] {
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(&[], Vec::as_slice)
 }
 
-/// What is done with the functions of a module.
+/// Returns the functions of a module that are wrapped, and how.
 fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     const LOADING: &[(&str, What)] = &[
         ("create_builtin", What::Loads),
@@ -85,7 +85,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     noting.chain(without_event::of(module)).chain(loading)
 }
 
-/// Has the functions of all modules that are loaded come here, and those of modules that will be.
+/// Wraps the functions of all modules that are loaded, and later of those that will be.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     if !known().is_empty() {
         return Ok(());
@@ -128,7 +128,7 @@ const CLASSES: &[(&str, Install)] = &[
     (greenlets::MODULE, greenlets::install),
 ];
 
-/// Has the functions of a module come here.
+/// Wraps the functions of a module.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     // Its functions are looked at as well, if any.
     if let Some((_, install)) = CLASSES.iter().find(|(module, _)| *module == name) {
@@ -236,8 +236,8 @@ unsafe extern "C-unwind" fn called(
     }
 }
 
-/// Has the functions of a module that was just loaded come here; whether that went well, else the
-/// exception is set.
+/// Wraps the functions of a module that was just loaded. Returns false with the exception set if
+/// that fails.
 ///
 /// # Safety
 /// The thread is attached; `module` is alive.
@@ -276,7 +276,7 @@ unsafe fn is_loaded(module: *mut PyObject) -> bool {
 /// Makes the functions come here of a module that may be one of the standard library under another
 /// name.
 fn add_other(module: &Bound<'_, PyAny>, name: &str) {
-    // What is known of the classes is of the module of this name, or of none.
+    // The data about the classes come from the module of this name, or from none.
     if CLASSES.iter().any(|(module, _)| *module == name) {
         let _ = module.py().import(name);
     }

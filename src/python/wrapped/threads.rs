@@ -33,7 +33,8 @@ thread_local! {
 
 static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
 
-/// What a new thread calls, and the guard that it does so under; none in a thread of a pool.
+/// The function that a new thread calls, and the guard that it does so under; no guard in a thread
+/// of a pool.
 #[pyclass(
     frozen,
     immutable_type,
@@ -41,12 +42,12 @@ static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
     name = "_Carried"
 )]
 pub struct Carried {
-    /// What it is to call.
+    /// The function to call.
     #[pyo3(get)]
     function: Py<PyAny>,
     active: Option<Py<Active>>,
     is_started: AtomicBool,
-    /// Whether it is what feeds a queue between processes.
+    /// True if it feeds a queue between processes.
     is_feeder: bool,
 }
 
@@ -116,7 +117,7 @@ unsafe extern "C-unwind" fn run(
     unsafe { calling::object_call()(function, args, kwargs) }
 }
 
-/// Whether the argument of a thread's event is a function with its guard.
+/// Returns whether the argument of a thread's event is a function with its guard.
 pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
@@ -143,8 +144,8 @@ const OF_EVENT_LOOP: &str = "asyncio_";
 /// Where an event loop is that starts threads.
 const EVENT_LOOPS: &str = "asyncio.base_events";
 
-/// Whether the function is that of a thread that an event loop starts for its own executor, which
-/// its look-ups of hosts and `asyncio.to_thread` need, or to end that.
+/// Returns whether the function is that of a thread that an event loop starts for its own executor,
+/// which its look-ups of hosts and `asyncio.to_thread` need, or of one that ends it.
 pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
@@ -161,7 +162,7 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     )
 }
 
-/// Has the functions that start threads carry guards into them.
+/// Makes the functions that start threads carry guards into them.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     // SAFETY: each function calls the original that it stands for.
     unsafe {

@@ -108,7 +108,7 @@ pub fn modules() -> Vec<&'static str> {
     modules
 }
 
-/// Those of a module.
+/// Returns the functions of a module.
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
@@ -148,7 +148,7 @@ pub unsafe fn call_by(
     // SAFETY: as this function's.
     unsafe {
         let paths = replace::ours(|py| Call(arguments).raise(py, silent));
-        // What was checked is what is used: a path-like object would be asked again.
+        // The values that were checked are used: a path-like object would be asked again.
         match paths {
             None => std::ptr::null_mut(),
             Some([None, None]) => make(arguments),
@@ -346,7 +346,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Whether the flags of a `dbm` open it for reading.
+/// Returns whether the flags of a `dbm` open it for reading.
 fn reads(flags: &Bound<'_, PyAny>) -> bool {
     let flags = flags.cast_exact::<PyString>();
     flags.is_ok_and(|flags| flags.to_str().is_ok_and(|flags| flags.starts_with('r')))
@@ -375,7 +375,7 @@ fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'
     }
 }
 
-/// The bytes of a path; `None` where it is none.
+/// Returns the bytes of a path; `None` if it is not a path.
 fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(path) = path.cast::<PyString>() {
         return Ok(Some(
