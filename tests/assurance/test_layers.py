@@ -120,14 +120,10 @@ def upwards(arrows, folders):
 #: Circles of files that are still there. None is added.
 KNOWN = [
     {"policy/files/descriptors", "policy/files/fs", "policy/sql/write_ahead_log"},
-    {f"python/api/{name}" for name in ("installed", "policy", "recording")},
     {f"python/denials/{name}" for name in ("asked", "denial", "hint")},
     {
         f"python/guard/{name}"
-        for name in (
-            *("active", "config", "copies", "resolve", "safe_sets", "scope", "tempfile"),
-            *("temporary", "turns"),
-        )
+        for name in (*("active", "config", "copies", "scope", "tempfile", "temporary", "turns"),)
     },
     {"python/values/callee", "python/values/loaded"},
 ]

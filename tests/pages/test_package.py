@@ -58,7 +58,7 @@ def documented():
                 yield ".".join(names), ast.get_docstring(member)
 
 
-@pytest.mark.parametrize(("name", "docstring"), documented())
+@pytest.mark.parametrize(("name", "docstring"), list(documented()))
 def test_help_says_what_the_stub_says(name, docstring):
     """The build takes the docstrings of the native module from the stub."""
     assert inspect.getdoc(operator.attrgetter(name)(_native)) == docstring

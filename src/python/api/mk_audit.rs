@@ -12,7 +12,8 @@ use crate::python::api::readers;
 use crate::python::api::readers::OrDefault;
 use crate::python::api::v02;
 use crate::python::api::wrong_calls;
-use crate::python::guard::config::{Allowed, read_oks};
+use crate::python::guard::allowed::Allowed;
+use crate::python::guard::roots::read_oks;
 use crate::python::values::errors;
 
 #[doc = doc!("mk_audit")]
@@ -39,14 +40,16 @@ pub fn mk_audit<'py>(
     let oks = &oks.given()?;
     let rules = read_rules(&rules)?;
     let options = GuardOptions {
-        before_deny,
-        on_call,
-        data,
-        tool_id,
-        monitor_calls,
         retire_sites,
-        on_denied,
         rules,
+        ..GuardOptions::new(
+            before_deny,
+            on_call,
+            data,
+            tool_id,
+            monitor_calls,
+            on_denied,
+        )
     };
     options.make(oks, || {
         let allowed = match rules {

@@ -11,6 +11,7 @@ pub mod mk_audit;
 pub mod network_rules;
 pub mod options;
 pub mod policy;
+mod policy_methods;
 pub mod readers;
 pub mod recording;
 pub mod setup;

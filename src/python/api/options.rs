@@ -8,8 +8,9 @@ use crate::python::api::wrong_calls;
 use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
 use crate::python::events::outcome;
+use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
-use crate::python::guard::config::{Allowed, AuditCfg, Callbacks};
+use crate::python::guard::config::{AuditCfg, Callbacks};
 use crate::python::guard::tempfile;
 use crate::python::values::distributions;
 use crate::python::values::errors;
@@ -38,6 +39,27 @@ pub struct GuardOptions<'py> {
 }
 
 impl<'py> GuardOptions<'py> {
+    /// The options that all have, by the rules of fastaudit 0.1.
+    pub fn new(
+        before_deny: Option<Bound<'py, PyAny>>,
+        on_call: Option<Bound<'py, PyAny>>,
+        data: Option<Bound<'py, PyAny>>,
+        tool_id: OrDefault<'py>,
+        monitor_calls: OrDefault<'py>,
+        on_denied: Option<Bound<'py, PyAny>>,
+    ) -> Self {
+        Self {
+            before_deny,
+            on_call,
+            data,
+            tool_id,
+            monitor_calls,
+            retire_sites: OrDefault::Default,
+            on_denied,
+            rules: RuleSet::Classic,
+        }
+    }
+
     /// Checks everything, installs what is missing, makes the guards. `given` is the argument of the
     /// audit event `audit_perms.set_config`.
     pub fn make(

@@ -1,466 +1,125 @@
 //! `Policy`: what code may do, as a Python object.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::gc::PyVisit;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString};
 
 use crate::policy::RuleSet;
-use crate::policy::files::places::PRESET;
-use crate::policy::written::presets;
-use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
+use crate::policy::written::spec::{OnViolation, Spec};
 use crate::python::api::fields;
-use crate::python::api::guard::AuditPerms;
-use crate::python::api::installed;
-use crate::python::api::options::GuardOptions;
-use crate::python::api::readers::{OrDefault, read_bool};
-use crate::python::api::recording::{self, Observer};
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling;
-use crate::python::events::explain::Explanation;
+use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
-use crate::python::guard::config;
-use crate::python::guard::recorder::Records;
-use crate::python::guard::resolve::{Resolved, allowed};
-use crate::python::guard::scope;
-use crate::python::values::errors;
-use crate::python::values::suggestions::suggestion;
+use crate::python::guard::resolve;
 use crate::python::values::wording::{Told, Words};
 
 #[doc = doc!("Policy")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+#[derive(Default)]
 pub struct Policy {
-    spec: Spec,
+    pub(super) spec: Spec,
     /// The function to call for a violation, if `on_violation` is a function.
-    on_violation: Option<Py<PyAny>>,
+    pub(super) on_violation: Option<Py<PyAny>>,
     /// How hints tell of it; `None`: as of one that was written in Python.
-    told: Option<Arc<Told>>,
+    pub(super) told: Option<Arc<Told>>,
 }
 
-#[pymethods]
 impl Policy {
-    /// The names that are protected unless a policy says otherwise.
-    #[classattr]
-    const PROTECTED: [&'static str; PRESET.len()] = {
-        let mut names = [""; PRESET.len()];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = PRESET[index];
-            index += 1;
-        }
-        names
-    };
+    /// The fields of the policy.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
 
-    /// The names of the presets.
-    #[classattr]
-    const PRESETS: [&'static str; presets::PRESETS.len()] = {
-        let mut names = [""; presets::PRESETS.len()];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = presets::PRESETS[index].0;
-            index += 1;
-        }
-        names
-    };
+    /// It in one line, with the fields alone that are not as always.
+    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
+        fields::shown(py, &self.spec, self.on_violation.as_ref())
+    }
 
-    #[new]
-    #[pyo3(
-        signature = (*given, write=OrDefault::Default, read=OrDefault::Default, block=OrDefault::Default, protect=OrDefault::Default, max_bytes=OrDefault::Default, commands=OrDefault::Default, env=OrDefault::Default, import_allow=OrDefault::Default, threads=OrDefault::Default, unknown_events=OrDefault::Default, native=OrDefault::Default, on_violation=OrDefault::Default, imports=OrDefault::Default, network=OrDefault::Default, packages=OrDefault::Default, **named),
-        text_signature = "(*, write=(), read=None, block=(), protect=True, max_bytes=None, commands=False, env=False, import_allow=(), threads='deny', unknown_events='allow', native=False, on_violation='raise', imports=True, network=True, packages=())"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-    fn new(
-        given: &Bound<'_, PyTuple>,
-        write: OrDefault<'_>,
-        read: OrDefault<'_>,
-        block: OrDefault<'_>,
-        protect: OrDefault<'_>,
-        max_bytes: OrDefault<'_>,
-        commands: OrDefault<'_>,
-        env: OrDefault<'_>,
-        import_allow: OrDefault<'_>,
-        threads: OrDefault<'_>,
-        unknown_events: OrDefault<'_>,
-        native: OrDefault<'_>,
-        on_violation: OrDefault<'_>,
-        imports: OrDefault<'_>,
-        network: OrDefault<'_>,
-        packages: OrDefault<'_>,
-        named: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        wrong_calls::check_fields("Policy", "write", given)?;
-        wrong_calls::check_named("Policy", named)?;
-        let given = [
-            write,
-            read,
-            block,
-            protect,
-            max_bytes,
-            commands,
-            env,
-            import_allow,
-            threads,
-            unknown_events,
-            native,
-            on_violation,
-            imports,
-            network,
-            packages,
-        ];
-        let mut policy = Self {
-            spec: Spec::default(),
+    /// A policy that says this.
+    ///
+    /// # Errors
+    /// `ValueError` for what is not accepted.
+    pub fn of(spec: Spec) -> PyResult<Self> {
+        let policy = Self {
+            spec,
+            ..Self::default()
+        };
+        policy.checked()
+    }
+
+    /// The same policy, of which hints tell so.
+    pub fn told(&self, py: Python<'_>, told: Option<Arc<Told>>) -> Self {
+        Self {
+            spec: self.spec.clone(),
+            on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
+            told,
+        }
+    }
+
+    /// The permissions of its guards.
+    pub fn allowed(&self, py: Python<'_>) -> PyResult<Allowed> {
+        let told = match &self.told {
+            Some(told) => Arc::clone(told),
+            None => Arc::new(Told::new(Words::Policy, self.spec.clone())),
+        };
+        let mut allowed = resolve::allowed(py, &self.spec, told)?;
+        allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
+        Ok(allowed)
+    }
+
+    /// Sets a field.
+    ///
+    /// # Errors
+    /// `TypeError` and `ValueError`, which name the field and the values that it accepts.
+    pub fn set(&mut self, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        if field != "on_violation" {
+            return fields::set(&mut self.spec, field, given);
+        }
+        self.on_violation = None;
+        if !given.is_callable() {
+            return fields::set(&mut self.spec, field, given);
+        }
+        callbacks::read(given, &callbacks::ON_VIOLATION, RuleSet::Classic)?;
+        self.spec.on_violation = OnViolation::Call;
+        self.on_violation = Some(given.clone().unbind());
+        Ok(())
+    }
+
+    /// Returns the policy if its fields are accepted together.
+    ///
+    /// # Errors
+    /// `ValueError`, which names the field.
+    pub fn checked(self) -> PyResult<Self> {
+        self.spec
+            .validate()
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(self)
+    }
+
+    /// Reads a policy from TOML. Messages call the text `source`.
+    ///
+    /// # Errors
+    /// `ValueError`, which names the key and the values that it accepts.
+    pub fn parse(py: Python<'_>, text: &str, in_pyproject: bool, source: &str) -> PyResult<Self> {
+        let spec = Spec::from_toml(text, in_pyproject).map_err(|error| {
+            let told = wrong_calls::of_text(py, &error);
+            PyValueError::new_err(format!("{source}: {told}"))
+        })?;
+        Ok(Self {
+            told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
+            spec,
             on_violation: None,
-            told: None,
-        };
-        for (field, given) in FIELDS.iter().zip(given) {
-            if let OrDefault::Given(given) = given {
-                policy.set(field, &given)?;
-            }
-        }
-        policy.checked()
-    }
-
-    #[doc = doc!("Policy.write")]
-    #[getter]
-    fn write<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "write")
-    }
-
-    #[doc = doc!("Policy.read")]
-    #[getter]
-    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "read")
-    }
-
-    #[doc = doc!("Policy.block")]
-    #[getter]
-    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "block")
-    }
-
-    #[doc = doc!("Policy.protect")]
-    #[getter]
-    fn protect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "protect")
-    }
-
-    #[doc = doc!("Policy.max_bytes")]
-    #[getter]
-    fn max_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "max_bytes")
-    }
-
-    #[doc = doc!("Policy.commands")]
-    #[getter]
-    fn commands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "commands")
-    }
-
-    #[doc = doc!("Policy.env")]
-    #[getter]
-    fn env<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "env")
-    }
-
-    #[doc = doc!("Policy.import_allow")]
-    #[getter]
-    fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "import_allow")
-    }
-
-    #[doc = doc!("Policy.threads")]
-    #[getter]
-    fn threads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "threads")
-    }
-
-    #[doc = doc!("Policy.unknown_events")]
-    #[getter]
-    fn unknown_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "unknown_events")
-    }
-
-    #[doc = doc!("Policy.native")]
-    #[getter]
-    fn native<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "native")
-    }
-
-    #[doc = doc!("Policy.on_violation")]
-    #[getter]
-    fn on_violation<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "on_violation")
-    }
-
-    #[doc = doc!("Policy.imports")]
-    #[getter]
-    fn imports<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "imports")
-    }
-
-    #[doc = doc!("Policy.network")]
-    #[getter]
-    fn network<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "network")
-    }
-
-    #[doc = doc!("Policy.packages")]
-    #[getter]
-    fn packages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.field(py, "packages")
-    }
-
-    #[doc = doc!("Policy.replace")]
-    #[pyo3(signature = (*given, **changes), text_signature = "($self, **changes)")]
-    fn replace(
-        &self,
-        py: Python<'_>,
-        given: &Bound<'_, PyTuple>,
-        changes: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        wrong_calls::check_fields("policy.replace", "write", given)?;
-        let mut policy = Self {
-            spec: self.spec.clone(),
-            on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
-            told: None,
-        };
-        for (field, value) in changes.into_iter().flatten() {
-            let field = field.cast_into::<PyString>()?;
-            let field = field.to_str()?;
-            if !FIELDS.contains(&field) {
-                let near = suggestion(py, field, FIELDS);
-                let near = near.as_str();
-                return Err(PyTypeError::new_err(format!(
-                    "a policy has no field {field:?}: the fields are {}{}{near}",
-                    FIELDS.join(", "),
-                    if near.is_empty() { "" } else { "." },
-                )));
-            }
-            policy.set(field, &value)?;
-        }
-        policy.checked()
-    }
-
-    #[doc = doc!("Policy.guard")]
-    #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-    fn guard<'py>(
-        slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        retire_sites: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<AuditPerms> {
-        wrong_calls::check_named("Policy.guard", named)?;
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            retire_sites,
-            on_denied,
-            rules: RuleSet::Classic,
-        };
-        options.make(slf.as_any(), || slf.get().allowed(slf.py()))
-    }
-
-    #[doc = doc!("Policy.observe")]
-    #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, enforce=OrDefault::Default, log=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, enforce=False, log=None)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-    fn observe<'py>(
-        slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        enforce: OrDefault<'py>,
-        log: Option<Bound<'py, PyAny>>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Observer> {
-        wrong_calls::check_named("Policy.observe", named)?;
-        let py = slf.py();
-        let enforces = read_bool(&enforce, "enforce", false)?;
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            retire_sites: OrDefault::Default,
-            on_denied,
-            rules: RuleSet::Classic,
-        };
-        let perms = options.make(slf.as_any(), || {
-            let log = log.as_ref().map(recording::open_log).transpose()?;
-            let mut allowed = slf.get().allowed(py)?;
-            allowed.records = Some(Records { enforces, log });
-            allowed.on_violation = OnViolation::Raise;
-            Ok(allowed)
-        })?;
-        Ok(Observer::new(Py::new(py, perms)?, slf.clone().unbind()))
-    }
-
-    #[doc = doc!("Policy.install")]
-    #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
-    fn install<'py>(
-        slf: &Bound<'py, Self>,
-        before_deny: Option<Bound<'py, PyAny>>,
-        on_call: Option<Bound<'py, PyAny>>,
-        data: Option<Bound<'py, PyAny>>,
-        tool_id: OrDefault<'py>,
-        monitor_calls: OrDefault<'py>,
-        on_denied: Option<Bound<'py, PyAny>>,
-        named: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<()> {
-        wrong_calls::check_named("Policy.install", named)?;
-        let py = slf.py();
-        if let Some(before) = installed::installed(py) {
-            installed::check_stricter(py, slf.get(), before.get())?;
-        }
-        let options = GuardOptions {
-            before_deny,
-            on_call,
-            data,
-            tool_id,
-            monitor_calls,
-            retire_sites: OrDefault::Default,
-            on_denied,
-            rules: RuleSet::Classic,
-        };
-        let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
-        scope::install_for_good(py, config, slf.clone().into_any().unbind())
-    }
-
-    #[doc = doc!("Policy.call")]
-    #[pyo3(signature = (function, /, *args, **kwargs))]
-    fn call<'py>(
-        slf: &Bound<'py, Self>,
-        function: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let confined = slf.py().import("fastaudit_rs.confined")?;
-        confined.call_method1("call", (slf, function, args, kwargs))
-    }
-
-    #[doc = doc!("Policy.worker_plugin")]
-    fn worker_plugin<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let dask = slf.py().import("fastaudit_rs.dask")?;
-        dask.call_method1("GuardPlugin", (slf,))
-    }
-
-    #[doc = doc!("Policy.explain")]
-    #[pyo3(signature = (event, /, *args))]
-    fn explain<'py>(
-        slf: &Bound<'py, Self>,
-        event: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-    ) -> PyResult<Explanation> {
-        let event = event.cast::<PyString>().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "event must be the name of an audit event ('open'), not {}",
-                errors::type_name(event)
-            ))
-        })?;
-        let allowed = slf.get().allowed(slf.py())?;
-        let explanation = Explanation::of(allowed, event, args)?;
-        if explanation.allowed() {
-            wrong_calls::warn_of_event(event)?;
-        }
-        Ok(explanation)
-    }
-
-    #[doc = doc!("Policy.to_toml")]
-    fn to_toml(&self) -> PyResult<String> {
-        self.spec.to_toml().ok_or_else(|| {
-            PyValueError::new_err("on_violation is a function, which TOML cannot hold")
         })
     }
 
-    #[doc = doc!("Policy.preset")]
-    #[staticmethod]
-    fn preset(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let name = &str_of("name", name)?;
-        let found = presets::PRESETS.iter().find(|(own, _)| *own == name);
-        let Some((_, text)) = found else {
-            let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
-            let near = suggestion(py, name, &names);
-            return Err(PyValueError::new_err(format!(
-                "name must be one of {}, not {name:?}{}{near}",
-                names.join(", "),
-                if near.is_empty() { "" } else { "." },
-            )));
-        };
-        let preset = Self::parse(py, text, false, name)?;
-        Ok(Self {
-            told: None,
-            ..preset
-        })
-    }
-
-    #[doc = doc!("Policy._told_in")]
-    #[pyo3(name = "_told_in", signature = (words, written=None, line=""))]
-    fn told_in(
-        &self,
-        py: Python<'_>,
-        words: &str,
-        written: Option<&Bound<'_, Self>>,
-        line: &str,
-    ) -> PyResult<Self> {
-        let words = Words::named(words)
-            .ok_or_else(|| PyValueError::new_err(format!("there are no words {words:?}")))?;
-        let told = Told {
-            words,
-            line: line.to_owned(),
-            spec: written.map_or_else(|| self.spec.clone(), |policy| policy.get().spec.clone()),
-        };
-        Ok(Self {
-            spec: self.spec.clone(),
-            on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
-            told: Some(Arc::new(told)),
-        })
-    }
-
-    #[doc = doc!("Policy._shown")]
-    #[pyo3(name = "_shown")]
-    fn shown_in_python(&self, py: Python<'_>) -> PyResult<String> {
-        self.shown(py)
-    }
-
-    #[doc = doc!("Policy._warn_of_missing")]
-    fn _warn_of_missing(&self, py: Python<'_>) -> PyResult<()> {
-        wrong_calls::warn_of_missing(py, &self.allowed(py)?)
-    }
-
-    #[doc = doc!("Policy.lint")]
-    fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(Resolved::of(py, &self.spec)?.lint())
-    }
-
-    #[doc = doc!("Policy.from_toml")]
-    #[staticmethod]
-    fn from_toml(path: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Reads a policy from a file.
+    ///
+    /// # Errors
+    /// The error of opening the file; `ValueError` for its text.
+    pub fn of_file(path: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = path.py();
         // Python's own `open`, so that a guard has its say.
         let options = PyDict::new(py);
@@ -487,198 +146,11 @@ impl Policy {
         Self::parse(py, &text, in_pyproject, &name)
     }
 
-    #[doc = doc!("Policy.parse_toml")]
-    #[staticmethod]
-    #[pyo3(signature = (text))]
-    fn parse_toml(text: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let given = text;
-        let is_path = given.hasattr("__fspath__")?;
-        let text = match is_path {
-            true => None,
-            false => Some(str_of("text", given)?),
-        };
-        // The name of a file is no TOML.
-        match text.filter(|text| !text.trim_end().ends_with(".toml") || text.contains('=')) {
-            Some(text) => Self::parse(given.py(), &text, false, "the policy"),
-            None => Err(PyValueError::new_err(format!(
-                "text must be that of a policy, not the name of a file: write \
-                 Policy.from_toml({})",
-                errors::shown(given)
-            ))),
-        }
-    }
-
-    fn __enter__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err(
-            "a policy is no guard: write `with policy.guard()():`, or `with policy.observe()() as \
-             recording:`",
-        ))
-    }
-
-    #[pyo3(signature = (*_args))]
-    fn __exit__(&self, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.__enter__()
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let mut fields = Vec::new();
-        for field in FIELDS {
-            let value = self.field(py, field)?;
-            fields.push(format!("{field}={}", value.repr()?));
-        }
-        Ok(format!("Policy({})", fields.join(", ")))
-    }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
-        let Ok(other) = other.cast::<Self>() else {
-            return Ok(None);
-        };
-        let (own, others) = (&self.on_violation, &other.get().on_violation);
-        Ok(Some(
-            self.spec == other.get().spec
-                && match (own, others) {
-                    (Some(own), Some(others)) => own.bind(other.py()).eq(others)?,
-                    _ => own.is_none() && others.is_none(),
-                },
-        ))
-    }
-
-    fn __hash__(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.spec.hash(&mut hasher);
-        hasher.finish()
-    }
-
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
-        let py = slf.py();
-        let policy = slf.get();
-        let mut spec = policy.spec.clone();
-        if policy.on_violation.is_some() {
-            spec.on_violation = OnViolation::Raise;
-        }
-        let toml = |spec: &Spec| spec.to_toml();
-        let told = policy.told.as_ref().map(|told| {
-            let written = (told.spec != policy.spec)
-                .then(|| toml(&told.spec))
-                .flatten();
-            (told.words.name(), written, told.line.clone())
-        });
-        let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
-        let made = py.get_type::<Self>().getattr("_made")?;
-        let arguments = (toml(&spec), call, told).into_pyobject(py)?;
-        PyTuple::new(py, [made, arguments.into_any()])
-    }
-
-    /// The policy that was taken apart.
-    #[staticmethod]
-    #[pyo3(name = "_made")]
-    fn made(
-        py: Python<'_>,
-        text: &str,
-        on_violation: Option<Bound<'_, PyAny>>,
-        told: Option<(String, Option<String>, String)>,
-    ) -> PyResult<Self> {
-        let mut policy = Self::parse(py, text, false, "the policy")?;
-        policy.told = None;
-        if let Some(call) = &on_violation {
-            policy.set("on_violation", call)?;
-        }
-        let Some((words, written, line)) = told else {
-            return Ok(policy);
-        };
-        let written = written.map(|text| Self::parse(py, &text, false, "the policy"));
-        let written = written.transpose()?.map(|written| Bound::new(py, written));
-        policy.told_in(py, &words, written.transpose()?.as_ref(), &line)
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.on_violation)
-    }
-}
-
-impl Policy {
-    /// The fields of the policy.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// It in one line, with the fields alone that are not as always.
-    pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
-        fields::shown(py, &self.spec, self.on_violation.as_ref())
-    }
-
-    /// A policy that says this.
-    ///
-    /// # Errors
-    /// `ValueError` for what is not accepted.
-    pub fn of(spec: Spec) -> PyResult<Self> {
-        let policy = Self {
-            spec,
-            on_violation: None,
-            told: None,
-        };
-        policy.checked()
-    }
-
-    /// The permissions of its guards.
-    pub fn allowed(&self, py: Python<'_>) -> PyResult<config::Allowed> {
-        let told = match &self.told {
-            Some(told) => Arc::clone(told),
-            None => Arc::new(Told::new(Words::Policy, self.spec.clone())),
-        };
-        let mut allowed = allowed(py, &self.spec, told)?;
-        allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
-        Ok(allowed)
-    }
-
-    fn set(&mut self, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
-        if field != "on_violation" {
-            return fields::set(&mut self.spec, field, given);
-        }
-        self.on_violation = None;
-        if !given.is_callable() {
-            return fields::set(&mut self.spec, field, given);
-        }
-        callbacks::read(given, &callbacks::ON_VIOLATION, RuleSet::Classic)?;
-        self.spec.on_violation = OnViolation::Call;
-        self.on_violation = Some(given.clone().unbind());
-        Ok(())
-    }
-
-    fn checked(self) -> PyResult<Self> {
-        self.spec
-            .validate()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(self)
-    }
-
-    fn parse(py: Python<'_>, text: &str, in_pyproject: bool, source: &str) -> PyResult<Self> {
-        let spec = Spec::from_toml(text, in_pyproject).map_err(|error| {
-            let told = wrong_calls::of_text(py, &error);
-            PyValueError::new_err(format!("{source}: {told}"))
-        })?;
-        Ok(Self {
-            told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
-            spec,
-            on_violation: None,
-        })
-    }
-
-    fn field<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
+    /// A field as a Python value.
+    pub fn field<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
         match &self.on_violation {
             Some(call) if field == "on_violation" => Ok(call.bind(py).clone()),
             _ => fields::get(py, &self.spec, field),
         }
     }
-}
-
-/// Text that is given as an argument.
-fn str_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = given.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "{argument} must be str, not {}",
-            errors::type_name(given)
-        ))
-    })?;
-    Ok(text.to_str()?.to_owned())
 }

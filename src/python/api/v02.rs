@@ -11,8 +11,10 @@ use crate::python::api::readers;
 use crate::python::api::readers::OrDefault;
 use crate::python::api::wrong_calls;
 use crate::python::calls::monitor;
-use crate::python::guard::config::{Allowed, ApprovedRoots, read_modules, read_oks};
+use crate::python::guard::allowed::Allowed;
+use crate::python::guard::config::read_modules;
 use crate::python::guard::declared::Declared;
+use crate::python::guard::roots::{ApprovedRoots, read_oks};
 use crate::python::guard::scope::{self, Current};
 
 #[doc = doc!("_mk_audit_02")]
@@ -37,14 +39,8 @@ pub fn mk_audit_02<'py>(
     wrong_calls::check_named("v02.mk_audit", named)?;
     let oks = &oks.given()?;
     let options = GuardOptions {
-        before_deny,
-        on_call,
-        data,
-        tool_id,
-        monitor_calls,
-        retire_sites: OrDefault::Default,
-        on_denied: None,
         rules: RuleSet::Strict,
+        ..GuardOptions::new(before_deny, on_call, data, tool_id, monitor_calls, None)
     };
     options.make(oks, || {
         let allowed = allowed_below(oks, allow_imports.as_ref())?;

@@ -10,7 +10,7 @@ use crate::policy::events::EVENTS;
 use crate::policy::files::fs::{FileSystem, Os};
 use crate::policy::files::path;
 use crate::policy::written::values::{Choice, SpecError};
-use crate::python::guard::config::Allowed;
+use crate::python::guard::allowed::Allowed;
 use crate::python::guard::resolve;
 use crate::python::values::decode;
 use crate::python::values::errors;

@@ -101,7 +101,7 @@ struct Here<'py>(Python<'py>);
 
 impl Places for Here<'_> {
     fn resolve(&self, path: &str) -> Option<Vec<u8>> {
-        let name = crate::python::guard::resolve::expanded(self.0, path).ok()?;
+        let name = crate::python::guard::roots::expanded(self.0, path).ok()?;
         Some(
             path::resolve(&Os, &name, Base::CurrentDir)?
                 .as_bytes()

@@ -10,7 +10,8 @@ use pyo3::types::{PyString, PyTuple};
 use crate::policy::events;
 use crate::policy::written::spec::OnViolation;
 use crate::python::denials::denial;
-use crate::python::guard::config::{Allowed, AuditCfg};
+use crate::python::guard::allowed::Allowed;
+use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::Active;
 

@@ -3,28 +3,21 @@
 use std::sync::Arc;
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
 #[cfg(unix)]
 use crate::kernel::started::Started;
-use crate::policy::files::fs::Os;
-use crate::policy::files::path::{self, Base};
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::values::{Choice, Where};
-use crate::policy::{Environment, Policy, Roots, RuleSet};
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
+use crate::policy::{Policy, RuleSet};
+use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks::Callback;
 #[cfg(unix)]
 use crate::python::guard::pool_memory::Memory;
 use crate::python::guard::recorder::Records;
-use crate::python::guard::resolve;
 use crate::python::guard::safe_sets;
 use crate::python::guard::temporary::{Directories, Temporary};
-use crate::python::values::decode;
 use crate::python::values::errors;
 use crate::python::values::wording::Told;
 
@@ -397,155 +390,6 @@ impl AuditCfg {
         }
         visit.call(&self.data)
     }
-}
-
-/// The permissions of a guard, and the names that messages use for them.
-pub struct Allowed {
-    pub policy: Policy,
-    pub oks: Py<PyTuple>,
-    pub readable: Option<Py<PyTuple>>,
-    /// How it is told of, where it is what a `Policy` allows.
-    pub told: Option<Arc<Told>>,
-    pub spec: Option<Arc<Spec>>,
-    pub on_violation: OnViolation,
-    pub violation_call: Option<Py<PyAny>>,
-    pub records: Option<Records>,
-}
-
-impl Allowed {
-    /// The permissions by the rules of fastaudit 0.1, with these roots.
-    pub fn below(roots: ApprovedRoots) -> Self {
-        Self {
-            policy: Policy::new(roots.roots),
-            ..Self::named(roots.names)
-        }
-    }
-
-    /// The permissions by the rules of fastaudit 0.2, with these roots; `None` for all paths.
-    pub fn strictly_below(
-        py: Python<'_>,
-        roots: Option<ApprovedRoots>,
-        import_allow: Vec<String>,
-    ) -> Self {
-        let roots = roots.unwrap_or_else(|| ApprovedRoots {
-            roots: Roots::everywhere(),
-            names: PyTuple::empty(py).unbind(),
-        });
-        Self {
-            policy: Policy::strict(roots.roots, import_allow),
-            ..Self::named(roots.names)
-        }
-    }
-
-    /// The same with packages that may do what they need, as a host gives them.
-    ///
-    /// # Errors
-    /// `TypeError` and `ValueError` for what names none.
-    pub fn with_packages(mut self, py: Python<'_>, given: Option<Vec<String>>) -> PyResult<Self> {
-        let Some(packages) = given else {
-            return Ok(self);
-        };
-        let spec = Spec {
-            packages,
-            ..Spec::default()
-        };
-        spec.validate()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let packages = resolve::packages(py, &spec.packages)?;
-        let has_all = packages.have_all();
-        self.policy = self.policy.with_packages(packages);
-        // A `Policy` has a field for it.
-        if has_all && self.policy.rules() == RuleSet::Classic {
-            self.policy = self.policy.setting(Environment::Harmless);
-        }
-        if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
-            // As the preset "fastaudit-0.1" says it.
-            let oks = self.oks.extract(py).ok();
-            self.spec = oks.map(|oks| {
-                Arc::new(Spec {
-                    write: Where::Below(oks),
-                    protect: Choice::All(false),
-                    env: Choice::All(has_all),
-                    threads: true,
-                    ..spec
-                })
-            });
-        }
-        Ok(self)
-    }
-
-    fn named(oks: Py<PyTuple>) -> Self {
-        Self {
-            policy: Policy::default(),
-            oks,
-            readable: None,
-            told: None,
-            spec: None,
-            on_violation: OnViolation::Raise,
-            violation_call: None,
-            records: None,
-        }
-    }
-}
-
-/// The roots a host approved, and the names that messages give them.
-pub struct ApprovedRoots {
-    pub roots: Roots,
-    pub names: Py<PyTuple>,
-}
-
-/// Reads the `oks` argument.
-///
-/// # Errors
-/// `TypeError` for one path in place of an iterable of them and for what is not a path,
-/// `ValueError` for a path that no file can have, `OSError` when it cannot be resolved.
-pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
-    let py = oks.py();
-    if oks.is_instance_of::<PyString>()
-        || oks.is_instance_of::<PyBytes>()
-        || oks.hasattr("__fspath__")?
-    {
-        return Err(errors::oks_is_one_path(oks));
-    }
-    if oks.is_instance_of::<PyDict>() {
-        return Err(errors::oks_not_paths(oks));
-    }
-    let items = oks
-        .try_iter()
-        .map_err(|error| errors::oks_not_iterable(oks, error))?;
-    let mut roots = Roots::new();
-    let mut names = Vec::new();
-    for (index, item) in items.enumerate() {
-        let item = item?;
-        if let Ok(text) = item.cast::<PyString>()
-            && raw::fs_encode(text.as_borrowed()).is_ok_and(|name| name.as_bytes() == b".")
-        {
-            roots.follow_current_dir();
-            names.push(PyString::new(py, "."));
-            continue;
-        }
-        let mut path = calling::fs_path(&item)
-            .map_err(|error| errors::root_not_a_path(index, &item, error))?;
-        let read = |path: &Bound<'_, PyAny>| {
-            decode::root_name(path).map_err(|error| errors::root_unreadable(index, path, error))
-        };
-        let mut name = read(&path)?;
-        if name.is_empty() {
-            return Err(errors::root_empty(index));
-        }
-        if name.starts_with(b"~") {
-            path = resolve::expand(&path)?;
-            name = read(&path)?;
-        }
-        let root = path::resolve(&Os, &name, Base::CurrentDir)
-            .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
-        roots.add(&root);
-        names.push(raw::fs_decode(py, root.as_bytes())?);
-    }
-    Ok(ApprovedRoots {
-        roots,
-        names: PyTuple::new(py, names)?.unbind(),
-    })
 }
 
 /// Adds the names of modules in an iterable of them, or one name, to those that are there, which

@@ -1,6 +1,7 @@
 //! The guards in force: their configuration, their scope, and how they are carried.
 
 pub mod active;
+pub mod allowed;
 pub mod asking;
 pub mod callbacks;
 pub mod carry;
@@ -16,6 +17,7 @@ pub mod recorder;
 pub mod resolve;
 #[cfg(unix)]
 pub mod reused_executors;
+pub mod roots;
 pub mod safe_sets;
 pub mod scope;
 pub mod sealed;

@@ -1,15 +1,14 @@
 //! From what a policy says to what its guards allow: paths are resolved, programs found.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
 use crate::policy::check::Rest;
 use crate::policy::commands;
-use crate::policy::distributions::Installed;
-use crate::policy::files::fs::{FileSystem, Os, PathBuf};
+use crate::policy::files::fs::{FileSystem, Os};
 use crate::policy::files::path::{self, Base};
 use crate::policy::network::{self, NetworkRules};
 use crate::policy::packages::Packages;
@@ -17,10 +16,9 @@ use crate::policy::written::lint;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::{Blocked, Commands, Environment, Network, Protected};
-use crate::python::guard::config::{Allowed, ApprovedRoots, read_oks};
+use crate::python::guard::allowed::{Allowed, packages};
+use crate::python::guard::roots::{ApprovedRoots, expanded, read_oks};
 use crate::python::values::command;
-use crate::python::values::decode;
-use crate::python::values::distributions;
 use crate::python::values::imports;
 use crate::python::values::wording::Told;
 
@@ -109,32 +107,6 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
     })
 }
 
-/// The packages of these names, with what they require.
-///
-/// # Errors
-/// `ValueError` for a name that nothing has.
-pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
-    if names.is_empty() {
-        return Ok(Packages::default());
-    }
-    type Named = (Vec<String>, Arc<Installed>, Packages);
-    /// The packages that a host named last, as of what was installed then.
-    static LAST: Mutex<Option<Named>> = Mutex::new(None);
-    distributions::prepare(py)?;
-    let installed = distributions::installed();
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((named, of, packages)) = &*last
-        && named == names
-        && Arc::ptr_eq(of, &installed)
-    {
-        return Ok(packages.clone());
-    }
-    let packages = Packages::named(names, &installed)
-        .map_err(|error| PyValueError::new_err(format!("packages: {error}")))?;
-    *last = Some((names.to_vec(), installed, packages.clone()));
-    Ok(packages)
-}
-
 /// The same with its paths resolved; `None` where one of them is no text.
 fn absolute(
     py: Python<'_>,
@@ -167,21 +139,6 @@ fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rule
 
 fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
     read_oks(PyList::new(py, paths)?.as_any())
-}
-
-/// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
-pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let ospath = path.py().import(pyo3::intern!(path.py(), "os.path"))?;
-    ospath.call_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
-}
-
-/// The name that a path of a policy has, with `~` expanded.
-pub fn expanded(py: Python<'_>, path: &str) -> PyResult<PathBuf> {
-    let path = PyString::new(py, path).into_any();
-    decode::root_name(&match path.to_string().starts_with('~') {
-        true => expand(&path)?,
-        false => path,
-    })
 }
 
 /// The programs that are not there, by their places among the names.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::policy::RuleSet;
 use crate::policy::written::values::Choice;
-use crate::python::guard::config::Allowed;
+use crate::python::guard::allowed::Allowed;
 
 /// More sets than a host has are not told apart: their calls are looked at each time.
 const MAX_SETS: usize = 1024;
