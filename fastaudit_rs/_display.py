@@ -1,4 +1,4 @@
-"""How the result of a sandbox is shown: in one line, and in a notebook.
+"""The display of a sandbox's result: in one line, and in a notebook.
 
 The code in the sandbox wrote most of it: it becomes neither markup nor control characters.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .sandbox.host.run import Result
 
-#: How much of each text is shown, in characters.
+#: The number of characters that are shown of each text.
 SHOWN = 10_000
 
 #: Control characters as their pictures (U+2400), and those that turn the direction of writing.

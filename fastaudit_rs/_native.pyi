@@ -114,8 +114,8 @@ def mk_audit(
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
             exceptions become the cause of the denial. An event that is denied while it runs is
             denied without telling it.
-        rules: Whose rules the guard keeps: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those
-            of fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: what is not allowed by
+        rules: The rules of the guard: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
+            fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: whatever is not allowed by
             name is denied, and ``oks`` may be ``None``.
         packages: Packages that may do what they need, as one installs or imports them; ``'data'``
             names all that fastaudit_rs declares (numpy, pandas, matplotlib and so on,
@@ -165,7 +165,7 @@ def _mk_audit_02(
     Reading passes, and writing below the roots; making functions and classes, environment variables
     that no program or import is found by, and the thread of an event loop's own executor.
     Everything else is denied unless ``before_deny`` allows it: the network, processes, threads,
-    audit events that nobody knows. Which event is judged how is in ``docs/events.md``.
+    audit events that nobody knows. ``docs/events.md`` has the rule for each event.
 
     Native calls pass into modules that installed packages declare safe, in the entry point group
     ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. A module named in
@@ -269,8 +269,8 @@ class Network:
             ``None`` for anywhere. ``'@name'`` is one that is no file. Listening makes a file, which
             has to be inside ``write`` as well.
         lookup: True if the names of hosts that may be reached may be looked up.
-        max_connections: How many sockets may be connected at a time under one guard; ``None`` for
-            any number.
+        max_connections: The number of sockets that may be connected at a time under one guard;
+            ``None`` for any number.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -315,7 +315,7 @@ class Network:
 
     @property
     def max_connections(self) -> int | None:
-        """How many sockets may be connected at a time; ``None`` for any number."""
+        """The number of sockets that may be connected at a time; ``None`` for any number."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -400,22 +400,22 @@ class Policy:
         protect: Names that are kept from writing even inside ``write``, wherever they are:
             ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
             ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
-        max_bytes: How many bytes may be written to files in one guard: a number, a size such as
+        max_bytes: The bytes that may be written to files in one guard: a number, a size such as
             ``'10M'`` (1024 * 1024 * 10), or ``None`` for any number.
         commands: Programs that may be started: ``False`` for none, ``True`` for all, or an iterable
             of names, as found on ``PATH`` when the guard is made, and paths. A shell command is
             started by ``sh``. A program is not watched.
-        env: Which environment variables may be set and removed: ``False`` for none, ``True`` for
-            all but those that decide what other programs run or load (``PATH``, ``LD_*``,
-            ``PYTHON*`` and so on), or an iterable of names, which may name those too; ``'MY_*'``
-            is for all that begin so.
+        env: Environment variables that may be set and removed: ``False`` for none, ``True`` for all
+            but those that decide what other programs run or load (``PATH``, ``LD_*``, ``PYTHON*``
+            and so on), or an iterable of names, which may name those too; ``'MY_*'`` is for all
+            that begin so.
         import_allow: Installed packages that may do what the policy denies while they are imported
             (set a variable, load a library, start a thread), ``'*'`` for all. Blocked and protected
             files stay so.
         threads: ``'deny'``, or ``'inherit'``: threads may be started, and run under the same guard.
         unknown_events: ``'allow'`` or ``'deny'`` audit events that ``docs/events.md`` does not
             name.
-        native: Which native modules from outside the standard library may be called: ``False`` for
+        native: Native modules from outside the standard library that may be called: ``False`` for
             none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
             then), or an iterable of modules.
         on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
@@ -485,7 +485,7 @@ class Policy:
 
     @property
     def max_bytes(self) -> int | None:
-        """How many bytes may be written to files; ``None`` for any number."""
+        """The bytes that may be written to files; ``None`` for any number."""
 
     @property
     def commands(self) -> bool | tuple[str, ...]:
@@ -720,7 +720,7 @@ class Recording:
 
     @property
     def dropped(self) -> int:
-        """How many decisions are not in `effects`, as there were too many different ones."""
+        """The number of decisions left out of `effects`, as there were too many different ones."""
 
     @property
     def never_allowed(self) -> list[str]:
@@ -775,7 +775,7 @@ class Effect:
 
     @property
     def count(self) -> int:
-        """How often it was done."""
+        """The number of times that it was done."""
 
     @property
     def call_chain(self) -> tuple[str, ...]:
@@ -872,7 +872,7 @@ class Guard:
 
     @property
     def violation_count(self) -> int:
-        """How much was denied since the guard was entered last."""
+        """The number of denials since the guard was entered last."""
 
     def __call__(self, function: _Function, /) -> _Function:
         """Decorate a function or coroutine function: each call runs under a guard of its own.

@@ -37,9 +37,9 @@ def install_as_fastaudit(version: str | None = None) -> str:
     Call it before anything imports ``fastaudit``. Calling it again does nothing.
 
     Args:
-        version: Whose names and rules: ``"0.2"``, those of `fastaudit_rs.v02`, or ``"0.1"``, those
-            of `fastaudit_rs` itself. ``None``: those of the ``fastaudit`` that is installed, and
-            ``"0.2"`` where none is.
+        version: The names and rules: ``"0.2"``, those of `fastaudit_rs.v02`, or ``"0.1"``, those of
+            `fastaudit_rs` itself. ``None``: those of the ``fastaudit`` that is installed, or else
+            ``"0.2"``.
 
     Returns:
         The version.

@@ -78,7 +78,7 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
 def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
     """Have another interpreter take the place of this one, with these options.
 
-    How this one was started stays: its own options, and the command that it runs.
+    The start of this one stays: its own options, and the command that it runs.
 
     Args:
         interpreter: Options such as ``-O``.

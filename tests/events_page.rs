@@ -22,7 +22,7 @@ them for. Such operations that are left are in [limits.md](limits.md).
 
 ";
 
-/// What the rule set of fastaudit 0.1 makes of an event.
+/// The verdict of the rule set of fastaudit 0.1 on an event.
 fn verdict(rule: Option<Rule>) -> String {
     let verdict = match rule {
         None | Some(Rule::Read(_) | Rule::Network(_) | Rule::Socket | Rule::Exec) => "passes",
@@ -72,7 +72,7 @@ fn verdict(rule: Option<Rule>) -> String {
     verdict.to_owned()
 }
 
-/// What the rule set of fastaudit 0.2 makes of an event.
+/// The verdict of the rule set of fastaudit 0.2 on an event.
 fn verdict_02(event: &str) -> String {
     let verdict = match rules_02::lookup(event.as_bytes()) {
         Some(Rule::SetVariable) => "but for variables that programs are found by",
@@ -113,7 +113,7 @@ fn fields(rule: Option<Rule>) -> &'static str {
     }
 }
 
-/// What passes of an event all the same, for doing no harm (`python::excuses`).
+/// The cases of an event that pass all the same, for doing no harm (`python::excuses`).
 fn excused(event: &str) -> &'static str {
     match event {
         "os.wait" => ", but where all children were started under the guard",

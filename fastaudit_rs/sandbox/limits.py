@@ -17,13 +17,13 @@ class Limits:
 
     Attributes:
         memory: The memory that all its processes may allocate together.
-        wall_seconds: How long it may take.
-        cpu_seconds: How long each of its processes may compute.
-        cpu_percent: Which part of one core it may use, 1 to 100.
-        processes: How many processes and threads it may have at a time.
-        open_files: How many descriptors each of its processes may have.
-        disk: How much may be in its directory.
-        output: How much it may write to its standard output and error, each.
+        wall_seconds: The time that it may take.
+        cpu_seconds: The time that each of its processes may compute.
+        cpu_percent: The part of one core that it may use, 1 to 100.
+        processes: The number of processes and threads that it may have at a time.
+        open_files: The number of descriptors that each of its processes may have.
+        disk: The bytes that may be in its directory.
+        output: The bytes that it may write to its standard output and error, each.
 
     Raises:
         TypeError: A limit has another type.

@@ -14,10 +14,10 @@ from ..sandbox.limits import Limits
 #: The exit status for a program that took too long: that of timeout(1).
 TIMED_OUT = 124
 
-#: How long a program that took too long has to end by itself, in seconds.
+#: The time for a program that took too long to end by itself, in seconds.
 PATIENCE = 1.0
 
-#: How often it is looked at, in seconds: seldom, once it has run for a while.
+#: The time between looks at it, in seconds: longer once it has run for a while.
 SOON, LATER = 0.001, 0.05
 
 #: Signals that are for the program.
@@ -78,7 +78,7 @@ def run_until(seconds: float) -> None:
     After this time it ends the copy, whatever that is doing.
 
     Args:
-        seconds: How long the copy may take.
+        seconds: The time that the copy may take.
     """
     child = os.fork()
     if child == 0:

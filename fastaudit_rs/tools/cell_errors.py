@@ -1,4 +1,4 @@
-"""How IPython and Jupyter show a denial: short, with its place in the cell."""
+"""The display of a denial in IPython and Jupyter: short, with its place in the cell."""
 
 import linecache
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from . import swallowed
 #: Sequences that turn a terminal's text red, and back.
 RED = ("\x1b[31m", "\x1b[39m")
 
-#: How the line of a cell begins that IPython made of a magic or of ``!command``.
+#: The beginning of a cell's line that IPython made of a magic or of ``!command``.
 MADE = "get_ipython()."
 
 
@@ -88,7 +88,7 @@ def _short(shell: InteractiveShell | None, denied: AuditDenied, error: BaseExcep
 
 
 def _cell_of(shell: InteractiveShell, file: str) -> str | None:
-    """How the cell is called that code of this file is from; ``None`` where it is from none."""
+    """Return the name of the cell that this file's code is from; ``None`` if it is from no cell."""
     name_of: Callable[[str], tuple[str, str] | None]
     name_of = getattr(shell.compile, "format_code_name", lambda name: None)
     name = name_of(file)

@@ -35,7 +35,7 @@ def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
     """A parser of the options.
 
     Args:
-        magic: How the magic is called in what is shown.
+        magic: The name of the magic in messages.
     """
     made = _Parser(
         prog=magic,

@@ -16,7 +16,7 @@ from .. import AuditDenied, Guard, Network, Policy
 from .._monitoring import MONITORING
 from .permissions import changed
 
-#: How many frames `monkeypatch` and `mock` have between them and a change of the environment.
+#: The most frames that `monkeypatch` and `mock` have between them and a change of the environment.
 _BETWEEN = 10
 
 #: The data of guards that the fixture makes: a test may enter them in place of its own.

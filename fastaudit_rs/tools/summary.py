@@ -11,16 +11,16 @@ from .touched import Touched
 #: Rows of the table, with its head.
 ROWS = 25
 
-#: How wide it is, in characters.
+#: The width, in characters.
 COLUMNS = 100
 
 #: Kinds of what was done, from what matters most.
 ORDER = ("write", "delete", "process", "network", "env", "thread", "other", "native", "read")
 
-#: How many rows each of these may have, where there are too many rows.
+#: The most rows that each of these may have, if there are too many rows.
 FEW = {"native": 8, "read": 6}
 
-#: How many rows other kinds may have before files are summed up by their directories.
+#: The most rows that other kinds may have before files are summed up by their directories.
 MANY = 10
 
 HEADS = ("needs", "effect", "times", "target")
@@ -34,7 +34,7 @@ class Row:
     effect: str
     target: str
     times: int
-    #: How many different things it stands for.
+    #: The number of different things it stands for.
     things: int = 1
 
     @property
@@ -48,9 +48,9 @@ class Summary:
     """The rows, and what is not among them."""
 
     rows: list[Row]
-    #: How many different things have no row.
+    #: The number of different things without a row.
     hidden: int
-    #: How many modules were imported.
+    #: The number of modules that were imported.
     modules: int
 
     def lines(self) -> list[str]:
@@ -98,7 +98,7 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
 
     Args:
         touched: The operations.
-        rows: How many rows there may be.
+        rows: The most rows there may be.
     """
     kinds: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
     modules: set[str] = set()

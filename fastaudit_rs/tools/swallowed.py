@@ -62,8 +62,8 @@ def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1
 
     Args:
         denied: The denial.
-        place: How the place is called, if not ``file:line``.
-        times: How often it was denied.
+        place: The name of the place, if not ``file:line``.
+        times: The number of times that it was denied.
 
     Example:
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``

@@ -25,7 +25,7 @@ class Touched:
     call_chain: Sequence[str] = ()
     #: Seconds since the program began, where that is known.
     times: list[float] = field(default_factory=list)
-    #: How often it was done.
+    #: The number of times that it was done.
     count: int = 0
 
     @property

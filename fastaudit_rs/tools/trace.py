@@ -33,7 +33,7 @@ class Trace:
     status: int
     seconds: float
     touched: list[Touched]
-    #: How much more was not kept.
+    #: The number of operations that were not kept.
     dropped: int
     #: The options of the command that would have allowed it.
     options: str | None

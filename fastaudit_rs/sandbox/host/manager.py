@@ -59,7 +59,7 @@ class SandboxManager(Closing):
         env: Variables that each has; see `Sandbox`.
         path: Directories of modules that each finds; see `Sandbox`.
         confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
-        history: How many runs of each are kept, the last ones.
+        history: The number of runs of each that are kept, the last ones.
 
     Raises:
         TypeError: An argument has another type.

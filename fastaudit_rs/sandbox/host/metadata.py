@@ -20,7 +20,8 @@ AT_EMPTY_PATH = 0x1000
 UTIME_NOW = 0x3FFFFFFF
 UTIME_OMIT = 0x3FFFFFFE
 
-#: How long a path, the name of an attribute and its value may be: limits.h(0P), xattr(7).
+#: The greatest length of a path, of the name of an attribute and of its value: limits.h(0P),
+#: xattr(7).
 PATH_MAX, NAME_MAX, VALUE_MAX = 4096, 256, 1 << 16
 
 #: System calls, by their numbers on each machine. A call with `None` is denied.

@@ -23,7 +23,7 @@ class ReadyWorkers:
     Args:
         start: Starts one.
         key: The state that it depends on.
-        count: How many there are.
+        count: The number of workers.
     """
 
     def __init__(self, start: Start, key: Key, count: int) -> None:

@@ -20,10 +20,10 @@ from .metadata import Metadata, answering
 START = "from fastaudit_rs.sandbox.inside.worker import main; main()"
 COMMAND = (sys.executable, "-I", "-c", START)
 
-#: How long the path of a Unix socket may be, in bytes: unix(7).
+#: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100
 
-#: How much of what it says as it fails to start is told, in bytes.
+#: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
 
 
@@ -33,7 +33,7 @@ class SandboxError(RuntimeError):
 
 @dataclass
 class Ended:
-    """How a process ended."""
+    """The end of a process."""
 
     exit_code: int
     signal: int

@@ -18,13 +18,13 @@ from ..limits import Limits
 from ..wire import receive, send
 from .process import SandboxError, Worker
 
-#: How often a run is looked at, in seconds.
+#: The time between looks at a run, in seconds.
 INTERVAL = 0.05
 
-#: How long a worker that is going has to end by itself, in seconds.
+#: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
 
-#: How much is read of what a run tells of itself, in bytes.
+#: The bytes that are read of a run's report on itself.
 REPORT = 16 << 20
 
 
@@ -38,7 +38,7 @@ class Result:
         returncode: The exit status; minus the number of the signal that ended it.
         stdout: Its standard output, up to the limit.
         stderr: The same of standard error.
-        duration: How long it took, in seconds.
+        duration: The time that it took, in seconds.
         killed_by: The limit that ended it, a name of `Limits`; ``None`` where none did. Where
             memory has a limit, what kills itself by SIGKILL cannot be told from what hit that.
         violations: The operations that its policy denied, as the run reported them.
@@ -257,7 +257,7 @@ def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any]:
 
 
 def used(directory: str) -> int:
-    """How many bytes are in a directory."""
+    """Return the number of bytes in a directory."""
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:

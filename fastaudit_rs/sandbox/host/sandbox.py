@@ -185,7 +185,7 @@ class Sandbox(Runner):
         """Processes that are started in advance, for many short runs.
 
         Args:
-            size: How many runs there can be at a time.
+            size: The number of runs at a time.
             preload: Names of modules that each run finds imported. They are imported before the
                 policy is installed, in a process that the kernel confines.
 
@@ -204,7 +204,7 @@ class Sandbox(Runner):
         return Pool(self._run_in, self._setup, size, preload)
 
     def explain(self) -> dict[str, str]:
-        """Which ring holds which field of the policy, and which limit."""
+        """Return the rings (guard, kernel, container) that hold each field and each limit."""
         outer = "kernel" if self._docker is None else "container"
         is_held = self._kernel is not None or self._docker is not None
         both = f"guard and {outer}"

@@ -18,7 +18,7 @@ from ..._monitoring import MONITORING
 from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
 
-#: How many denials are told.
+#: The number of denials that are reported.
 TOLD = 1000
 
 

@@ -21,7 +21,7 @@ from ..._native import _Children
 from ..wire import COMMON, receive, send
 from .child import run
 
-#: How long what a run leaves behind has to end by itself, in seconds.
+#: The time for processes that a run leaves behind to end by themselves, in seconds.
 PATIENCE = 0.05
 
 #: The descriptors of a run: standard input, output and error, and its report.
