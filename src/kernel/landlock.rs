@@ -1,5 +1,5 @@
-//! A thread that the kernel confines for good: what a policy says of files and the network, held by
-//! Landlock (landlock(7)), whatever runs in the thread.
+//! A thread that the kernel confines for good: Landlock (landlock(7)) enforces a policy's rules for
+//! files and the network, whatever runs in the thread.
 //!
 //! Landlock knows rights below directories, and ports of TCP. The other rules of a policy (hosts by
 //! name, names inside a root, modules) are the guard's alone.
@@ -23,14 +23,14 @@ const WANTED: ABI = ABI::V7;
 /// The devices that are writable whenever anything is.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/full"];
 
-/// Why a thread is not confined.
+/// The reason that a thread is not confined.
 #[derive(Debug)]
 pub enum Unconfined {
     /// The kernel has no Landlock, or it is switched off.
     NotAvailable,
     /// It refused.
     Failed(RulesetError),
-    /// There was no descriptor left.
+    /// There was no free descriptor.
     Io(io::Error),
 }
 
@@ -92,8 +92,8 @@ impl Confinement {
         }
     }
 
-    /// Confines the current thread, and what it starts, for good. A root that does not exist opens
-    /// nothing.
+    /// Confines the current thread, and the threads and programs that it starts, for good. A root
+    /// that does not exist opens nothing.
     ///
     /// # Errors
     /// Nothing is confined then.
@@ -119,7 +119,7 @@ impl Confinement {
         Ok(copy)
     }
 
-    /// Which files and directories the roots are now.
+    /// Returns the identities of the roots: the files and directories that they are now.
     fn roots(&self) -> Vec<Option<(u64, u64)>> {
         let listed = [&self.spec.read, &self.spec.write];
         let paths = listed.into_iter().flat_map(|place| match place {
@@ -177,7 +177,7 @@ impl Confinement {
 /// The ruleset of [`keep_signals_inside`], given to the kernel once.
 pub struct Signals(RulesetCreated);
 
-/// Prepares [`keep_signals_inside`]: a copy of the process (fork(2)) has it too.
+/// Prepares the ruleset of [`keep_signals_inside`]; a copy of the process (fork(2)) has it too.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -1,4 +1,5 @@
-//! The children of a process that sees to their ends, and to those of what they leave behind.
+//! The children of a process that waits for their ends, and for those of the processes they leave
+//! behind.
 //!
 //! Nothing here allocates: in a sandbox whose host is gone the kernel answers neither brk(2) nor
 //! open(2) any more.
@@ -11,15 +12,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, pread};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
-/// How long children that were killed are waited for.
+/// The time to wait for children that were killed.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Between looks at what has no other way to tell that it ended.
+/// The time between looks at a process that has no other way to tell that it ended.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The children of this process.
 pub struct Children {
-    /// Where the kernel lists the direct ones: proc(5). It is opened in advance.
+    /// The kernel's list of the direct children: proc(5). Opened in advance.
     list: Option<File>,
 }
 
@@ -42,8 +43,8 @@ impl Children {
         Ok(Self { list })
     }
 
-    /// Waits for the end of a child: its exit status, minus the number of a signal. `None` if what is
-    /// at the other end of a connection speaks, or ends, before.
+    /// Waits for the end of a child, and returns its exit status, or minus the number of a signal.
+    /// Returns `None` if the other end of `connection` speaks or closes first.
     ///
     /// # Errors
     /// There is no such child.
@@ -104,7 +105,8 @@ impl Children {
     }
 }
 
-/// Waits until a child has ended, or a connection has something to say: whether it has not.
+/// Waits until a child has ended, or a connection has something to say. Returns true in the former
+/// case.
 #[cfg(target_os = "linux")]
 fn wait_for(child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
     use rustix::process::{PidfdFlags, pidfd_open};
@@ -135,7 +137,7 @@ fn wait_for(_child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Ends this process at once, with all that its children still do.
+/// Ends this process at once, with all of its children.
 pub fn end_with(children: &Children) {
     let _ = children.end(Duration::ZERO);
     let _ = kill_process(getpid(), Signal::KILL);

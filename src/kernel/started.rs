@@ -1,17 +1,17 @@
-//! The processes that were started under a guard: they, and what they start in turn, may get signals
-//! from it.
+//! The processes that were started under a guard: they, and the processes that they start in turn,
+//! may get signals from it.
 //!
-//! A process is known by its number and by when it began: its number is another's once it has ended
-//! and was waited for.
+//! A process is identified by its number and its start time: the number is another's once it has
+//! ended and was waited for.
 
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// Beyond so many, those that have ended are looked for with each new one.
+/// The number of processes beyond which those that have ended are looked for with each new one.
 const FEW: usize = 64;
 
-/// So far up is looked for who started a process.
+/// The number of generations in which the starter of a process is looked for.
 #[cfg(target_os = "linux")]
 const GENERATIONS: usize = 16;
 
@@ -22,7 +22,7 @@ pub struct Started(Mutex<Vec<Process>>);
 #[derive(Clone, Copy)]
 struct Process {
     pid: Pid,
-    /// `None` where the system does not tell.
+    /// `None` if the system does not tell.
     began: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Started {
         all.push(new);
     }
 
-    /// Tells that the process is one of them, a child of this process that was not waited for.
+    /// Returns whether the process is one of them, a child of this process that was not waited for.
     #[must_use]
     pub fn has(&self, pid: Pid) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ impl Started {
         found.is_some_and(|process| is_child(pid) && began(pid) == process.began)
     }
 
-    /// Tells that the process is one of them, or that one of them started it.
+    /// Returns whether the process is one of them, or was started by one.
     #[must_use]
     pub fn started(&self, pid: Pid) -> bool {
         self.has(pid) || self.has_above(pid)
@@ -75,14 +75,14 @@ impl Started {
     }
 }
 
-/// Tells that it is a child of this process that was not waited for.
+/// Returns whether it is a child of this process that was not waited for.
 fn is_child(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     waitid(WaitId::Pid(pid), options).is_ok()
 }
 
-/// The children of this process, also those that ended and were not waited for; `None` where the
-/// system does not tell.
+/// Returns the children of this process, also those that ended and were not waited for; `None` if
+/// the system does not tell.
 #[must_use]
 pub fn children() -> Option<Vec<Pid>> {
     #[cfg(target_os = "linux")]
@@ -101,7 +101,7 @@ pub fn children() -> Option<Vec<Pid>> {
     None
 }
 
-/// Which process a descriptor of one stands for: pidfd_open(2).
+/// Returns the process that a pidfd stands for: pidfd_open(2).
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn process_of(descriptor: i32) -> Option<Pid> {
@@ -114,13 +114,13 @@ pub fn process_of(descriptor: i32) -> Option<Pid> {
         .and_then(Pid::from_raw)
 }
 
-/// Which process started it.
+/// Returns the process that started it.
 #[cfg(target_os = "linux")]
 fn parent(pid: Pid) -> Option<Pid> {
     field(pid, 4)?.parse().ok().and_then(Pid::from_raw)
 }
 
-/// When it began, in ticks since the system did.
+/// Returns its start time, in ticks since the system started.
 #[cfg(target_os = "linux")]
 fn began(pid: Pid) -> Option<u64> {
     field(pid, 22)?.parse().ok()
@@ -131,7 +131,7 @@ fn began(_pid: Pid) -> Option<u64> {
     None
 }
 
-/// A field of what proc_pid_stat(5) tells, counted from 1, behind the name of the program, which may
+/// Returns a field of proc_pid_stat(5), counted from 1, behind the name of the program, which may
 /// have spaces in it.
 #[cfg(target_os = "linux")]
 fn field(pid: Pid, number: usize) -> Option<String> {

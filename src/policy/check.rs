@@ -51,13 +51,13 @@ pub struct Policy {
 /// The rules of a guard that are not about paths and names.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
-    /// Packages whose import may do what is denied.
+    /// Packages whose import may do anything.
     pub import_allow: Vec<String>,
     /// True if threads may be started, under the same guard.
     pub threads: bool,
     /// True if events that the tables do not name are denied.
     pub denies_unknown: bool,
-    /// How many bytes may be written to files.
+    /// The bytes that may be written to files.
     pub max_bytes: Option<u64>,
     /// Packages that may do what they need.
     pub packages: Packages,
@@ -89,14 +89,15 @@ impl Policy {
         }
     }
 
-    /// The same with these packages whose import may do what is denied.
+    /// Returns the policy with these packages, whose import may do anything.
     #[must_use]
     pub fn importing(mut self, import_allow: Vec<String>) -> Self {
         self.rest.import_allow = import_allow;
         self
     }
 
-    /// The same with packages that may do what they need, with threads under the same guard.
+    /// Returns the policy with packages that may do what they need, with threads under the same
+    /// guard.
     #[must_use]
     pub fn with_packages(mut self, packages: Packages) -> Self {
         self.rest.threads |= !packages.is_empty();
@@ -111,14 +112,14 @@ impl Policy {
         self.rules
     }
 
-    /// The same with reading only below these roots.
+    /// Returns the policy with reading only below these roots.
     #[must_use]
     pub fn reading(mut self, roots: Option<Roots>) -> Self {
         self.read = roots;
         self
     }
 
-    /// The same with places that nothing opens, and names that are kept from writing.
+    /// Returns the policy with blocked places and protected names.
     #[must_use]
     pub fn without(mut self, blocked: Blocked, protected: Protected) -> Self {
         self.blocked = blocked;
@@ -126,21 +127,21 @@ impl Policy {
         self
     }
 
-    /// The same with these environment variables.
+    /// Returns the policy with these environment variables.
     #[must_use]
     pub fn setting(mut self, environment: Environment) -> Self {
         self.environment = environment;
         self
     }
 
-    /// The same with this of the network.
+    /// Returns the policy with these rules for the network.
     #[must_use]
     pub fn reaching(mut self, network: Network) -> Self {
         self.network = network;
         self
     }
 
-    /// The same with these modules to import, and these native ones to call.
+    /// Returns the policy with these modules to import, and these native ones to call.
     #[must_use]
     pub fn loading(mut self, imports: Imports, native: Choice) -> Self {
         let all = imports.allow == Choice::All(true) && imports.block.is_empty();
@@ -149,7 +150,8 @@ impl Policy {
         self
     }
 
-    /// The same with the rest of what a `Policy` says, whose roots approve their own entries.
+    /// Returns the policy with the remaining fields of a `Policy`, whose roots approve their own
+    /// entries.
     #[must_use]
     pub fn with_rest(mut self, rest: Rest) -> Self {
         self.rest = rest;
@@ -191,14 +193,14 @@ impl Policy {
         }
     }
 
-    /// The same with these programs.
+    /// Returns the policy with these programs.
     #[must_use]
     pub fn starting(mut self, commands: Commands) -> Self {
         self.commands = commands;
         self
     }
 
-    /// Which programs may be started.
+    /// The programs that may be started.
     #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
@@ -216,14 +218,14 @@ impl Policy {
         self.native == Some(Choice::All(true))
     }
 
-    /// Which native modules may be called; `None` where the rules alone say.
+    /// The native modules that may be called; `None` if the rules alone decide.
     #[must_use]
     pub fn native(&self) -> Option<&Choice> {
         self.native.as_ref()
     }
 
-    /// Tells that native code may be called of this top-level module, or directory, as that is of an
-    /// installed package that is named or that one requires that is.
+    /// Returns whether native code of this top-level module, or directory, may be called, as it
+    /// belongs to an installed package that is named, or that such a package requires.
     pub fn calls_native_of(
         &self,
         module: &str,
@@ -233,14 +235,14 @@ impl Policy {
             return self.calls_all_native();
         };
         let modules = self.native_modules.get_or_init(|| {
-            // A name with a dot is that of a part alone.
+            // A name with a dot stands for a part alone.
             let packages = names.iter().filter(|name| !name.contains('.'));
             installed().modules_of(packages.map(String::as_str))
         });
         modules.contains(module)
     }
 
-    /// Which environment variables may be set.
+    /// The environment variables that may be set.
     #[must_use]
     pub fn environment(&self) -> &Environment {
         &self.environment
@@ -281,7 +283,7 @@ impl Policy {
         !self.roots.is_empty()
     }
 
-    /// The same with a temporary directory of its own, which may be written and read.
+    /// Returns the policy with a temporary directory of its own, which may be written and read.
     #[must_use]
     pub fn with_temporary(&self, directory: &Resolved) -> Self {
         let mut policy = self.clone();
@@ -372,7 +374,7 @@ impl Policy {
         }
     }
 
-    /// Judges by the directory that holds what is changed, and by what no root opens.
+    /// Judges by the directory that holds the changed entry, and by the blocked paths.
     fn change_path(&self, fs: &impl FileSystem, path: &[u8], base: Base, aim: Aim) -> Verdict {
         let name = path::split(path).1;
         let by_entry = match aim {
@@ -432,7 +434,7 @@ impl Policy {
             || self.temporary.hold(landing.parent())
     }
 
-    /// Judges by what no root opens: the entry itself, and where it leads.
+    /// Judges by the blocked paths: the entry itself, and its target.
     #[inline]
     fn restrict(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
         if self.blocked.is_empty() && self.protected.is_empty() {
@@ -611,8 +613,8 @@ impl Policy {
             }
             Database::Uri(UriTarget::Write(path)) => write(&path),
         };
-        // Without uri=True the same text is a relative path, "file:" its first directory. Where
-        // that does not exist, nothing can be opened by it.
+        // Without uri=True the same text is a relative path, "file:" its first directory. If it
+        // does not exist, nothing can be opened by it.
         by_uri.and(|| {
             if memchr::memchr(b'/', name).is_none()
                 || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
@@ -624,7 +626,7 @@ impl Policy {
     }
 }
 
-/// Where the file of an extension module is from.
+/// The place that the file of an extension module is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A directory that packages are installed in, or one that an editable install leads to.
@@ -657,7 +659,7 @@ enum Aim {
     Moved,
     /// The file that it leads to.
     File,
-    /// The entry, or what is in it where the path ends with a slash.
+    /// The entry, or the entries in it if the path ends with a slash.
     Place,
 }
 

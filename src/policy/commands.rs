@@ -1,4 +1,4 @@
-//! Which programs may be started.
+//! The programs that may be started.
 
 use ahash::AHashSet;
 
@@ -52,7 +52,7 @@ impl Commands {
     }
 }
 
-/// Where a program is: the resolved directory and the name in it.
+/// Returns the place of a program: the resolved directory and the name in it.
 fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
     let (directory, name) = path::split(program);
     if matches!(name, b"" | b"." | b"..") {
@@ -61,7 +61,7 @@ fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
     Some(path::resolve(fs, directory, base)?.join(name))
 }
 
-/// The program of this name that is started, by the directories of a `PATH`: the first that can be
+/// Returns the program that a name starts, by the directories of a `PATH`: the first that can be
 /// executed (execvp(3)). An empty directory is the current one.
 pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf> {
     search

@@ -1,19 +1,19 @@
-//! Requests of ioctl(2): which of them change the file that a descriptor leads to.
+//! The requests of ioctl(2) that change the file that a descriptor leads to.
 //!
-//! Many want no descriptor that was opened for writing, above all those of file systems
-//! (`chattr`, `FS_IOC_FSSETXATTR`). The numbers are those of Linux on most machines: in the upper bits
-//! the direction and the size of the argument, then a byte for the kind of file, then a number:
-//! <https://docs.kernel.org/userspace-api/ioctl/ioctl-number.html>.
+//! Many do not need a descriptor that was opened for writing, above all those of file systems
+//! (`chattr`, `FS_IOC_FSSETXATTR`). The numbers are those of Linux on most machines: in the upper
+//! bits the direction and the size of the argument, then a byte for the kind of file, then a
+//! number: <https://docs.kernel.org/userspace-api/ioctl/ioctl-number.html>.
 
 /// The effect that a request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It tells something, or is about a terminal, a socket or the descriptor itself.
+    /// It only returns information, or is about a terminal, a socket or the descriptor itself.
     None,
     /// It types into a terminal, whose text the shell that it belongs to reads, takes a terminal, or
     /// has the kernel send signals.
     Disturbs,
-    /// It may change a file, or is not known.
+    /// It may change a file, or is unknown.
     Changes,
 }
 
@@ -56,7 +56,8 @@ const CHANGING: &[u32] = &[
     0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
 ];
 
-/// Terminals, and on all files what is about the descriptor (`FIONREAD`, `FIOCLEX`); sockets.
+/// Requests to terminals, and those of all files about the descriptor (`FIONREAD`, `FIOCLEX`); to
+/// sockets.
 const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
 
 /// The direction of an argument that the kernel fills.

@@ -1,4 +1,4 @@
-//! The distributions that are installed: which top-level modules are of which, and what they require.
+//! The installed distributions: their top-level modules, and their requirements.
 //!
 //! Read from the metadata beside them. A distribution is what one installs (`scikit-learn`), its
 //! modules what one imports (`sklearn`); native code is often in a third (`_duckdb`).
@@ -12,7 +12,7 @@ use crate::policy::sql::names::percent_decode;
 
 /// The end of the name of a directory with the metadata of a distribution.
 const DIST_INFO: &str = ".dist-info";
-/// The same as setuptools, and so Debian, names it.
+/// The same, as setuptools, and so Debian, names it.
 const EGG_INFO: &str = ".egg-info";
 
 /// The directories that distributions in these ones lead to: those that are installed so that their
@@ -129,20 +129,20 @@ impl Installed {
         found
     }
 
-    /// Tells that something of this name is installed.
+    /// Returns whether something of this name is installed.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         !self.named(name).is_empty()
     }
 
-    /// Tells that some distribution has a top-level module of this name.
+    /// Returns whether some distribution has a top-level module of this name.
     #[must_use]
     pub fn has_module(&self, module: &str) -> bool {
         self.by_module.contains_key(module)
     }
 
-    /// The name by which one imports what a top-level module or directory is of: `duckdb` for
-    /// `_duckdb`; its own where it is of no distribution.
+    /// Returns the name by which one imports the distribution of a top-level module or directory:
+    /// `duckdb` for `_duckdb`; its own name if it belongs to none.
     #[must_use]
     pub fn package_of<'a>(&'a self, module: &'a str) -> &'a str {
         let is_public = |name: &str| !name.starts_with('_') && !name.contains('.');
@@ -161,8 +161,8 @@ impl Installed {
         modules.next().unwrap_or(module)
     }
 
-    /// All that is called by these names: top-level modules, and the distributions of these names
-    /// with all modules of theirs and of what they require, in turn.
+    /// Returns the modules of these names: top-level modules, and the distributions of these names
+    /// with all their modules and, in turn, those of the distributions that they require.
     #[must_use]
     pub fn modules_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> AHashSet<String> {
         let mut modules = AHashSet::default();
@@ -186,7 +186,7 @@ impl Installed {
         modules
     }
 
-    /// The names that something here has and that look like this one.
+    /// Returns a name of something here that looks like this one.
     #[must_use]
     pub fn near(&self, name: &str) -> Option<&str> {
         let wanted = normalised(name);
@@ -199,7 +199,7 @@ impl Installed {
     }
 }
 
-/// A name as distributions are compared by:
+/// Returns the form of a name in which distributions are compared:
 /// <https://packaging.python.org/en/latest/specifications/name-normalization/>.
 fn normalised(name: &str) -> String {
     let mut normal = String::with_capacity(name.len());
@@ -213,7 +213,7 @@ fn normalised(name: &str) -> String {
     normal
 }
 
-/// How many letters have to be changed, added or left out to get from one name to another.
+/// Returns the number of letters to change, add or leave out to get from one name to another.
 #[must_use]
 pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<_> = to.chars().collect();
@@ -275,7 +275,7 @@ fn required(requirement: &str) -> Option<String> {
     (!marker.contains("extra")).then(|| normalised(name))
 }
 
-/// The top-level module that a file below a directory of installed modules is of, or the directory
+/// Returns the top-level module of a file below a directory of installed modules, or the directory
 /// of libraries (`numpy.libs`); `None` for metadata and scripts.
 #[must_use]
 pub fn module_of(path: &str) -> Option<String> {

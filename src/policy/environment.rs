@@ -1,4 +1,4 @@
-//! Which environment variables may be set and removed.
+//! The environment variables that may be set and removed.
 
 /// Variables that decide what other programs run or load, or where they look for their settings.
 /// A trailing `*` stands for whatever follows.
@@ -23,8 +23,8 @@ const HARMLESS: &[&str] = &[
 /// The directory for temporary files.
 const TEMPORARY: &[u8] = b"TMPDIR";
 
-/// Variables that the contract of fastaudit 0.2 keeps: what commands, imports and shared libraries
-/// are looked up by, and where the user's places are.
+/// Variables that the contract of fastaudit 0.2 keeps: the search paths of commands, imports and
+/// shared libraries, and the user's places.
 #[rustfmt::skip]
 const SENSITIVE: &[&str] = &[
     "CONDA_PREFIX", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "HOME", "LD_LIBRARY_PATH",
@@ -32,13 +32,13 @@ const SENSITIVE: &[&str] = &[
     "VIRTUAL_ENV",
 ];
 
-/// Which variables may be set.
+/// The variables that may be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Environment {
     /// None.
     #[default]
     Fixed,
-    /// All but those that are dangerous.
+    /// All but the dangerous ones.
     Harmless,
     /// All but those that fastaudit 0.2 keeps.
     Insensitive,
@@ -98,7 +98,7 @@ fn is_one_of(patterns: &[&str], name: &[u8]) -> bool {
 }
 
 /// Variables by which native code of the standard library and of the C library finds files that it
-/// reads, and how their values name these.
+/// reads, and the form of their values.
 #[rustfmt::skip]
 const READ: &[(&str, Value)] = &[
     ("HOSTALIASES", Value::Path), ("INPUTRC", Value::Path), ("LOCPATH", Value::Paths),
@@ -107,16 +107,16 @@ const READ: &[(&str, Value)] = &[
     ("TERMINFO_DIRS", Value::Paths), ("TZ", Value::Zone), ("TZDIR", Value::Path),
 ];
 
-/// How the value of a variable names files.
+/// The way in which the value of a variable names files.
 #[derive(Clone, Copy)]
 enum Value {
     /// It is a path.
     Path,
-    /// It is paths with `:` between them, which may have `%` from some component on.
+    /// Paths with `:` between them, which may have `%` from some component on.
     Paths,
-    /// It is a path where it begins with `/`.
+    /// A path, if it begins with `/`.
     Absolute,
-    /// It is a path where it begins with `/`, or the name of a file among the time zones: tzset(3).
+    /// A path, if it begins with `/`, or the name of a file among the time zones: tzset(3).
     Zone,
 }
 

@@ -97,13 +97,13 @@ pub struct Known {
     pub effect: Effect,
     /// A few words on the operation behind it.
     pub does: &'static str,
-    /// The first and the last minor version of Python 3 that raise it, of 10 to 15; none where this
+    /// The first and the last minor version of Python 3 that raise it, of 10 to 15; `OWN` if this
     /// package does.
     pub versions: (u8, u8),
     /// The rule of fastaudit 0.1, and of policies; without one it passes.
     pub rule: Option<Rule>,
-    /// Tells that it passes under the contract of fastaudit 0.2, which denies what it does not name
-    /// and has no rule for.
+    /// True if it passes under the contract of fastaudit 0.2, which denies any event that it does
+    /// not name and has no rule for.
     pub passes_02: bool,
     /// The functions, `module.name`, that raise it under a guard as CPython raises nothing for them.
     pub raised_by: &'static [&'static str],
@@ -453,7 +453,7 @@ pub fn lookup(event: &[u8]) -> Option<Rule> {
     lookup_if(event, true)
 }
 
-/// The same; not of `all` rules, but of those alone that each guard needs.
+/// The same, but with the rules alone that each guard needs if not `all`.
 #[must_use]
 #[inline]
 pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {

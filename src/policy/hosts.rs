@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Some ports: the first and the last.
+/// A range of ports: the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ports(u16, u16);
 
@@ -32,7 +32,7 @@ impl Ports {
         }
     }
 
-    /// The port, where it is one.
+    /// Returns the port, if it is a single one.
     #[must_use]
     pub fn single(self) -> Option<u16> {
         (self.0 == self.1).then_some(self.0)
@@ -60,7 +60,7 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Some hosts, at some ports.
+/// A pattern of hosts, at some ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pattern: Pattern,

@@ -3,8 +3,7 @@
 /// More than twice as many as any list has names, so that most are found or missed at once.
 const PLACES: usize = 1024;
 
-/// Where the names of a list are in it, by a hash of the name: one more than the position, 0 for
-/// none.
+/// The positions of a list's names, by a hash of the name: one more than the position, 0 for none.
 pub struct Index {
     places: [u16; PLACES],
     names: usize,
@@ -35,7 +34,7 @@ impl Index {
         }
     }
 
-    /// The same with a name, which is at this position of the list.
+    /// Returns the index with a name, which is at this position of the list.
     pub const fn with(mut self, name: &str, position: usize) -> Self {
         self.names += 1;
         assert!(self.names * 2 < PLACES && position < u16::MAX as usize);

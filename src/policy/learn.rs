@@ -1,4 +1,4 @@
-//! The least policy under which what was done would have passed.
+//! The least policy under which recorded operations would have passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ pub enum Need {
     Connect(String, u16),
     /// Listening at this address.
     Listen(String, u16),
-    /// The Unix socket at this path, `@name` where it is no file.
+    /// The Unix socket at this path, `@name` if it is not a file.
     Unix(String),
     /// Some use of the network that rules let pass.
     Network,
@@ -109,7 +109,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
             file(target).map(write).into_iter().collect()
         }
         Operation::Read(target) => read(fs, target).into_iter().collect(),
-        // Anything may be looked at that is not blocked.
+        // Anything that is not blocked may be looked at.
         Operation::Look(_) => Vec::new(),
         Operation::ChangeDirectory { to, left } => {
             let (path, base) = match to.name {
@@ -241,10 +241,11 @@ pub fn shown(address: IpAddr) -> String {
     }
 }
 
-/// The least policy that meets the needs, for what `base` does not speak of as it says.
+/// Returns the least policy that meets the needs; fields that needs do not concern are as in
+/// `base`.
 ///
-/// Paths are exact. A directory stands for what is in it where at least `threshold` of its entries
-/// are needed and it has no others: `list` tells the names that are in a directory.
+/// Paths are exact. A directory stands for its entries if at least `threshold` of them are needed
+/// and it has no others: `list` returns the names in a directory.
 #[must_use]
 pub fn suggest(
     base: &Spec,
@@ -331,7 +332,7 @@ fn some(names: Vec<String>) -> Choice {
     }
 }
 
-/// The names that stay protected: those that nothing was written by.
+/// Returns the names that stay protected: those by which nothing was written.
 pub(crate) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
     let is_written = |name: &str| {
         let mut protected = Protected::default();
@@ -347,7 +348,7 @@ pub(crate) fn protect(base: &Spec, written: &BTreeSet<Vec<u8>>) -> Choice {
     Choice::Named(kept.map(str::to_owned).collect())
 }
 
-/// Paths, a directory in place of its entries where those are many and all.
+/// Replaces entries by their directory if they are many, and all that it has.
 fn generalised(
     paths: &BTreeSet<Vec<u8>>,
     threshold: usize,
@@ -402,7 +403,7 @@ fn generalised(
     texts.filter_map(Result::ok).collect()
 }
 
-/// The directory of a path; `None` for what is at the top.
+/// Returns the directory of a path; `None` for a path at the top.
 #[must_use]
 pub fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr(b'/', path)?;

@@ -1,8 +1,8 @@
 //! The policy core: audit events in, verdicts out.
 //!
-//! [`rules`] says what each audit event means, [`files::path`] where a name leads, [`files::roots`] which
-//! places are approved, and [`check`] puts them together. Nothing here knows of Python objects,
-//! callbacks or exceptions.
+//! [`rules`] gives the meaning of each audit event, [`files::path`] the place a name leads to,
+//! [`files::roots`] the approved places, and [`check`] puts them together. Nothing here knows of
+//! Python objects, callbacks or exceptions.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -18,7 +18,7 @@ use crate::policy::written::values::{Choice, SpecError, Where, check_paths};
 pub struct NetworkRules {
     /// The hosts that may be reached.
     pub hosts: Where,
-    /// Hosts that may not be, whatever the others say.
+    /// Hosts that may not be reached, whatever the other fields say.
     pub block: Vec<String>,
     /// The ports that may be reached, at hosts that are given without one; `None` for all.
     pub ports: Option<Vec<Ports>>,
@@ -28,7 +28,7 @@ pub struct NetworkRules {
     pub unix: Where,
     /// True if the names of hosts that may be reached may be looked up.
     pub lookup: bool,
-    /// How many sockets may be connected at a time.
+    /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ impl NetworkRules {
         "max_connections",
     ];
 
-    /// Checks what types do not say.
+    /// Checks the rules that types do not express.
     ///
     /// # Errors
     /// `SpecError::Value`.
@@ -118,7 +118,7 @@ pub enum Reach<'a> {
     LookUp(&'a str),
     /// Connects to the Unix socket at this path, or makes one there.
     Unix(&'a [u8]),
-    /// The same for one that is no file.
+    /// The same for a socket that is not a file.
     Abstract(&'a [u8]),
     /// Anything else.
     Other,
@@ -127,7 +127,7 @@ pub enum Reach<'a> {
 /// The part of the rules that denies something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All of it: nothing is allowed, or not of this kind.
+    /// All of it: nothing is allowed, or not this kind of operation.
     All,
     /// The host is not among the hosts that may be reached.
     Hosts,
@@ -141,7 +141,7 @@ pub enum Part {
     Unix,
     /// Names may not be looked up.
     Lookup,
-    /// There would be more connections than may be.
+    /// There would be more connections than allowed.
     MaxConnections,
 }
 
@@ -215,7 +215,7 @@ impl Network {
         (!allowed).then_some(part)
     }
 
-    /// The rules, where there are some.
+    /// The rules, if there are some.
     #[must_use]
     pub fn rules(&self) -> Option<&Rules> {
         match self {
@@ -240,9 +240,9 @@ pub struct Rules {
     ports: Option<Vec<Ports>>,
     listen: Listen,
     lookup: bool,
-    /// How many sockets may be connected at a time.
+    /// The number of sockets that may be connected at a time.
     pub max_connections: Option<u32>,
-    /// Names of Unix sockets that are no files; `None` for all.
+    /// Names of Unix sockets that are not files; `None` for all.
     abstract_names: Option<Vec<Vec<u8>>>,
     /// The places of Unix sockets; `None` for all.
     unix: Option<Roots>,
@@ -255,7 +255,7 @@ enum Listen {
 }
 
 impl Rules {
-    /// Makes rules of what is written. `unix`: where Unix sockets may be, resolved.
+    /// Makes rules of the written ones. `unix`: the places of Unix sockets, resolved.
     #[must_use]
     pub fn new(rules: &NetworkRules, unix: Option<Roots>) -> Self {
         // Texts that are not hosts were refused before.

@@ -1,4 +1,4 @@
-//! An operation, and what may become of it.
+//! An operation, and the verdicts on it.
 
 use super::network::{Part, Reach};
 use crate::policy::files::path::{Name, Target};
@@ -13,8 +13,8 @@ pub enum Operation<'a> {
     MoveEntry(Target<'a>),
     /// Changes the file that this name leads to, links followed.
     ChangeFile(Target<'a>),
-    /// Makes the entry, or is about to change it, or what is in it where the path ends with a slash:
-    /// each change will be an operation of its own.
+    /// Makes the entry, or is about to change it, or the entries in it if the path ends with a
+    /// slash: each change will be an operation of its own.
     ChangePlace(Target<'a>),
     /// Opens a file so that it may be written.
     OpenForWriting(Target<'a>),
@@ -22,11 +22,11 @@ pub enum Operation<'a> {
     OpenForAppending(Target<'a>),
     /// Reads a file or a directory.
     Read(Target<'a>),
-    /// Reads an entry itself, a link's text for example, or reads for the system: only what is
-    /// blocked is kept from it.
+    /// Reads an entry itself, a link's text for example, or reads for the system: only blocked
+    /// paths are kept from it.
     Look(Target<'a>),
-    /// Makes this the current directory. `left` is the directory the guarded code was in before
-    /// it first changed it: going back there is no overreach.
+    /// Makes this the current directory. `left` is the directory the guarded code was in before it
+    /// first changed it: going back there does no harm.
     ChangeDirectory {
         /// The destination.
         to: Target<'a>,
@@ -55,7 +55,7 @@ pub enum Operation<'a> {
     },
     /// Calls a function of this native module.
     CallNative(&'a str),
-    /// Starts the program at this path; `None` where it cannot be told which.
+    /// Starts the program at this path; `None` if it cannot be told which.
     Start(Option<&'a [u8]>),
     /// Assigns one of the attributes that raise `object.__setattr__`.
     SetAttribute(&'a [u8]),
@@ -84,7 +84,7 @@ pub enum Why {
     Protected,
     /// The environment variable may not be set.
     Environment,
-    /// The network may not be used so.
+    /// The network may not be used in this way.
     Network(Part),
     /// The program may not be started.
     Command,
@@ -96,7 +96,7 @@ pub enum Why {
     Thread,
     /// The event is not in the tables.
     Unknown,
-    /// More would be written than may be.
+    /// More bytes would be written than allowed.
     TooMuch,
 }
 
@@ -122,7 +122,7 @@ impl Why {
 }
 
 impl Verdict {
-    /// Allows it when that is so.
+    /// Allows it if this is true.
     pub(crate) fn when(allowed: bool) -> Self {
         if allowed {
             Self::Allow
@@ -137,7 +137,7 @@ impl Verdict {
         self == Self::Allow
     }
 
-    /// This verdict where it denies, else the other.
+    /// This verdict if it denies, else the other.
     pub fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self.allows() { other() } else { self }
     }

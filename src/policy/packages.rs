@@ -1,5 +1,5 @@
-//! Packages that ordinary code uses, and what they need to run: the table `packages.toml`, and those
-//! of it that a host names.
+//! Packages that ordinary code uses, and the permissions that they need: the table `packages.toml`,
+//! and the packages of it that a host names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Package {
     pub why: String,
     /// Packages that it uses where they are installed, though it does not require them.
     pub with: Vec<String>,
-    /// Environment variables that it sets or is told by; `*` at the end stands for whatever follows.
+    /// Environment variables that it sets or reads; `*` at the end stands for whatever follows.
     pub env: Vec<String>,
     /// Programs that its own code runs to learn of the machine, each with its arguments.
     pub runs: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Package {
     pub writers: BTreeMap<String, Writer>,
 }
 
-/// How it can be told where a native function writes to.
+/// The way to tell where a native function writes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer {
     /// The path is the function's first argument.
@@ -51,7 +51,7 @@ pub fn table() -> &'static BTreeMap<String, Package> {
     &TABLE
 }
 
-/// Reads a table; what is wrong with it.
+/// Reads a table.
 fn read(text: &str) -> Result<BTreeMap<String, Package>, String> {
     let table: Table = text.parse().map_err(|error| format!("{error}"))?;
     table
@@ -150,7 +150,7 @@ impl Packages {
     /// The packages of these names, as they are imported or installed.
     ///
     /// # Errors
-    /// The first name that nothing has.
+    /// The first name that no package has.
     pub fn named(names: &[String], installed: &Installed) -> Result<Self, NoPackage> {
         if names.is_empty() {
             return Ok(Self(None));
@@ -177,7 +177,7 @@ impl Packages {
         let with = with.flat_map(|package| package.with.iter().map(String::as_str));
         let all: Vec<_> = given.iter().copied().chain(with).collect();
         chosen.modules = installed.modules_of(all);
-        // A name of a distribution brings what is declared of its modules.
+        // A name of a distribution brings the declarations about its modules.
         for (name, package) in &*TABLE {
             if chosen.modules.contains(name) {
                 chosen.env.extend(package.env.iter().cloned());
@@ -198,8 +198,8 @@ impl Packages {
         self.0.as_ref().map_or(&[], |chosen| &chosen.names)
     }
 
-    /// The names with one more by which this package is among them, if there is such a name: that of
-    /// all where the package is one of those.
+    /// Returns the names with one more by which this package is among them, if there is such a
+    /// name: the name of all if the package is in the table.
     #[must_use]
     pub fn names_with(&self, package: &str, installed: &Installed) -> Option<Vec<String>> {
         if self.have(package) {
@@ -215,32 +215,32 @@ impl Packages {
         has(ALL).or_else(|| has(package))
     }
 
-    /// Tells that there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Tells that all of the table are among them.
+    /// Returns whether all of the table are among them.
     #[must_use]
     pub fn have_all(&self) -> bool {
         self.0.as_ref().is_some_and(|chosen| chosen.has_all)
     }
 
-    /// Tells that a top-level module, or directory, is one of theirs.
+    /// Returns whether a top-level module, or directory, is one of theirs.
     #[must_use]
     pub fn have(&self, module: &str) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.modules.contains(module))
     }
 
-    /// How a native function of theirs writes files, if it does.
+    /// Returns how a native function of theirs writes files, if it does.
     #[must_use]
     pub fn writer(&self, callee: &str) -> Option<&Writer> {
         self.0.as_ref()?.writers.get(callee)
     }
 
-    /// Tells that they may set an environment variable.
+    /// Returns whether they may set an environment variable.
     #[must_use]
     pub fn may_set(&self, name: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
@@ -251,14 +251,14 @@ impl Packages {
         chosen.is_some_and(|chosen| chosen.env.iter().any(matches))
     }
 
-    /// Tells that they may run a program, given with its arguments.
+    /// Returns whether they may run a program, given with its arguments.
     #[must_use]
     pub fn may_run(&self, command: &str) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.runs.iter().any(|run| run == command))
     }
 
-    /// The modules whose import may do what is denied.
+    /// The modules whose import may do anything.
     #[must_use]
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)

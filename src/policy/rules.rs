@@ -1,5 +1,5 @@
-//! The rules for audit events: what each kind looks at among the arguments. [`super::events`] says
-//! which event has which.
+//! The rules for audit events: the arguments that each kind looks at. [`super::events`] has the
+//! rule of each event.
 //!
 //! The argument shapes are those of the CPython documentation's audit event table:
 //! <https://docs.python.org/3/library/audit_events.html>.
@@ -9,7 +9,8 @@
 pub enum Access {
     /// Makes, changes or removes the directory entry.
     Change,
-    /// Changes the file that it leads to; the entry where the call says that links are not followed.
+    /// Changes the file that it leads to, or the entry if the call says that links are not
+    /// followed.
     File,
     /// Changes the contents of the file that it leads to, which an open descriptor has to be opened
     /// for.
@@ -20,7 +21,7 @@ pub enum Access {
     Move,
     /// Reads what it leads to.
     Read,
-    /// Reads what it is and no more, as of a link, or reads for the system: what is blocked is.
+    /// Reads the entry alone, as a link, or reads for the system: denied for blocked paths alone.
     Look,
 }
 
@@ -29,7 +30,7 @@ pub enum Access {
 pub struct PathArg {
     /// Position of the path.
     pub path: usize,
-    /// Position of the `dir_fd` that a relative path is resolved against, where the event has one.
+    /// Position of the `dir_fd` that a relative path is resolved against, if the event has one.
     pub dir_fd: Option<usize>,
     /// True if the operation also takes an open file descriptor in place of the path.
     pub descriptor: bool,
@@ -48,17 +49,17 @@ pub enum Rule {
     LowLevelStart,
     /// Changes the directory entries that these arguments name, or reads some of them.
     Entries(&'static [PathArg]),
-    /// Reads what these arguments name, and does no more.
+    /// Reads the files that these arguments name, and does no more.
     Read(&'static [PathArg]),
-    /// Copies the process: denied where other threads run, whose locks the copy would wait for.
+    /// Copies the process: denied if other threads run, whose locks the copy would wait for.
     Fork,
-    /// Ends the process at once: denied but in a copy of it.
+    /// Ends the process at once: denied except in a copy of it.
     End,
-    /// `fcntl.fcntl(fd, request, argument)`: denied where the kernel is to send signals.
+    /// `fcntl.fcntl(fd, request, argument)`: denied if the kernel is to send signals.
     Signalling,
-    /// `resource.prlimit(pid, resource, limits)`: denied where limits are set.
+    /// `resource.prlimit(pid, resource, limits)`: denied if limits are set.
     Limits,
-    /// Takes an address of the machine: a file, where it is that of a Unix socket.
+    /// Takes an address of the machine, which is a file for a Unix socket.
     Bind,
     /// Sets the environment variable of the first argument.
     SetVariable,
@@ -68,7 +69,7 @@ pub enum Rule {
     RemoveVariables,
     /// Uses the network.
     Network(NetworkEvent),
-    /// `socket.__new__(socket, family, type, protocol)`: judged where such sockets act without events.
+    /// `socket.__new__(socket, family, type, protocol)`: judged if such sockets act without events.
     Socket,
     /// Imports a module, or loads the extension module that was found.
     Import,
@@ -78,15 +79,16 @@ pub enum Rule {
     Thread,
     /// Calls native code that is not in the standard library.
     Native,
-    /// Writes to a file what would be too much.
+    /// Writes to a file more than a limit allows.
     WriteBytes,
-    /// `fcntl.ioctl(fd, request, argument)`: checked where the request may change a file.
+    /// `fcntl.ioctl(fd, request, argument)`: checked if the request may change a file.
     Control,
     /// `open(path, mode, flags)`: checked when it may write.
     Open,
     /// `os.chdir(path)`: the destination itself is checked.
     ChangeDirectory,
-    /// `os.symlink(text, path, dir_fd)`: the entry is checked, and where the link text leads.
+    /// `os.symlink(text, path, dir_fd)`: the entry is checked, and the place the link text leads
+    /// to.
     Symlink,
     /// `sqlite3.connect(database)`.
     Database,

@@ -1,7 +1,7 @@
-//! Which audit events pass under the rule set of the `fastaudit` 0.2 contract, as data.
+//! The audit events that pass under the rule set of the `fastaudit` 0.2 contract, as data.
 //!
-//! An event that has a rule of 0.1 which looks at its arguments is checked by it. Others are denied,
-//! but for those that the table says pass.
+//! An event with a rule of 0.1 that looks at its arguments is checked by it. Other events are
+//! denied, except those that the table lets pass.
 
 use super::events::{self, EVENTS};
 use super::index::Index;
@@ -18,7 +18,7 @@ pub enum RuleSet {
 }
 
 impl RuleSet {
-    /// The rule for an event; `None` when it passes.
+    /// The rule for an event; `None` if it passes.
     #[must_use]
     #[inline]
     pub fn rule(self, event: &[u8]) -> Option<Rule> {
@@ -30,13 +30,13 @@ impl RuleSet {
 }
 
 /// Events that pass under names that no Python raises: fastaudit 0.2.10 names them so, and denies
-/// what CPython raises.
+/// the events that CPython raises.
 const MISNAMED: &[&str] = &[
     "sys.set_asyncgen_hooks_finalizer",
     "sys.set_asyncgen_hooks_firstiter",
 ];
 
-/// How the names of further events begin that pass.
+/// The beginnings of the names of further events that pass.
 pub const PASSING_PREFIXES: &[&str] = &[
     "fcntl.", "ftplib.", "gc.", "imaplib.", "marshal.", "poplib.", "smtplib.",
 ];
@@ -64,7 +64,7 @@ static INDEX: Index = {
     index
 };
 
-/// The rule for an event; `None` when it passes.
+/// The rule for an event; `None` if it passes.
 #[must_use]
 #[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {

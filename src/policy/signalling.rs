@@ -18,7 +18,7 @@ mod requests {
     pub const FLAGS: (i64, i64) = (4, 0x40);
 }
 
-/// Tells that a request has signals sent. `argument` is `None` for one that is no number.
+/// Returns whether a request has signals sent. `argument` is `None` for one that is not a number.
 #[must_use]
 pub fn has_signals_sent(request: i64, argument: Option<i64>) -> bool {
     let (flags, asynchronous) = requests::FLAGS;

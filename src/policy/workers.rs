@@ -1,8 +1,8 @@
-//! The command lines by which `multiprocessing`, `concurrent.futures` and `loky` start the processes
-//! of their pools: Python, running code of their own and nothing else.
+//! The command lines by which `multiprocessing`, `concurrent.futures` and `loky` start the
+//! processes of their pools: Python, running their own code and nothing else.
 
-/// The modules whose code runs, the function of theirs that it calls, and whether what it is given
-/// are texts as well, not just numbers.
+/// The modules whose code runs, the function of each that it calls, and whether its arguments may
+/// be texts, not just numbers.
 const MODULES: &[(&str, &str, bool)] = &[
     ("multiprocessing.spawn", "spawn_main", false),
     ("multiprocessing.resource_tracker", "main", false),
@@ -69,8 +69,8 @@ enum Runs<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// The worker that a command line starts, of which the first word is the interpreter's; `None`
-    /// for any other command line.
+    /// Returns the worker that a command line, whose first word is the interpreter's, starts;
+    /// `None` for any other command line.
     #[must_use]
     pub fn of(arguments: &'a [&'a str]) -> Option<Self> {
         let mut at = 1;
@@ -102,7 +102,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// The module that its code is of.
+    /// The module of its code.
     #[must_use]
     pub fn module(&self) -> &'static str {
         match self.runs {
@@ -110,8 +110,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The command line that first runs other code, by which the rest is guarded. Where that fails,
-    /// nothing else runs.
+    /// The command line that first runs other code, which guards the rest. If that fails, nothing
+    /// else runs.
     #[must_use]
     pub fn after(&self, first: &str) -> Vec<String> {
         let code = match self.runs {
@@ -131,7 +131,7 @@ fn split(text: &str, by: char) -> (&str, &str) {
     text.split_once(by).unwrap_or((text, ""))
 }
 
-/// Tells that an option of the interpreter loads nothing.
+/// Returns whether an option of the interpreter loads nothing.
 fn is_harmless(option: &str) -> bool {
     let Some(flags) = option.strip_prefix('-') else {
         return false;
@@ -146,7 +146,7 @@ fn is_harmless(option: &str) -> bool {
     }
 }
 
-/// The module that code is of, which calls one function of it alone.
+/// Returns the module of code that calls one function of it alone.
 fn module_of(code: &str) -> Option<&'static str> {
     let rest = code.strip_prefix("import sys; ").unwrap_or(code);
     let rest = rest.strip_prefix("from ")?;

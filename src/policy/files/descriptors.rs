@@ -1,7 +1,7 @@
-//! Open descriptors: what they were opened for, and what they lead to.
+//! Open descriptors: their access modes, and their files.
 //!
-//! A descriptor that was opened for writing was decided then. One that was opened for reading was
-//! not: opening a file to read it is allowed in more places than changing its mode is.
+//! The access of a descriptor that was opened for writing was decided then. One that was opened for
+//! reading may still have its mode changed, say, and reading is allowed in more places.
 
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::opened::{Descriptor, Opened, Place};
@@ -42,7 +42,7 @@ pub(crate) fn describe(fd: i32) -> Descriptor {
     use rustix::fs::{FileType, Mode};
     use rustix::io::Errno;
 
-    // A negative one stands for a number that is not known.
+    // A negative one stands for an unknown number.
     if fd < 0 {
         return Descriptor::Unknown;
     }
@@ -84,7 +84,7 @@ fn place(name: &str, fd: i32) -> Place {
     }
 }
 
-/// The same by /dev/fd, which macOS (untested) opens only for what the descriptor was opened for.
+/// The same by /dev/fd, which macOS (untested) opens only with the descriptor's own access mode.
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 pub(crate) fn describe(fd: i32) -> Descriptor {
     use rustix::fs::{FileType, Mode, OFlags};

@@ -15,21 +15,21 @@ pub type PathBuf = SmallVec<[u8; 256]>;
 pub enum Link {
     /// It is a link with this text.
     To(Vec<u8>),
-    /// It is no link, or there is no way to it: an operation on it is then one on this very name,
-    /// or fails.
+    /// It is not a link, or there is no way to it: an operation on it is then one on this very
+    /// name, or fails.
     None,
-    /// There is no such entry, and so none below it.
+    /// There is no such entry, and so nothing below it.
     Missing,
     /// The system would not say, so nothing may be concluded.
     Unknown,
 }
 
-/// How far an absolute path goes through no link.
+/// The part of an absolute path that goes through no link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
     /// It leads to something.
     Whole,
-    /// It leads to where nothing is.
+    /// It leads to a place that does not exist.
     UpToMissing,
     /// There is a link on the way, or it cannot be told.
     Unknown,
@@ -37,7 +37,7 @@ pub enum Passes {
 
 /// The questions of the policy core to the file system.
 pub trait FileSystem {
-    /// The absolute path of the current directory; `None` when it was deleted.
+    /// The absolute path of the current directory; `None` if it was deleted.
     fn current_dir(&self) -> Option<PathBuf>;
     /// Reads the entry as a symbolic link. The path is absolute and its parent is resolved.
     fn read_link(&self, path: &[u8]) -> Link;
@@ -46,13 +46,13 @@ pub trait FileSystem {
     fn passes_no_link(&self, _path: &[u8]) -> Passes {
         Passes::Unknown
     }
-    /// The absolute path of what an open descriptor refers to; `None` when that has no path.
+    /// Returns the absolute path of an open descriptor's file; `None` if that has no path.
     fn descriptor_path(&self, fd: i32) -> Option<PathBuf>;
     /// Returns the access mode of an open descriptor, and where it leads.
     fn descriptor(&self, _fd: i32) -> Descriptor {
         Descriptor::Unknown
     }
-    /// The start of an SQLite database, where that can be read without harm.
+    /// Returns the start of an SQLite database, if it can be read without harm.
     fn database_header(&self, _path: &[u8]) -> Option<[u8; 20]> {
         None
     }
@@ -81,7 +81,7 @@ mod imp {
     use crate::policy::files::opened::Descriptor;
     use crate::policy::sql::write_ahead_log;
 
-    /// Longest name of one path component on every file system Linux and macOS have.
+    /// The longest name of one path component on every file system Linux and macOS have.
     const NAME_MAX: usize = 255;
 
     /// Room for the text of any link: a path is at most this long (`PATH_MAX`).
@@ -115,7 +115,8 @@ mod imp {
                 // Cut short, perhaps.
                 Ok((text, _)) if text.len() == LINK_MAX => Link::Unknown,
                 Ok((text, _)) => Link::To(text.to_vec()),
-                // EINVAL: there, and no link. EACCES, ELOOP: no way to it, and none for the operation.
+                // EINVAL: it exists, and is not a link. EACCES, ELOOP: no way to it, and none for
+                //   the operation.
                 Err(Errno::INVAL | Errno::ACCESS | Errno::LOOP) => Link::None,
                 Err(Errno::NOENT | Errno::NOTDIR) => Link::Missing,
                 // A component that is too long cannot exist. A path that is too long can, by way
@@ -176,8 +177,8 @@ mod imp {
 
         use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-        // Not there before Linux 5.6, and refused by seccomp filters that do not know it: it will
-        // not be there the next time either.
+        // Openat2 is missing before Linux 5.6, and refused by seccomp filters that do not know it:
+        // it will not be there the next time either.
         static REFUSED: AtomicBool = AtomicBool::new(false);
         if REFUSED.load(Ordering::Relaxed) {
             return Passes::Unknown;

@@ -1,17 +1,17 @@
-//! The values that tell of an open descriptor.
+//! The facts about an open descriptor.
 
 /// An open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Tells whether it may be written to.
+    /// True if it may be written to.
     pub writes: bool,
-    /// Tells whether it is a pipe or a character device: what is written there changes no file.
+    /// True if it is a pipe or a character device: writing there changes no file.
     pub streams: bool,
     /// Where it leads.
     pub place: Place,
 }
 
-/// Where an open descriptor leads.
+/// The place that an open descriptor leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// To nothing that the file system has a name for: a pipe, a socket, a file that was removed.
@@ -25,7 +25,7 @@ pub enum Place {
 /// The meaning of a number that stands for a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Descriptor {
-    /// None of this number is open: the operation fails by itself.
+    /// The descriptor is not open: the operation fails by itself.
     Closed,
     /// This one is.
     Open(Opened),

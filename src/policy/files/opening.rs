@@ -1,13 +1,13 @@
-//! How a file is opened: whether that may write.
+//! Tells whether opening a file may write.
 
 use crate::policy::files::descriptors;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::opened::Descriptor;
 
-/// Tells whether opening this entry of a directory for writing changes no file: it discards, or
-/// stands for
-/// a descriptor that this process has open for writing, which leads to no file or is `appended` to.
-/// Opening it in another way begins at the start of the file: what the host wrote there is lost.
+/// Returns whether opening this entry of a directory for writing changes no file: it discards, or
+/// stands for a descriptor that this process has open for writing, which leads to no file or is
+/// `appended` to. Opening it in another way begins at the start of the file: what the host wrote
+/// there is lost.
 pub(crate) fn is_standing_device(fs: &impl FileSystem, entry: &[u8], appends: bool) -> bool {
     if !cfg!(unix) {
         return false;
@@ -24,9 +24,8 @@ pub(crate) fn is_standing_device(fs: &impl FileSystem, entry: &[u8], appends: bo
     }
 }
 
-/// Tells whether `open(path, mode, flags)` may write. `mode` is `None` for `os.open`, whose flags
-/// then
-/// decide, as in open(2).
+/// Returns whether `open(path, mode, flags)` may write. `mode` is `None` for `os.open`, whose flags
+/// then decide, as in open(2).
 #[must_use]
 pub fn open_may_write(mode: Option<&[u8]>, flags: i64) -> bool {
     match mode {
@@ -35,7 +34,7 @@ pub fn open_may_write(mode: Option<&[u8]>, flags: i64) -> bool {
     }
 }
 
-/// Tells whether `open(path, mode, flags)`, which may write, leaves what is there as it is.
+/// Returns whether `open(path, mode, flags)`, which may write, keeps the contents.
 #[must_use]
 pub fn open_appends(mode: Option<&[u8]>, flags: i64) -> bool {
     match mode {

@@ -1,4 +1,4 @@
-//! Where a name leads: resolution of the paths that audit events carry.
+//! The place that a name leads to: resolution of the paths that audit events carry.
 //!
 //! The rules are those of `os.path.realpath(strict=False)`: symbolic links are followed, `..`
 //! goes up from where the path really is, and a tail that does not exist is taken as written.
@@ -17,7 +17,7 @@ pub enum Name<'a> {
     Path(&'a [u8]),
     /// An open file descriptor.
     Descriptor(i32),
-    /// Something that names no file, or whose name cannot be known before it is used.
+    /// Something that does not name a file, or whose name cannot be known before it is used.
     Unreadable,
 }
 
@@ -36,7 +36,7 @@ pub enum Base {
 pub struct Target<'a> {
     /// The name.
     pub name: Name<'a>,
-    /// Where a relative name starts from.
+    /// The start of a relative name.
     pub base: Base,
 }
 
@@ -62,14 +62,14 @@ impl Resolved {
         &self.0
     }
 
-    /// The directory that it is in; of the top directory, itself.
+    /// Returns the directory that it is in; for the top directory, itself.
     #[must_use]
     pub fn parent(&self) -> &[u8] {
         let slash = memrchr(b'/', &self.0).unwrap_or(0);
         &self.0[..slash.max(1)]
     }
 
-    /// The same as a path of its own.
+    /// The parent as a path of its own.
     #[must_use]
     pub fn into_parent(mut self) -> Self {
         pop(&mut self.0);
@@ -100,8 +100,8 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     (&head[..end], tail)
 }
 
-/// Resolves a path. `None` when it cannot be known where it leads: a NUL inside, a current
-/// directory or base that is gone, or a system that would not say.
+/// Resolves a path. `None` if it cannot be known where it leads: a NUL inside, a current directory
+/// or base that is gone, or a system that would not say.
 pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
     let start = if path.starts_with(b"/") {
         PathBuf::from_slice(b"/")
@@ -114,7 +114,7 @@ pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved
     resolve_from(fs, path, start)
 }
 
-/// Resolves a path that starts from a directory which is resolved already.
+/// Resolves a path that starts from an already resolved directory.
 pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Option<Resolved> {
     if path.starts_with(b"/") {
         return resolve(fs, path, Base::CurrentDir);

@@ -11,7 +11,7 @@ use crate::policy::files::roots::is_within;
 pub struct Blocked(Vec<Vec<u8>>);
 
 impl Blocked {
-    /// Blocks a path and what is below it.
+    /// Blocks a path and everything below it.
     pub fn add(&mut self, path: &Resolved) {
         self.0.push(path.as_bytes().to_vec());
     }
@@ -45,7 +45,7 @@ impl Temporary {
         self.0.push(directory.as_bytes().to_vec());
     }
 
-    /// Tells whether the path is one of them, or lies below one: asked where no root approves it.
+    /// Returns whether the path is one of them, or lies below one: asked if no root approves it.
     #[must_use]
     #[cold]
     pub fn hold(&self, path: &[u8]) -> bool {
@@ -138,7 +138,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|part| !part.is_empty())
 }
 
-/// Where the components of an absolute path start.
+/// Returns the positions at which the components of an absolute path start.
 fn starts(path: &[u8]) -> impl Iterator<Item = usize> {
     memchr_iter(b'/', path)
         .map(|slash| slash + 1)

@@ -1,4 +1,4 @@
-//! The approved roots, and which paths lie inside them.
+//! The approved roots, and the paths that lie inside them.
 
 use ahash::AHashSet;
 use memchr::memchr_iter;
@@ -29,7 +29,7 @@ impl Roots {
         roots
     }
 
-    /// Approves a directory and what is below it.
+    /// Approves a directory and everything below it.
     pub fn add(&mut self, root: &Resolved) {
         self.fixed.insert(PathBuf::from_slice(root.as_bytes()));
     }

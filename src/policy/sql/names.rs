@@ -12,7 +12,7 @@ pub enum Database {
     Private,
     /// The file of this name.
     File,
-    /// With `uri=True` what the URI says; else a file of this very name.
+    /// With `uri=True` the target of the URI; else a file of this very name.
     Uri(UriTarget),
 }
 
@@ -57,7 +57,7 @@ pub fn parse(name: &[u8]) -> Database {
         let named = parameters.iter().filter(move |(key, _)| key == name);
         named.map(|(_, value)| &value[..])
     };
-    // The last one counts of these, the first of `immutable`.
+    // The last `mode` and `vfs` count, the first `immutable`.
     let (mode, vfs) = (values(b"mode").next_back(), values(b"vfs").next_back());
     Database::Uri(match mode {
         Some(b"memory") => UriTarget::Memory,
@@ -73,7 +73,7 @@ fn is_true(value: &[u8]) -> bool {
     words.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// Tells whether SQLite locks a file itself by this `vfs`: with `unix-dotfile` it makes another.
+/// Returns whether SQLite locks a file itself by this `vfs`: with `unix-dotfile` it makes another.
 fn locks_in_place(vfs: &[u8]) -> bool {
     matches!(vfs, b"unix" | b"unix-excl" | b"unix-none" | b"win32")
 }
@@ -84,7 +84,7 @@ fn parameter(pair: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((percent_decode(&pair[..at]), percent_decode(&pair[at + 1..])))
 }
 
-/// The text with what `%` stands for.
+/// Returns the text with its percent escapes decoded.
 pub(crate) fn percent_decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -154,7 +154,7 @@ impl Tokens<'_> {
                     let end = self.0.iter().position(|&byte| !is_of_word(byte));
                     let word = self.0[..end.unwrap_or(self.0.len())].to_ascii_lowercase();
                     self.skip(word.len());
-                    // A blob, `x'61'`, is no word and no text.
+                    // A blob, `x'61'`, is neither a word nor a text.
                     if word == b"x" && self.0.first() == Some(&b'\'') {
                         self.skip(1);
                         self.quoted(b'\'');

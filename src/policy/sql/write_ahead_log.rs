@@ -1,20 +1,20 @@
-//! Which SQLite databases keep a write-ahead log: who reads one makes files beside it, or writes to
-//! those that are there, <https://www.sqlite.org/wal.html#read_only_databases>.
+//! The SQLite databases that keep a write-ahead log: reading one makes files beside it, or writes
+//! to those that are there, <https://www.sqlite.org/wal.html#read_only_databases>.
 //!
 //! The database is not opened where this process holds a lock on it: closing any descriptor of a file
 //! gives up all that the process has locked there (fcntl_locking(2)), a transaction of the host's too.
 
 use crate::policy::files::fs::FileSystem;
 
-/// Where the header says that a log is kept, with the number that says so:
+/// The version numbers in the header which say that a log is kept:
 /// <https://www.sqlite.org/fileformat.html#file_format_version_numbers>.
 const VERSIONS: std::ops::Range<usize> = 18..20;
 const LOGGED: u8 = 2;
 
-/// How the names of the log and its index go on after that of the database.
+/// The endings that make the names of the log and its index from that of the database.
 const BESIDE: [&[u8]; 2] = [b"-wal", b"-shm"];
 
-/// Tells whether reading the database at this resolved path may make or change files beside it.
+/// Returns whether reading the database at this resolved path may make or change files beside it.
 pub(crate) fn is_kept(fs: &impl FileSystem, path: &[u8]) -> bool {
     let is_beside = |suffix: &&[u8]| fs.exists(&[path, suffix].concat());
     BESIDE.iter().any(is_beside)
@@ -28,7 +28,8 @@ fn says_so(header: &[u8]) -> bool {
     versions.is_some_and(|versions| versions.contains(&LOGGED))
 }
 
-/// The first bytes of a file: none where it cannot be read, or its log is there if it has one.
+/// Returns the first bytes of a file; `None` if it cannot be read, or if any log that it has is
+/// there.
 #[cfg(unix)]
 pub(crate) fn header(path: &[u8]) -> Option<[u8; 20]> {
     use rustix::fs::{FileType, Mode, OFlags};
@@ -44,9 +45,8 @@ pub(crate) fn header(path: &[u8]) -> Option<[u8; 20]> {
     (read == start.len()).then_some(start)
 }
 
-/// Tells whether this process holds a lock on the file of this number: then it has it open, and
-/// the log is
-/// beside it.
+/// Returns whether this process holds a lock on the file of this number: then it has it open, and
+/// the log is beside it.
 #[cfg(unix)]
 fn is_locked(number: u64) -> bool {
     // proc_locks(5): `1: POSIX  ADVISORY  WRITE 458 03:07:133880 0 EOF`

@@ -8,9 +8,9 @@ use crate::policy::written::values::{Choice, Where, is_within_module};
 
 /// The facts that a lint needs beside the policy itself.
 pub struct Found<'a> {
-    /// The policy, with its paths resolved where they can be.
+    /// The policy, with its paths resolved as far as they can be.
     pub spec: &'a Spec,
-    /// The programs that are not there, by their place in `commands`.
+    /// The programs that do not exist, by their place in `commands`.
     pub missing_programs: Vec<usize>,
 }
 
@@ -83,7 +83,7 @@ fn below(place: &Where) -> &[String] {
     }
 }
 
-/// The current directory is another one each time.
+/// The current directory differs each time.
 fn is_in(path: &str, dir: &str) -> bool {
     if path == "." || dir == "." {
         return path == dir;

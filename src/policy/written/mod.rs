@@ -1,4 +1,4 @@
-//! A policy as a host writes it: its fields, TOML, presets, and checks of what was written.
+//! A policy as a host writes it: its fields, TOML, presets, and checks of its values.
 
 pub mod lint;
 pub mod presets;

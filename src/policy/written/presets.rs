@@ -15,7 +15,7 @@ network = false
     ),
     (
         "workspace",
-        // The network of this machine alone. Reaching it goes nowhere else, and what listens there is
+        // The network of this machine alone. Connections to it go nowhere else, and its servers are
         // reached from nowhere else.
         "\
 write = [\".\"]

@@ -26,7 +26,7 @@ pub const FIELDS: &[&str] = &[
     "packages",
 ];
 
-/// Which modules may be imported that are not imported yet.
+/// The modules that may be imported if they are not imported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Imports {
     /// The modules that may be imported; all (`true`), or none (`false`).
@@ -66,10 +66,10 @@ impl OnViolation {
     ];
 }
 
-/// The values of `threads`: what each says is whether threads may be started.
+/// The values of `threads`, and whether threads may be started with each.
 pub const THREADS: [(&str, bool); 2] = [("deny", false), ("inherit", true)];
 
-/// The values of `unknown_events`: what each says is whether they pass.
+/// The values of `unknown_events`, and whether such events pass with each.
 pub const UNKNOWN_EVENTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
 
 /// The name of a value.
@@ -89,23 +89,23 @@ pub struct Spec {
     pub block: Vec<String>,
     /// Names that are kept from writing inside the roots; `All(true)`: those of the preset.
     pub protect: Choice,
-    /// How many bytes may be written to files in one guard.
+    /// The bytes that may be written to files in one guard.
     pub max_bytes: Option<u64>,
-    /// Which programs may be started, by their name on `PATH` or their path.
+    /// The programs that may be started, by their name on `PATH` or their path.
     pub commands: Choice,
-    /// Which environment variables may be set; `All(true)`: all but the dangerous ones.
+    /// The environment variables that may be set; `All(true)`: all but the dangerous ones.
     pub env: Choice,
-    /// Packages whose import may do what the policy denies.
+    /// Packages whose import may do anything that the policy denies elsewhere.
     pub import_allow: Vec<String>,
     /// True if threads may be started, under the same guard.
     pub threads: bool,
     /// True if events pass that the tables do not name.
     pub unknown_events: bool,
-    /// Which native modules from outside the standard library may be called.
+    /// The native modules from outside the standard library that may be called.
     pub native: Choice,
     /// The answer to a violation.
     pub on_violation: OnViolation,
-    /// Which modules may be imported.
+    /// The modules that may be imported.
     pub imports: Imports,
     /// The use that code may make of the network.
     pub network: NetworkUse,
@@ -150,7 +150,7 @@ impl Spec {
         preset.iter().copied().chain(own.iter().map(String::as_str))
     }
 
-    /// Checks what types do not say.
+    /// Checks the rules that types do not express.
     ///
     /// # Errors
     /// `SpecError::Value`.
@@ -173,7 +173,7 @@ impl Spec {
                 .then_some("must be a name, or names below each other (\".git/hooks\")")
         })?;
         check_names("commands", &self.commands, |name| {
-            // Two words are no program: an argument list does not go through a shell.
+            // Two words are not a program: an argument list does not go through a shell.
             let odd = name.is_empty()
                 || name.contains('\0')
                 || (!name.contains('/') && name.contains(char::is_whitespace));

@@ -7,8 +7,8 @@ use crate::policy::packages;
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where, is_within_module};
 
-/// The first field by which the new policy allows what the old one does not, if there is one. Where
-/// that cannot be told it counts as allowing more. Paths are resolved.
+/// Returns the first field by which the new policy allows something that the old one does not, if
+/// there is one. A field that cannot be compared counts as allowing more. Paths are resolved.
 #[must_use]
 pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
     let protects_less = || {
@@ -62,7 +62,7 @@ pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
     .find_map(|(field, is_more)| is_more.then_some(field))
 }
 
-/// The current directory is another one each time.
+/// The current directory differs each time.
 fn is_in(path: &str, dir: &str) -> bool {
     if path == "." || dir == "." {
         return path == dir || dir == "/";

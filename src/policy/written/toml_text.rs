@@ -83,7 +83,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The policy as TOML, with all fields; `None` where a function of the host is one.
+    /// Returns the policy as TOML, with all fields; `None` if a function of the host is one.
     #[must_use]
     pub fn to_toml(&self) -> Option<String> {
         let mut table = Table::new();
@@ -93,7 +93,7 @@ impl Spec {
         Some(table.to_string())
     }
 
-    /// A field of the policy as TOML has it; `None` where that is a function of the host.
+    /// Returns a field of the policy as TOML has it; `None` if it is a function of the host.
     #[must_use]
     pub fn toml_value(&self, field: &str) -> Option<Value> {
         Some(match field {

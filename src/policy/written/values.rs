@@ -1,11 +1,11 @@
-//! Values of the fields of a policy, and what may be wrong with them.
+//! Values of the fields of a policy, and the errors in them.
 
 use std::fmt;
 
 /// The section of a `pyproject.toml`.
 pub const SECTION: &str = "tool.fastaudit";
 
-/// Where something is allowed.
+/// The places where something is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Where {
     /// Everywhere: `"anywhere"` in TOML, `None` in Python.
@@ -25,7 +25,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Tells whether it has this name, or the beginning of a dotted one that does.
+    /// Returns whether it has this name, or the beginning of a dotted one that does.
     #[must_use]
     pub fn has_module(&self, module: &str) -> bool {
         match self {
@@ -35,7 +35,7 @@ impl Choice {
     }
 }
 
-/// Tells whether a module is the named one or below it; `*` names every module.
+/// Returns whether a module is the named one or below it; `*` names every module.
 #[must_use]
 pub fn is_within_module(module: &str, name: &str) -> bool {
     name == "*"
@@ -81,7 +81,7 @@ pub enum SpecError {
     },
     /// A value of another type than the field has.
     Type {
-        /// The key, with an index where it is an item.
+        /// The key, with an index if it is an item.
         key: String,
         /// The values that are accepted.
         accepted: &'static str,
@@ -90,9 +90,9 @@ pub enum SpecError {
     },
     /// A value that is not accepted.
     Value {
-        /// The key, with an index where it is an item.
+        /// The key, with an index if it is an item.
         key: String,
-        /// Why, and what is accepted.
+        /// The problem, and the values that are accepted.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The least policy that says what another says and allows what that one denied.
+//! The least policy that keeps another's rules and allows what that one denied.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct Lack {
     pub need: Need,
     /// The reason for the denial.
     pub why: Why,
-    /// The least root that approves it where a root does not approve its own entry.
+    /// The least root that approves it, for a root that does not approve its own entry.
     pub root: Option<Vec<u8>>,
     /// True if the need is for an existing file, not for an entry of a directory.
     pub is_file: bool,
@@ -38,9 +38,9 @@ impl Lack {
     }
 }
 
-/// Tells what is at the places that a policy names.
+/// Tells which files are at the places that a policy names.
 pub trait Places {
-    /// Where a path of the policy leads.
+    /// Returns where a path of the policy leads.
     fn resolve(&self, path: &str) -> Option<Vec<u8>>;
 
     /// Returns whether a directory may stand for the files that are named in it. One with all the
@@ -51,7 +51,7 @@ pub trait Places {
     fn is_file(&self, path: &[u8]) -> bool;
 }
 
-/// The policy with what meets the needs as well; as it is where no field can meet them.
+/// Returns the policy changed to meet the needs as well; unchanged if no field can meet them.
 #[must_use]
 pub fn widened<'a>(
     spec: &Spec,
@@ -117,7 +117,8 @@ fn add_choice(choice: &mut Choice, name: &str) {
     }
 }
 
-/// Where variables are named one by one already, and this is one more that does no harm, all such.
+/// If variables are named one by one already, and this is one more that does no harm, allows all
+/// such variables.
 fn add_variable(env: &mut Choice, name: &str) {
     let is_harmless = |name: &str| Environment::Harmless.may_set(name.as_bytes());
     match env {
@@ -140,7 +141,7 @@ fn unblock(spec: &mut Spec, path: &[u8], places: &impl Places) {
     spec.block
         .retain(|name| block(name).is_none_or(|blocked| !is_within(path, &blocked)));
     if spec.block.len() == before {
-        // It is to be moved with what is below it.
+        // It is to be moved with everything below it.
         spec.block
             .retain(|name| block(name).is_none_or(|blocked| !is_within(&blocked, path)));
     }
