@@ -73,7 +73,7 @@ pub fn port_in(object: &Bound<'_, PyAny>) -> Option<u16> {
 /// The family of Unix sockets, by its number here.
 pub const AF_UNIX: i64 = 1;
 
-/// Tells that the family is one of the internet.
+/// Returns whether the family is one of the internet.
 pub fn is_internet(family: i64) -> bool {
     FAMILIES.contains(&family)
 }

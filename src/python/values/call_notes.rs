@@ -1,5 +1,5 @@
-//! Notes on the call in progress, of arguments that its audit event leaves out: the directory that a
-//! relative name starts from, and whether links are followed.
+//! Notes on the call in progress: arguments that its audit event leaves out. They are the directory
+//! that a relative name starts from, and whether links are followed.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub enum Follows {
     Always,
     /// It changes the link itself.
     Never,
-    /// An object says so, which is asked later.
+    /// An object decides, which is asked later.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ pub fn follows() -> Follows {
     NOTED.get().follows
 }
 
-/// Takes notes on a call, and gives back those of the call around it.
+/// Replaces the notes, and returns those of the call around it.
 pub fn replace(noted: Noted) -> Noted {
     NOTED.replace(noted)
 }

@@ -14,7 +14,7 @@ use crate::python::values::callee_cache as cache;
 use crate::python::values::loaded;
 use crate::python::values::method_callers;
 
-/// Callables that stand for another are followed this far.
+/// The number of callables that stand for another which are followed.
 const MAX_WRAPPERS: usize = 32;
 
 /// The package whose own native functions raise events of their own.
@@ -133,7 +133,7 @@ impl Known {
     }
 }
 
-/// Reads what is needed of the standard library, before any call is seen.
+/// Reads the objects of the standard library that are needed, before any call is seen.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     layout::prepare(py)?;
     Known::get(py).map(|_| ())
@@ -165,8 +165,9 @@ impl<'py> Name<'py> {
     }
 }
 
-/// The native code, not of the standard library, that a call of `callee` runs; `None` for Python
-/// code, the standard library, and what has no name. `first` is its first argument, if it has one.
+/// Returns the native code, not of the standard library, that a call of `callee` runs; `None` for
+/// Python code, the standard library, and callables without a name. `first` is its first argument,
+/// if it has one.
 pub fn native<'py>(
     callee: &Bound<'py, PyAny>,
     first: Option<&Bound<'py, PyAny>>,
@@ -177,7 +178,7 @@ pub fn native<'py>(
             return Ok(None);
         };
         let called = if callee.is(&known.type_call) {
-            // Not what the metaclass makes of a call, which is asked for by `native_name`.
+            // The metaclass's own `__call__` is not meant: `native_name` asks for it.
             constructor(known, first)?
         } else if cache::is_plainly_quiet(first.as_ptr()) || !first.is_callable() {
             None
@@ -278,7 +279,7 @@ fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'
     if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
         return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
     }
-    // An instance: calling it calls what its class has for `__call__`.
+    // An instance: calling it calls the `__call__` of its class.
     let version = layout::version_of_type(callee.as_ptr());
     let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));
     Ok(match call {
@@ -341,7 +342,7 @@ fn constructor<'py>(known: &Known, class: &Bound<'py, PyAny>) -> PyResult<Option
             && let Ok(owner) = owner.cast::<PyType>()
         {
             if is_foreign_class(known, owner)? {
-                // A static class is native itself; others may inherit what they are made by.
+                // A static class is native itself; others may inherit their constructor.
                 let named = if layout::is_static_class(class) {
                     class
                 } else {
@@ -377,7 +378,7 @@ fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The name of a class.
 ///
 /// # Errors
-/// The error that reading it raised, if that is no `Exception`.
+/// Errors raised while reading it that are not an `Exception`.
 pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
@@ -394,7 +395,7 @@ fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Optio
         return Ok(None);
     };
     if known.is_quiet(&module) {
-        // Python code can set what module a function says it is of.
+        // Python code can set the module that a function names as its own.
         let code = Builtin::cast(callee).filter(|function| function.module().is_some());
         let Some(own) = code.and_then(|code| loaded::foreign_module(known, code.function())) else {
             remember_quiet(known, callee)?;
@@ -469,7 +470,7 @@ fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStrin
     }
     match attribute(callee, pyo3::intern!(py, "__objclass__"))? {
         Some(class) => string_attribute(&class, dunder_module),
-        // An instance of a class that is static tells no module; the class does.
+        // An instance of a static class names no module; the class does.
         None => string_attribute(&callee.get_type(), dunder_module),
     }
 }

@@ -1,4 +1,4 @@
-//! Callees that were found to be no foreign native code: what nearly every call goes to.
+//! Callees that were found to be no foreign native code: nearly all calls go to these.
 //!
 //! Tables with two places for each, read on every call without a lock or a reference; with one,
 //! what calls go to most would push each other out. The entries are never objects, whose addresses
@@ -47,7 +47,7 @@ fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static
     &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
 }
 
-/// The other place of what has this number, by all its bits.
+/// The other place for this number, by all its bits.
 fn second_place<T>(table: &'static [T; PLACES], number: u64) -> &'static T {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     &table[usize::try_from(mixed % PLACES as u64).unwrap_or(0)]
@@ -81,7 +81,7 @@ pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
     if raw::is_python_function(callee) {
         return true;
     }
-    // A native `__new__`, whose entry says nothing, is never among them.
+    // A native `__new__`, whose entry is shared by all, is never among them.
     let entry = layout::method_entry(callee);
     if !entry.is_null() && is_remembered(entry) {
         return true;
@@ -94,7 +94,7 @@ fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
     is_quiet_by(callee, is_remembered, has)
 }
 
-/// The same of what was found to be quiet when another had its first place.
+/// The same for a callee whose first place was taken when it was found to be quiet.
 #[inline(never)]
 pub fn is_quiet_in_second_place(callee: *mut PyObject) -> bool {
     is_quiet_by(callee, is_remembered_second, has_second)

@@ -1,7 +1,7 @@
-//! Who makes a call, as hosts are told it: the name of the module, and of the code in it.
+//! The caller of a call, as hosts are told it: the name of the module, and of the code in it.
 //!
-//! The text is made of two strings that live as long as the code does; what was made of the same
-//! two objects before is used again. Each thread remembers a few.
+//! The text is made of two strings that live as long as the code does; a text made of the same two
+//! objects before is used again. Each thread remembers a few.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use crate::python::cpython::frames;
 use crate::python::values::stack;
 
 const PLACES: usize = 256;
-/// The length of a name that is remembered: those of guarded code may be of any.
+/// The length up to which a name is remembered: guarded code may have names of any length.
 const LONGEST: usize = 200;
 
 /// Two names, and both with a dot between.
@@ -30,7 +30,7 @@ thread_local! {
 /// Names the code that makes a call.
 ///
 /// # Errors
-/// The error that reading the code raised, and `MemoryError`.
+/// Errors raised while reading the code, and `MemoryError`.
 pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = code.py();
     let module = frames::current_globals(py)

@@ -1,5 +1,5 @@
-//! The call chain that a denial shows: the functions that led to it, without those of what runs the
-//! user's code and of the import system.
+//! The call chain that a denial shows: the functions that led to it, without those of runners of
+//! the user's code and of the import system.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTraceback};
@@ -8,7 +8,7 @@ use crate::python::cpython::frames;
 use crate::python::values::place;
 use crate::python::values::stack::{self, Site};
 
-/// Packages that run the code of others: their functions lead to every operation alike.
+/// Packages that run the code of others: their functions lead to every operation.
 const RUNNERS: [&str; 9] = [
     "IPython",
     "_pytest",
@@ -21,10 +21,10 @@ const RUNNERS: [&str; 9] = [
     "xdist",
 ];
 
-/// The one that starts a process of its own for it, so that nothing before it is the user's.
+/// The runner that starts a process of its own, so that nothing before it is the user's.
 const STARTER: &str = "execnet";
 
-/// Modules whose functions stand between those of the user and tell nothing: the import system.
+/// Modules whose functions stand between those of the user and explain nothing: the import system.
 const BETWEEN: [&str; 5] = [
     "_frozen_importlib",
     "_frozen_importlib_external",
@@ -33,11 +33,11 @@ const BETWEEN: [&str; 5] = [
     "runpy",
 ];
 
-/// How the directories are named that the scripts of installed packages are in.
+/// The names of the directories that the scripts of installed packages are in.
 const SCRIPTS: [&str; 2] = ["bin", "Scripts"];
 
-/// The functions that lead to where a traceback ends, the outermost first; without a traceback, to
-/// the code that runs.
+/// Returns the functions that lead to the end of a traceback, the outermost first; without a
+/// traceback, to the running code.
 pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyResult<Vec<String>> {
     let frame = match &traceback {
         Some(traceback) => stack::outer(&frames::traceback_frame(traceback))?,
@@ -94,8 +94,8 @@ fn is_of_package(module: &Bound<'_, PyString>, package: &str) -> bool {
         .is_ok_and(|module| module.split('.').next() == Some(package))
 }
 
-/// Tells that a function is of what runs the user's code. A hook in a `conftest.py` is one that
-/// pytest has do so in its place.
+/// Returns whether a function is of a runner of the user's code. Hooks in a `conftest.py`, which
+/// pytest calls, count as pytest's.
 fn is_runner(py: Python<'_>, site: &Site) -> bool {
     let Some(module) = site.module(py) else {
         return false;
@@ -107,7 +107,7 @@ fn is_runner(py: Python<'_>, site: &Site) -> bool {
     RUNNERS.iter().any(|package| is_of_package(module, package))
 }
 
-/// Tells that code is of a library, or of the script that an installed package starts by.
+/// Returns whether code is of a library, or of the script that an installed package starts by.
 fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if place::is_of_library(code)? {
         return Ok(true);

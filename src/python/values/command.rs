@@ -1,4 +1,4 @@
-//! Which program an event is going to start.
+//! The program that an event is going to start.
 
 use std::ffi::CStr;
 
@@ -14,7 +14,7 @@ use crate::python::values::simple;
 /// The program that runs the command of `os.system`.
 const SHELL: &str = "/bin/sh";
 
-/// The program that an event is going to start; `None` where that cannot be told.
+/// The program that an event is going to start; `None` if that cannot be told.
 pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     let arg = |index: usize| args.get_item(index).ok();
     match event.to_bytes() {
@@ -36,7 +36,7 @@ pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
         b"os.system" => Some(PathBuf::from_slice(SHELL.as_bytes())),
         b"pty.spawn" => search(&first(&arg(0)?)?, None),
         b"_posixsubprocess.fork_exec" => {
-            // Each place on PATH where it might be: the first that can be executed is.
+            // The paths to try, from PATH: the first that can be executed is started.
             let places = arg(0)?;
             let places: Vec<_> = match places.cast::<PyList>() {
                 Ok(places) => places.iter().collect(),

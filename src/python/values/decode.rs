@@ -1,6 +1,7 @@
-//! From the Python objects in an event's arguments to the plain values the policy judges.
+//! From the Python objects in an event's arguments to the plain values that the policy judges.
 //!
-//! Values are read from the objects' own buffers: what a subclass overrides decides nothing.
+//! Values are read from the objects' own buffers: a method that a subclass overrides decides
+//! nothing.
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -48,12 +49,12 @@ impl NameArg<'_, '_> {
     }
 }
 
-/// How the operation behind an event treats an object that is not `str`, `bytes` or `int`.
+/// The treatment of an object that is not `str`, `bytes` or `int` by the operation behind an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PathLikes {
-    /// Everything it does with the object raises events of its own.
+    /// Everything that the operation does with the object raises events of its own.
     CheckedAgain,
-    /// It asks the object for its path after the event, and no event follows.
+    /// The operation asks the object for its path after the event, and no event follows.
     AskedLater,
 }
 
@@ -79,8 +80,8 @@ pub fn name_at<'a, 'py>(
         return Ok(fd.map_or(NameArg::Unreadable, NameArg::Descriptor));
     }
     if raw::is_index(&object) {
-        // It was or will be asked for its number by itself, and can say another each time; where it
-        // says none, `io.FileIO` asks it for a path.
+        // It was or will be asked for its number, and can return another each time; without a
+        // number, `io.FileIO` asks it for a path.
         return Ok(NameArg::Unreadable);
     }
     if path_likes == PathLikes::AskedLater && !answers_the_same(&object)? {
@@ -145,11 +146,10 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
     })
 }
 
-/// Tells whether a path-like object is one that gives the same path each time it is asked: one
-/// whose
-/// `__fspath__` is native (`os.DirEntry`), or one of `pathlib`, which keeps its text.
+/// Returns whether a path-like object is one that gives the same path each time it is asked: one
+/// whose `__fspath__` is native (`os.DirEntry`), or one of `pathlib`, which keeps its text.
 ///
-/// This goes by what the standard library's code is, never by what a module has under a name.
+/// The code of the standard library decides, never the object that a module has under a name.
 pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     let ty = object.get_type();
@@ -182,7 +182,7 @@ pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         && has_builtin_str(&own)?)
 }
 
-/// Tells that `str` in the code of a Python function is the class of that name.
+/// Returns whether `str` in the code of a Python function is the class of that name.
 fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let name = pyo3::intern!(py, "str");
@@ -201,7 +201,7 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(found.is_some_and(|found| found.is(py.get_type::<PyString>())))
 }
 
-/// Reads the `dir_fd` at a position of the event's arguments; absent, `None` and -1 are none.
+/// Reads the `dir_fd` at a position of the event's arguments; it may be absent, `None` or -1.
 pub fn base_at(args: &Bound<'_, PyTuple>, index: Option<usize>) -> Base {
     let Some(object) = index.and_then(|index| args.get_borrowed_item(index).ok()) else {
         return Base::CurrentDir;
@@ -211,7 +211,7 @@ pub fn base_at(args: &Bound<'_, PyTuple>, index: Option<usize>) -> Base {
     }
     match raw::int_value(&object) {
         Some(-1) => Base::CurrentDir,
-        // A number that is no descriptor has no path, and so nothing can be approved under it.
+        // A number that is not a descriptor has no path, and so nothing can be approved under it.
         value => Base::Descriptor(value.and_then(|fd| i32::try_from(fd).ok()).unwrap_or(-1)),
     }
 }
@@ -235,7 +235,8 @@ fn owned_native_form(bytes: &[u8]) -> PathBuf {
     crate::policy::files::fs::from_windows(bytes)
 }
 
-/// Tells whether the event is an `open` that only reads, by far the most frequent one with a rule.
+/// Returns whether the event is an `open` that only reads, by far the most frequent one with a
+/// rule.
 pub fn is_open_for_reading(args: &Bound<'_, PyTuple>, rule: Rule) -> bool {
     if !matches!(rule, Rule::Open) || args.len() < 3 {
         return false;

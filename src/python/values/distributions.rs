@@ -1,5 +1,5 @@
-//! Which installed package native code is of: its shared object lies in one's directory, or is
-//! listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
+//! The installed package that native code belongs to: its shared object lies in one's directory, or
+//! is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
 //! `cryptography`, `_dispatcher.Dispatcher` of `numba`).
 
 #[cfg(Py_3_12)]
@@ -22,20 +22,20 @@ use crate::python::values::callee::Native;
 #[cfg(Py_3_12)]
 use crate::python::values::loaded;
 
-/// How the names of directories end that packages are installed in.
+/// The endings of the names of directories that packages are installed in.
 const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
 
-/// Names of which it is known what they are of; of more the first component stands for it.
+/// The number of names whose package is remembered; for others their first component decides.
 const MAX_NAMED: usize = 1000;
 
 /// The state, which changes only as guards are made and names are asked for.
 struct Known {
-    /// Where packages are installed: as `sys.path` has it, and with links resolved.
+    /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
     sites: Vec<PathBuf>,
     /// The distributions installed there, and the times as of which they were read.
     installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
-    /// The package of native code by the first component of what it calls itself, where that is
-    /// another.
+    /// The package of native code by the first component of the name it has for itself, if they
+    /// differ.
     named: BTreeMap<String, String>,
 }
 
@@ -50,7 +50,7 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Learns where packages are installed. Called as a guard is made, by the host.
+/// Reads the directories that packages are installed in. Called as a guard is made, by the host.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let path = py.import("sys")?.getattr("path")?;
     let Ok(path) = path.cast::<PyList>() else {
@@ -106,14 +106,14 @@ pub fn installed() -> Arc<Installed> {
     installed
 }
 
-/// Where the packages are that are installed by a link to their source.
+/// The directories of packages that are installed by a link to their source.
 pub fn editable() -> Vec<PathBuf> {
     let sites = known().sites.clone();
     distributions::editable(&sites)
 }
 
-/// The top-level module, or directory of libraries, that a file is of; `None` where it is not that
-/// of an installed package.
+/// The top-level module, or directory of libraries, that a file is of; `None` if it is not that of
+/// an installed package.
 pub fn module_of_file(file: &Path) -> Option<String> {
     let known = known();
     let mut below = known
@@ -135,7 +135,7 @@ pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         .and_then(|file| module_of_file(Path::new(file))))
 }
 
-/// The package that native code is of by the name that a denial gives it, as one imports it.
+/// The package of native code by its name in a denial, as one imports the package.
 #[must_use]
 pub fn package_of(callee: &str) -> String {
     let first = callee.split('.').next().unwrap_or(callee);
@@ -145,7 +145,7 @@ pub fn package_of(callee: &str) -> String {
     installed().package_of(first).to_owned()
 }
 
-/// The package of the callee that is being announced, as one imports it; by its name alone where
+/// The package of the callee that is being announced, as one imports it; by its name alone if
 /// nothing else is known. It is remembered for `package_of`.
 pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
     let name = callee.to_string_lossy();
@@ -174,13 +174,13 @@ thread_local! {
     static CALLED: RefCell<Option<(Py<PyString>, Option<String>)>> = const { RefCell::new(None) };
 }
 
-/// Notes, for as long as it lives, what the callee is of that an event is raised for.
+/// Notes, for as long as it lives, the module of the callee that an event is raised for.
 #[cfg(Py_3_12)]
 pub struct Announced(Option<(Py<PyString>, Option<String>)>);
 
 #[cfg(Py_3_12)]
 impl Announced {
-    /// `name` is the object that the event has for the callee.
+    /// `name` is the event's object for the callee.
     pub fn new(name: &Bound<'_, PyString>, native: &Native<'_>) -> Self {
         let called = (name.clone().unbind(), module_of(native));
         Self(CALLED.replace(Some(called)))
@@ -195,8 +195,8 @@ impl Drop for Announced {
     }
 }
 
-/// The top-level module or directory of the callee that `fastaudit.call` is being raised for, by the
-/// object that the event has for it.
+/// The top-level module or directory of the callee that `fastaudit.call` is being raised for, by
+/// the event's object for it.
 #[cfg(Py_3_12)]
 pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
     CALLED.with_borrow(|called| {
@@ -205,7 +205,7 @@ pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
     })
 }
 
-/// The top-level module or directory that native code is of; `None` where it cannot be told.
+/// The top-level module or directory that native code is of; `None` if it cannot be told.
 #[cfg(Py_3_12)]
 pub fn module_of(native: &Native<'_>) -> Option<String> {
     let function = &native.function;

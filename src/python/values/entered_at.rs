@@ -1,4 +1,4 @@
-//! Where a guard was entered: what a denial in another thread or task has to tell.
+//! The place where a guard was entered, which a denial in another thread or task reports.
 //!
 //! The frame is kept while the guard is entered, and read only when somebody needs it: when an
 //! operation is denied elsewhere, or when the guard is left and goes on in a task.
@@ -26,7 +26,7 @@ static LOOP: PyOnceLock<Loop> = PyOnceLock::new();
 /// The thread, the task and the functions that entered a guard.
 pub struct Origin {
     thread: u64,
-    /// The address of the task; 0 outside of one.
+    /// The address of the task; 0 outside of tasks.
     task: usize,
     entered: Mutex<Entered>,
 }
@@ -53,7 +53,7 @@ impl Origin {
         })
     }
 
-    /// Reads what there is to tell, as the frame will soon be no more.
+    /// Reads the facts, as the frame will soon be gone.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let frame = match &*self.lock() {
             Entered::In(frame) => frame.clone_ref(py),
@@ -81,7 +81,7 @@ impl Origin {
         })
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.entered.try_lock().as_deref() {
             Ok(Entered::In(frame)) => visit.call(frame),
@@ -103,12 +103,12 @@ impl Origin {
                 return Ok(calling::repr(&name)?.to_string());
             }
         }
-        // A thread that `threading` does not know is named so there once it asks.
+        // `threading` makes such a name for an unknown thread once it is asked.
         Ok("'Dummy'".to_owned())
     }
 }
 
-/// The address of the task that runs; 0 where none does.
+/// The address of the running task; 0 if there is none.
 fn current_task(py: Python<'_>) -> PyResult<usize> {
     let functions = match LOOP.get(py) {
         Some(functions) => functions,

@@ -27,7 +27,7 @@ pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// `oks` is nothing that can be iterated over.
+/// `oks` is not iterable.
 pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyTypeError>(oks.py()) {
         return cause;
@@ -35,7 +35,7 @@ pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     oks_not_paths(oks)
 }
 
-/// `oks` is something else than paths. It says how to write it where that is known.
+/// `oks` is something other than paths. The message shows how to write it if that is known.
 pub fn oks_not_paths(oks: &Bound<'_, PyAny>) -> PyErr {
     let instead = if type_name(oks) == "Policy" {
         ": write policy.guard()"
@@ -93,9 +93,9 @@ pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> 
     PyOSError::new_err(format!("oks[{index}] cannot be resolved: {}", shown(path)))
 }
 
-/// A callback is given that cannot be called.
+/// A callback cannot be called.
 pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    // Who gives paths there means more roots.
+    // A path given there was meant as one more root.
     let is_path =
         given.is_instance_of::<PyString>() || given.hasattr("__fspath__").unwrap_or(false);
     let instead = match argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
@@ -118,7 +118,7 @@ pub fn wrong_signature(argument: &str, signature: &str, given: &Bound<'_, PyAny>
     ))
 }
 
-/// A callback would return a coroutine or a generator, which is true whatever it would answer.
+/// A callback would return a coroutine or a generator, which is always true.
 pub fn not_a_plain_function(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "{argument} must be a plain function, not a coroutine or generator function: what {} \
@@ -143,7 +143,7 @@ pub fn tool_id_type(given: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// `tool_id` is no `sys.monitoring` tool id.
+/// `tool_id` is not a `sys.monitoring` tool id.
 pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
     PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
 }
@@ -156,7 +156,7 @@ pub fn not_modules(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// `add_imports` on a guard that knows no such packages.
+/// `add_imports` on a guard without such packages.
 pub fn no_imports_to_add() -> PyErr {
     PyRuntimeError::new_err(
         "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
@@ -180,7 +180,7 @@ pub fn no_such_rules(given: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// An argument is no `bool`.
+/// An argument is not a `bool`.
 pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "{argument} must be True or False, not {}",
@@ -204,7 +204,7 @@ pub fn no_monitoring(argument: &str) -> PyErr {
     PyRuntimeError::new_err(format!("{argument} requires Python 3.12+ sys.monitoring"))
 }
 
-/// The warning where nobody demands it.
+/// The warning if nobody demands it.
 #[cfg(not(Py_3_12))]
 pub fn not_watched(py: Python<'_>) -> std::ffi::CString {
     let version = py.version_info();
@@ -263,7 +263,7 @@ pub fn left_elsewhere(py: Python<'_>, cause: PyErr) -> PyErr {
     caused_by(py, error, cause)
 }
 
-/// A guard that a `with` statement entered is left by something else.
+/// A guard that a `with` statement entered is left by other code.
 pub fn left_by_what_it_guards() -> PyErr {
     PyRuntimeError::new_err(
         "this guard was entered by a with statement, and is left by the end of that statement alone",
@@ -275,14 +275,14 @@ pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
 }
 
-/// The guard's context variable was changed, and what is done would leave the guard.
+/// The guard's context variable was changed, and the act would leave the guard.
 pub fn variable_changed() -> PyErr {
     PyPermissionError::new_err(
         "fastaudit_rs: the guard's context variable was changed, so no context can be entered or made",
     )
 }
 
-/// Guarded code may not do that with the guard's context variable.
+/// Guarded code may not change the guard's context variable in this way.
 pub fn variable_kept() -> PyErr {
     PyPermissionError::new_err(
         "fastaudit_rs: the guard's context variable keeps the guard while it is in force",

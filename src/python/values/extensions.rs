@@ -1,4 +1,4 @@
-//! Extension modules that are imported: where their files come from. Loading one runs its code, which
+//! Extension modules that are imported: the places of their files. Loading one runs its code, which
 //! nothing watches.
 #![cfg(unix)]
 
@@ -15,13 +15,13 @@ use crate::policy::files::path::Resolved;
 use crate::python::values::distributions;
 use crate::python::values::imports;
 
-/// Where modules were imported from as guards were made, by the host.
+/// The directories that modules were imported from as guards were made, by the host.
 struct Known {
-    /// When the first guard was made: guarded code wrote nothing before.
+    /// The time at which the first guard was made: guarded code wrote nothing before.
     since: Option<SystemTime>,
     /// The directories of `sys.path`.
     paths: Vec<PathBuf>,
-    /// The entries of `sys.path` that gave these.
+    /// The entries of `sys.path` that these came from.
     seen: Vec<Py<PyString>>,
 }
 
@@ -36,7 +36,7 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Learns where modules are imported from. Called as a guard is made, by the host.
+/// Reads the directories that modules are imported from. Called as a guard is made, by the host.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     known().since.get_or_insert_with(SystemTime::now);
     let path = py.import("sys")?.getattr("path")?;
@@ -74,7 +74,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Where the file of an extension module is from, by its name and by what that leads to.
+/// The origin of an extension module's file, by its name and by the place it leads to.
 #[cold]
 pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
     let named = Path::new(std::ffi::OsStr::from_bytes(file));
@@ -95,7 +95,7 @@ pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
     if is_older && is_below(&distributions::editable()) {
         return Origin::Installed;
     }
-    // Packages may be installed as links to where they are.
+    // Packages may be installed as links to their place.
     if is_plain && imports::is_library_path(file) {
         return Origin::Known;
     }
@@ -106,7 +106,7 @@ pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
     }
 }
 
-/// Tells whether the file was last changed before there was any guard.
+/// Returns whether the file was last changed before there was any guard.
 fn was_there_before(file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;

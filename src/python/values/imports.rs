@@ -1,5 +1,5 @@
-//! Who imports: what installed modules import in turn, and do while they are imported, is not what
-//! the guarded code chose.
+//! The code that imports: the imports of installed modules, and their acts while they are imported,
+//! are not what the guarded code chose.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
 /// The locks of the modules that are being imported.
 static LOCKS: OnceLock<Py<PyDict>> = OnceLock::new();
 
-/// How the file names of modules begin that are part of the interpreter.
+/// The beginning of the file names of modules that are part of the interpreter.
 const FROZEN: &[u8] = b"<frozen ";
 
 /// The code of a module, and the functions of finders, loaders and path hooks.
@@ -38,7 +38,7 @@ const PARTS_OF_IMPORTS: &[&str] = &[
     "__getattr__",
 ];
 
-/// Packages that import what they are asked to.
+/// Packages that import the modules they are asked to.
 const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
 
 /// The directories that modules are imported from: the standard library and installed packages.
@@ -48,7 +48,7 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
         .into_iter()
         .map(|name| paths.get_item(name)?.extract())
         .collect::<PyResult<Vec<String>>>()?;
-    // The user's own, and those of a distribution.
+    // The user's own directories, and those of a distribution.
     let path = py.import("sys")?.getattr("path")?;
     for entry in path.cast::<PyList>()?.iter() {
         if let Ok(entry) = entry.extract::<String>()
@@ -63,7 +63,7 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
     Ok(paths)
 }
 
-/// Learns by what it is told that an import goes on.
+/// Reads the objects that tell of an import in progress.
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     if FIND_AND_LOAD.get().is_none() {
         let import_system = py.import("_frozen_importlib")?;
@@ -75,7 +75,7 @@ pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Learns where modules are installed, without which none counts as such.
+/// Reads the directories that modules are installed in; without them no module counts as installed.
 pub fn learn_libraries(py: Python<'_>) -> PyResult<()> {
     if LIBRARIES.get().is_none() {
         let mut paths = Vec::new();
@@ -96,7 +96,7 @@ pub fn is_library_path(path: &[u8]) -> bool {
     paths.is_some_and(|paths| paths.iter().any(|library| is_within(path, library)))
 }
 
-/// The package whose import what goes on is part of, the outermost one.
+/// The package whose import the current code is part of, the outermost one.
 pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
     let Some(find_and_load) = FIND_AND_LOAD.get() else {
         return Ok(None);
@@ -232,9 +232,8 @@ fn is_importing_by(
     Ok(false)
 }
 
-/// Tells whether code is a module's, or is by its name a function that imports are made of:
-/// guarded code
-/// can have the import system call any.
+/// Returns whether code is a module's, or is by its name a function that imports consist of:
+/// guarded code can have the import system call any.
 fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let name = code.getattr(pyo3::intern!(code.py(), "co_name"))?;
     let name = name.cast::<PyString>()?;
@@ -278,7 +277,7 @@ pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyRes
     Ok(false)
 }
 
-/// Tells that the innermost function is one of this installed module.
+/// Returns whether the innermost function is one of this installed module.
 pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
@@ -293,7 +292,7 @@ pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, P
     Ok(globals.cast().ok().and_then(stack::module_name))
 }
 
-/// Tells that a frame runs code of a module of the standard library, or of one below it.
+/// Returns whether a frame runs code of a module of the standard library, or of one below it.
 pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
@@ -323,15 +322,15 @@ pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_main && stack::are_of_their_module(globals)?)
 }
 
-/// The imports that go on, to be told of later.
+/// The imports in progress, for a later report.
 pub struct Importing {
-    /// The packages from the innermost, and how many of the files come before.
+    /// The packages from the innermost, and the number of files before each.
     packages: Vec<(String, usize)>,
     /// The files of the code that runs, from the innermost.
     files: Vec<String>,
 }
 
-/// The imports that go on, if any does: only then frames are looked at.
+/// The imports in progress, if there are any: only then frames are looked at.
 pub fn going_on(py: Python<'_>) -> PyResult<Option<Importing>> {
     match (LOCKS.get(), FIND_AND_LOAD.get()) {
         (Some(locks), Some(find_and_load)) if !locks.bind(py).is_empty() => {
@@ -366,8 +365,8 @@ fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
 }
 
 impl Importing {
-    /// The package whose import it is all part of, the outermost one: from there on, installed code
-    /// alone runs.
+    /// The package whose import all of it is part of, the outermost one: from there on, installed
+    /// code alone runs.
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         learn_libraries(py).ok()?;
         let is_installed = |file: &String| {

@@ -1,15 +1,15 @@
-//! Where the libraries behind the standard library find files by themselves.
+//! The files that the libraries behind the standard library find by themselves.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The files that tell of users: getpwnam(3).
+/// The files about users: getpwnam(3).
 pub fn users() -> Vec<PathBuf> {
     vec!["/etc/passwd".into()]
 }
 
-/// The files that tell of groups: getgrnam(3).
+/// The files about groups: getgrnam(3).
 pub fn groups() -> Vec<PathBuf> {
     vec!["/etc/group".into()]
 }
@@ -23,7 +23,7 @@ fn home() -> OsString {
     std::env::var_os("HOME").unwrap_or_default()
 }
 
-/// The file of readline(3)'s settings, where none is named.
+/// The file of readline(3)'s settings, if none is named.
 pub fn settings() -> PathBuf {
     let named = std::env::var_os("INPUTRC").filter(|path| !path.is_empty());
     named.map_or_else(|| in_home(".inputrc"), |path| expanded(path.as_bytes()))

@@ -17,7 +17,7 @@ use crate::python::cpython::shared_objects as objects;
 use crate::python::values::callee::Known;
 
 static FOREIGN: AtomicBool = AtomicBool::new(false);
-/// Where the standard library's extension modules are.
+/// The directory of the standard library's extension modules.
 static EXTENSIONS: PyOnceLock<PathBuf> = PyOnceLock::new();
 
 /// Returns whether a call may reach native code that is not of the standard library. Once true,
@@ -26,7 +26,7 @@ pub fn foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed)
 }
 
-/// Looks at what is loaded already.
+/// Looks at the shared objects that are loaded already.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let known = Known::get(py)?;
     let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;
@@ -59,11 +59,11 @@ fn is_standard_extension(known: &Known, directory: &Path, path: &Path) -> bool {
             .is_some_and(|module| known.is_standard(module) || module == INTERPRETERS)
 }
 
-/// CPython's own as well, though `sys.stdlib_module_names` leaves it out.
+/// Also CPython's own, though `sys.stdlib_module_names` leaves it out.
 const INTERPRETERS: &str = "_xxsubinterpreters";
 
-/// The extension module that a native function is of, by the shared object that its code is in; `None`
-/// where that is not from outside the standard library, or cannot be told.
+/// The extension module of a native function, by the shared object of its code; `None` if that is
+/// not from outside the standard library, or cannot be told.
 pub fn foreign_module(known: &Known, function: *const ()) -> Option<String> {
     let object = objects::holding(function)?;
     let name = Path::new(&object).file_name()?.to_str()?;
@@ -71,22 +71,22 @@ pub fn foreign_module(known: &Known, function: *const ()) -> Option<String> {
     (!known.is_standard(module) && module != INTERPRETERS).then(|| module.to_owned())
 }
 
-/// The file of the shared object that some code is in; `None` where that is the interpreter's, ours,
-/// or none.
+/// The file of the shared object that some code is in; `None` for the interpreter's, ours, and if
+/// there is none.
 pub fn object_holding(code: *const ()) -> Option<PathBuf> {
     objects::holding(code)
 }
 
-/// Takes note of an audit event that says that native code is going to be loaded; whether that is
+/// Handles an audit event that says that native code is going to be loaded. Returns whether that is
 /// the first from outside the standard library.
 pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
     let place = match event {
-        // The name and, of an extension module, the file.
+        // The name and, for an extension module, the file.
         b"import" => 1,
         b"ctypes.dlopen" => 0,
         _ => return false,
     };
-    // `None` names no file: a module that is looked for, the process itself.
+    // `None` names no file: for a module that is searched for, or for the process itself.
     let file = args.get_borrowed_item(place);
     if foreign() || file.is_ok_and(|file| file.is_none()) {
         return false;

@@ -1,11 +1,12 @@
-//! Which method an `operator.methodcaller` calls: CALL events do not show calls that native code makes.
+//! The method that an `operator.methodcaller` calls: CALL events do not show calls that native code
+//! makes.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyTuple, PyType};
 
 use crate::python::cpython::ffi as raw;
 
-/// The method of an object that a method caller calls, read without code of the object's.
+/// The method of an object that a method caller calls, read without running code of the object's.
 pub fn method_of<'py>(
     caller: &Bound<'py, PyAny>,
     object: &Bound<'py, PyAny>,
@@ -21,8 +22,8 @@ pub fn method_of<'py>(
     Ok(found.or_else(|| raw::type_lookup(&object.get_type(), &name)))
 }
 
-/// The name of the method. Only how it is pickled tells: as the class with the name and what else it is
-/// called with, or as a `partial` of the class where there are arguments by name.
+/// Returns the name of the method. Only its pickled form has it: the class with the name and the
+/// other arguments, or a `partial` of the class if there are arguments by name.
 fn name<'py>(caller: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let told = caller.call_method0(pyo3::intern!(caller.py(), "__reduce__"))?;
     let told = told.cast_into::<PyTuple>()?;

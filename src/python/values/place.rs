@@ -1,4 +1,4 @@
-//! Where in the user's own files a denied operation was asked for.
+//! The place in the user's own files where a denied operation was asked for.
 //!
 //! A library often swallows a denial, and its traceback with it, so the place is noted when the
 //! denial is made: the code and the instruction. The line is worked out when somebody reads it.
@@ -15,11 +15,11 @@ use crate::python::values::stdlib;
 pub enum Place {
     /// An instruction of some code; `None` before its first.
     At(Py<PyAny>, Option<usize>),
-    /// As another process told it.
+    /// As another process reported it.
     Told(String),
 }
 
-/// How the directories end that packages are installed in.
+/// The endings of the directories that packages are installed in.
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Returns the innermost running code that is the user's: not of the standard library, an installed
@@ -37,7 +37,8 @@ pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
     Ok(None)
 }
 
-/// Tells by the name of its file that code is of the standard library or an installed package.
+/// Returns whether code is of the standard library or an installed package, by the name of its
+/// file.
 pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     if stdlib::is_standard_library(code)? || imports::is_installed(code)? {
         return Ok(true);

@@ -9,8 +9,8 @@ use crate::python::cpython::calling;
 use crate::python::cpython::frames;
 use crate::python::values::imports;
 
-/// A pool that hands jobs to its threads in a way that is not seen here: each job comes with the context
-/// of who submits it.
+/// A pool that hands jobs to its threads in a way that is not seen here: each job comes with the
+/// context of its submitter.
 struct Pool {
     module: &'static str,
     /// The function that starts a thread.
@@ -33,7 +33,7 @@ const POOLS: &[Pool] = &[
     },
 ];
 
-/// Tells that the function is that of a thread that such a pool starts.
+/// Returns whether the function is that of a thread that such a pool starts.
 pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
@@ -67,9 +67,8 @@ pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The function of a queue between processes that sends what was put into it.
 const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
 
-/// Tells whether the function is that of the thread of a queue between processes, which only sends
-/// what was
-/// put into the queue. Without it who waits for that waits for ever.
+/// Returns whether the function is that of the thread of a queue between processes, which only
+/// sends the queue's items. Without it, whoever waits for an item waits for ever.
 pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
     let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
@@ -81,7 +80,7 @@ pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Tells whether it is the function of this name in an installed module.
+/// Returns whether it is the function of this name in an installed module.
 fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyResult<bool> {
     let Some(globals) = frames::function_globals(function) else {
         return Ok(false);

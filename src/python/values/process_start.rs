@@ -16,9 +16,9 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 
 struct Approved {
-    /// Address of the frame that raised the event. Not a reference, which would keep what the
-    /// function holds alive; so another frame may come to lie there, but of the same code only one
-    /// that raised the event anew.
+    /// Address of the frame that raised the event. Not a reference, which would keep the function's
+    /// objects alive; so another frame may come to lie there, but of the same code only one that
+    /// raised the event anew.
     frame: usize,
     code: Py<PyAny>,
     arguments: Vec<Py<PyAny>>,
@@ -36,7 +36,7 @@ pub fn approved(event: &CStr, args: &Bound<'_, PyTuple>) {
     }
 }
 
-/// Forgets what was approved on this thread.
+/// Forgets the approval on this thread.
 pub fn forget() {
     replace(None);
 }

@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 
-/// Addresses whose names are remembered; of further ones a guard knows no name.
+/// The number of addresses whose names are remembered; a guard knows no names for further ones.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Names for one address that are.
+/// The number of names for one address that are remembered.
 const MAX_NAMES: usize = 100;
 
 /// The network as one guard remembers it.
@@ -21,7 +21,7 @@ pub struct Seen(Mutex<SeenInner>);
 #[derive(Default)]
 struct SeenInner {
     names: HashMap<IpAddr, Vec<String>>,
-    /// The sockets that were connected: the descriptor and what it was then.
+    /// The sockets that were connected: each descriptor, and the socket's number then.
     connected: Vec<(i32, u64)>,
 }
 
@@ -49,7 +49,7 @@ impl Seen {
         }
     }
 
-    /// Tells whether a socket may be connected beside those that still are.
+    /// Returns whether a socket may be connected beside those that still are.
     pub fn may_connect(&self, fd: i32, max: u32) -> bool {
         let Some(socket) = identity(fd) else {
             return false;

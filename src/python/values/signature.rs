@@ -1,7 +1,7 @@
-//! How many arguments a callback takes by position.
+//! The number of arguments that a callback takes by position.
 //!
-//! `inspect.signature` tells it of everything, and takes longer than making a guard. So a function
-//! of Python, a bound one and a `functools.partial` of these are looked at here first.
+//! `inspect.signature` knows it for everything, and takes longer than making a guard. So a Python
+//! function, a bound one and a `functools.partial` of these are looked at here first.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -14,10 +14,10 @@ use crate::python::cpython::frames;
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
 const VARKEYWORDS: u32 = 0x8;
-/// Of a generator, a coroutine, an asynchronous generator: what it returns has not run yet.
+/// Flags of a generator, a coroutine, an asynchronous generator: their results have not run yet.
 const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
 
-/// The classes of what stands for a function.
+/// The classes of objects that stand for a function.
 struct Standing {
     partial: Py<PyType>,
     method: Py<PyType>,
@@ -75,7 +75,7 @@ pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Ta
     if !raw::is_python_function(callback.as_ptr()) {
         return Ok(None);
     }
-    // Somebody may have said there that it is another kind of function, or wraps one.
+    // An attribute there may say that it is another kind of function, or wraps one.
     let said = callback.getattr(pyo3::intern!(py, "__dict__"))?;
     if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
         return Ok(None);
@@ -140,8 +140,8 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
     let py = callback.py();
     let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {
         Ok(signature) => signature,
-        // Some native functions tell no signature. They get the benefit of the doubt; a `partial`
-        // tells none when its arguments do not fit.
+        // Some native functions have no signature. They get the benefit of the doubt; a `partial`
+        // has none if its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
             let fits = !callback.get_type().is(&Standing::get(py)?.partial);
             return Ok(Takes {

@@ -10,7 +10,7 @@ use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 
-/// Collections are followed this far.
+/// The depth to which collections are followed.
 const MAX_DEPTH: usize = 8;
 
 fn is_atom(object: &Bound<'_, PyAny>) -> bool {
@@ -22,7 +22,7 @@ fn is_atom(object: &Bound<'_, PyAny>) -> bool {
         || object.is_exact_instance_of::<PyFloat>()
 }
 
-/// The arguments of an event with plain values in place of what has none: the same tuple where all
+/// The arguments of an event, with plain values in place of other objects: the same tuple if all
 /// are plain.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ fn value<'py>(object: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, P
         let items = items.iter().map(|item| value(&item, depth - 1));
         return Ok(PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any());
     }
-    // A path-like is its path, where telling it runs no Python code of the object's own.
+    // A path-like is its path, if reading it runs no Python code of the object's own.
     if let Some(text) = text(object)? {
         return Ok(text.into_any());
     }
@@ -123,10 +123,10 @@ pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> 
     )
 }
 
-/// `repr(object)`, or a stand-in where that fails: the denial stands either way.
+/// `repr(object)`, or a stand-in if that fails: the denial stands either way.
 ///
 /// # Errors
-/// The error that `__repr__` raised, if that is no `Exception` (`KeyboardInterrupt`, say).
+/// Errors raised by `__repr__` that are not an `Exception` (`KeyboardInterrupt`, say).
 pub fn shown<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let repr = match object.cast::<PyString>() {
         Ok(text) => raw::str_repr(text),

@@ -1,4 +1,4 @@
-//! Python frames: the one that a host callback gets, and how a caller is named.
+//! Python frames: the one that a host callback gets, and the names of callers.
 
 #[cfg(Py_3_12)]
 use pyo3::exceptions::PyKeyError;
@@ -45,7 +45,7 @@ pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     names(frame.py(), &foreign_sites_of(Some(frame.clone()))?)
 }
 
-/// A function that led to an operation: what names it.
+/// A function that led to an operation: the objects that name it.
 pub struct Site {
     code: Py<PyAny>,
     module: Option<Py<PyString>>,
@@ -54,8 +54,8 @@ pub struct Site {
 /// Most stacks are no deeper than this.
 const USUAL_DEPTH: usize = 32;
 
-/// The functions that led to the code that runs, the innermost first, to be named when somebody
-/// asks. It keeps no frame alive.
+/// The functions that led to the running code, the innermost first, to be named when somebody asks.
+/// Keeps no frame alive.
 pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
     foreign_sites_of(frames::current_frame(py))
 }
@@ -119,7 +119,7 @@ impl Site {
     }
 }
 
-/// The qualified name of code; its name where it has no other.
+/// The qualified name of code; its name if it has no other.
 pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     // It came with 3.11.
@@ -129,7 +129,7 @@ pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Tells that a frame runs code of this package.
+/// Returns whether a frame runs code of this package.
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast::<PyDict>().is_ok_and(is_ours))

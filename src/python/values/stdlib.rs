@@ -1,4 +1,4 @@
-//! The directory of the standard library, and the code that is of it.
+//! The directory of the standard library, and its code.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -10,7 +10,7 @@ use crate::python::cpython::frames;
 /// The directory of the standard library's code.
 static STANDARD_LIBRARY: PyOnceLock<String> = PyOnceLock::new();
 
-/// Learns where the standard library is.
+/// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
         let file = py.import("os")?.getattr("__file__")?.extract::<String>()?;
@@ -22,7 +22,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Tells whether code is the standard library's, and of no installed package, by its file's name.
+/// Returns whether code is the standard library's, and of no installed package, by its file's name.
 pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = code.py();
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
@@ -35,8 +35,8 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(rest.is_some_and(|rest| !rest.contains("-packages")) || file.starts_with("<frozen "))
 }
 
-/// Tells whether an object is a function of this name of Python code of a module of the standard library, by
-/// its file's name.
+/// Returns whether an object is a function of this name of Python code of a module of the standard
+/// library, by its file's name.
 pub fn is_function_of_library(
     object: &Bound<'_, PyAny>,
     module: &str,

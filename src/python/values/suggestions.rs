@@ -1,16 +1,16 @@
-//! How a wrong argument would be written: a list of it, and the near one of some names.
+//! The correction of a wrong argument: a list of it, and the nearest of some names.
 //!
-//! The words for wrong names are `fastaudit_rs._near`'s, which is imported on these ways alone.
+//! The words for wrong names are in `fastaudit_rs._near`, which is imported only for such an error.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::python::values::errors;
 
-/// Calls a function of the module that has the words.
+/// Calls a function of the module with the words.
 ///
 /// # Errors
-/// The error that importing it raises, under a guard that lets nothing be imported.
+/// The error raised by importing it, under a guard that lets nothing be imported.
 pub fn near<'py>(
     py: Python<'py>,
     function: &str,
@@ -20,7 +20,7 @@ pub fn near<'py>(
         .call_method1(function, args)
 }
 
-/// How a list of it is written, or it where it is one.
+/// Returns the text of the value as a list, or of the value itself if it is a list.
 pub fn as_list(given: &Bound<'_, PyAny>) -> String {
     if given.is_instance_of::<PyDict>() {
         let names = given.try_iter().and_then(Iterator::collect);
@@ -37,7 +37,7 @@ pub fn as_list(given: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// The sentence that names the near one of some names; empty where none is.
+/// The sentence that names the nearest of some names; empty if none is near.
 pub fn suggestion(py: Python<'_>, name: &str, names: &[&str]) -> String {
     let told = near(py, "suggestion", (name, names.to_vec()));
     told.map_or_else(|_| String::new(), |told| told.to_string())

@@ -1,5 +1,5 @@
-//! A directory for temporary files: made for one owner alone, removed with all that is in it when that
-//! goes, or as the process ends.
+//! A directory for temporary files: made for one owner alone, removed with everything in it when
+//! the owner goes, or as the process ends.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -11,10 +11,10 @@ use crate::policy::files::path::{self, Base, Resolved};
 #[cfg(unix)]
 use crate::python::cpython::process;
 
-/// How its name begins.
+/// The beginning of its name.
 const PREFIX: &str = "fastaudit-";
 
-/// How many names are tried.
+/// The number of names that are tried.
 const TRIES: usize = 100;
 
 /// The directories to remove as the process ends, each with the process that made it.
@@ -31,7 +31,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A name in a directory that is not taken; nothing is made yet.
+    /// A free name in a directory; nothing is made yet.
     pub fn planned(inside: &[u8]) -> Option<Self> {
         let inside = path::resolve(&Os, inside, Base::CurrentDir)?;
         for _ in 0..TRIES {
@@ -46,7 +46,7 @@ impl Directory {
         None
     }
 
-    /// Makes it, if it is not there. It is not where something else has its name, or it is that of
+    /// Makes it, if it does not exist. Returns false if another file has its name, or it belongs to
     /// another process which removed it.
     pub fn is_made(&self) -> bool {
         let path = native(self.path.as_bytes());
@@ -108,7 +108,7 @@ extern "C" fn remove_all() {
     }
 }
 
-/// Eight letters that nobody can tell before.
+/// Eight letters that nobody can predict.
 fn random_name() -> String {
     let mut random = RandomState::new().build_hasher().finish();
     let letters = (0..8).map(|_| {
@@ -158,7 +158,7 @@ mod unix {
     use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
     use rustix::io::Errno;
 
-    /// How often the tree is gone through, at most. Each time it loses a level at least.
+    /// The most times that the tree is gone through. Each time it loses a level at least.
     const MAX_PASSES: usize = 1 << 20;
 
     /// Removes a directory with all that is in it, whatever the modes are and however deep it is.
@@ -179,8 +179,8 @@ mod unix {
         let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::REMOVEDIR);
     }
 
-    /// Removes what is in a directory and moves what is two levels down one up, so that no stack and
-    /// no more than two descriptors are needed. Tells whether that changed anything.
+    /// Removes the files in a directory and moves the entries two levels down one up, so that no
+    /// stack and no more than two descriptors are needed. Tells whether that changed anything.
     fn flatten(top: BorrowedFd<'_>, moved: &mut usize) -> bool {
         let mut progress = false;
         each(top, |name| {
@@ -227,7 +227,7 @@ mod unix {
         }
     }
 
-    /// Opens a directory, and no link to one, and makes it one that its owner may change.
+    /// Opens a directory, but not a link to one, and lets its owner change it.
     fn open(base: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(base, name, flags, Mode::empty());
@@ -238,7 +238,7 @@ mod unix {
             }
             opened => opened?,
         };
-        // Where it is not ours, what is in it may be all the same.
+        // If it is not ours, its entries may still be.
         let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
         Ok(directory)
     }
@@ -248,7 +248,7 @@ mod unix {
     fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
 
-        // Of the file that is held, whatever has its name by now.
+        // Acts on the open file, whatever has its name by now.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = rustix::fs::openat(base, name, flags, Mode::empty())?;
         let held = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()));

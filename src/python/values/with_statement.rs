@@ -1,6 +1,5 @@
-//! Tells whether a frame enters a context manager by a `with` statement, and leaves it where that
-//! ends: its own
-//! instructions say so.
+//! Tells whether a frame enters a context manager by a `with` statement, and leaves it where the
+//! statement ends: its own instructions say so.
 //!
 //! The innermost frame may be that of the statement also when one of its guards runs, or native
 //! code calls back: as an object goes away, by a trace function or a signal handler. The
@@ -17,10 +16,10 @@ use crate::python::cpython::frames;
 
 /// The instructions that call `__enter__` or `__aenter__`, up to 3.13.
 const ENTERING: &[&str] = &["SETUP_WITH", "BEFORE_WITH", "BEFORE_ASYNC_WITH"];
-/// Since then it is a call of what this one looked up.
+/// Since then it is a call of the object that this one looked up.
 const LOOKING_UP: &str = "LOAD_SPECIAL";
 
-/// The instruction that calls `__exit__` or `__aexit__` where the body raised an exception.
+/// The instruction that calls `__exit__` or `__aexit__` after the body raised an exception.
 const LEAVING_BY_EXCEPTION: &str = "WITH_EXCEPT_START";
 
 struct Opcodes {
@@ -62,21 +61,22 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// An instruction at which a statement was found to end, or what no `with` statement entered.
+/// An instruction at which a statement was found to end, or a place that no `with` statement
+/// entered.
 struct Known {
     code: Py<PyAny>,
     from: usize,
     to: usize,
 }
 
-/// The last of them: a statement in a loop is not looked at again.
+/// The latest ones: a statement in a loop is not looked at again.
 static KNOWN: Mutex<[Option<Known>; 4]> = Mutex::new([const { None }; 4]);
 
-/// CPython compiles no more blocks that are in each other; a handler may have one of its own.
+/// The most blocks inside each other that CPython compiles; a handler may have one of its own.
 #[cfg(Py_3_11)]
 const MOST_BLOCKS: usize = 2 * 20;
 
-/// A part of some code, and where it goes when an exception is raised there.
+/// A part of some code, and the target of an exception raised there.
 #[cfg(Py_3_11)]
 struct Handled {
     start: usize,
@@ -134,7 +134,7 @@ mod blocks {
             })
         }
 
-        /// Where the block goes on an exception that is set up at or after an instruction.
+        /// The target of an exception that is set at or after an instruction.
         pub fn handler(&self, code: &[u8], from: usize) -> Option<usize> {
             let mut instructions = (from..code.len()).step_by(2);
             let at = instructions.find(|at| self.setting_up.contains(&code[*at]))?;
@@ -148,9 +148,8 @@ mod blocks {
             Some(at + 2 + 2 * argument)
         }
 
-        /// Tells whether an instruction calls with `None` three times, as the end of a `with`
-        /// statement does
-        /// and nothing else.
+        /// Returns whether an instruction calls with `None` three times, as the end of a `with`
+        /// statement does and nothing else.
         pub fn calls_with_nones(&self, code: &[u8], at: usize) -> bool {
             let same = [self.duplicating, 0, self.duplicating, 0, self.calling, 3];
             at >= 4
@@ -177,9 +176,8 @@ impl Place {
         })
     }
 
-    /// Tells whether the code that runs may leave what was entered here: where a `with` statement
-    /// did that, the
-    /// end of the statement alone.
+    /// Returns whether the running code may leave the guard that was entered here: if a `with`
+    /// statement entered it, the end of the statement alone.
     pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
         let frame = frames::current_frame(py).filter(|frame| frame.is(&self.frame));
         let Some(frame) = frame else {
@@ -211,9 +209,8 @@ impl Place {
         Ok(may)
     }
 
-    /// Tells whether an instruction is not in the body of the `with` statement that begins here.
-    /// An exception in
-    /// the body comes to the handler of this statement.
+    /// Returns whether an instruction is not in the body of the `with` statement that begins here.
+    /// An exception in the body comes to the handler of this statement.
     #[cfg(Py_3_11)]
     fn is_left_at(&self, code: &Bound<'_, PyAny>, at: usize) -> PyResult<bool> {
         let py = code.py();
@@ -269,7 +266,7 @@ impl Place {
         Ok(opcodes.blocks.calls_with_nones(code, at))
     }
 
-    /// Tells whether a `with` statement is there.
+    /// Returns whether a `with` statement is there.
     pub fn is_with_statement(&self, py: Python<'_>) -> PyResult<bool> {
         let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
             return Ok(false);
@@ -285,7 +282,7 @@ impl Place {
         Ok(enters || calls_looked_up())
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &pyo3::gc::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         visit.call(&self.frame)
     }

@@ -1,4 +1,4 @@
-//! The words in which a hint is said: those of the place where the policy was written.
+//! The wording of a hint, by the place where the policy was written.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::policy::written::values::{Choice, Where};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 
-/// Where a policy was written.
+/// The place where a policy was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Words {
     /// In Python, `Policy(write=[…])`.
@@ -56,7 +56,7 @@ impl Words {
 /// The placeholder for a policy that a marker was given.
 const GIVEN_POLICY: &str = "...";
 
-/// How a policy is told of in hints.
+/// The wording of a policy in hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub words: Words,
@@ -67,7 +67,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// A policy that is told of as it is.
+    /// A policy that is described as it is.
     pub fn new(words: Words, spec: Spec) -> Self {
         let line = String::new();
         Self { words, line, spec }
@@ -104,7 +104,7 @@ impl Told {
         }
     }
 
-    /// The arguments of a marker: what was given, and what is another now.
+    /// The arguments of a marker: those given, and those that changed.
     fn arguments(
         &self,
         py: Python<'_>,
@@ -128,7 +128,7 @@ impl Told {
         Some(arguments.join(", "))
     }
 
-    /// Why nothing that can be written allows an event.
+    /// The reason that no policy allows an event.
     pub fn never(&self, event: &str) -> String {
         match self.words {
             Words::Policy => format!("a before_deny that returns True for {event:?}"),
@@ -141,7 +141,7 @@ impl Told {
         }
     }
 
-    /// The options that add what a field lacks.
+    /// The options that add the missing values of a field.
     fn options(&self, wide: &Spec, field: &str, value: &Value) -> String {
         let added = match field {
             "write" => added_places("write", &self.spec.write, &wide.write),
@@ -155,7 +155,7 @@ impl Told {
     }
 }
 
-/// The fields of a policy that another one has otherwise, with what it has there.
+/// The fields of a policy that differ in another one, with its values.
 pub fn changed(spec: &Spec, wide: &Spec) -> Vec<(&'static str, Value)> {
     let fields = FIELDS.iter().filter_map(|field| {
         let (own, other) = (spec.toml_value(field)?, wide.toml_value(field)?);
@@ -164,7 +164,7 @@ pub fn changed(spec: &Spec, wide: &Spec) -> Vec<(&'static str, Value)> {
     fields.collect()
 }
 
-/// A field without what is so anyhow.
+/// A field without its defaults.
 fn without_defaults(field: &str, value: Value) -> Value {
     match value {
         Value::Table(mut table) if field == "network" => {
@@ -204,7 +204,7 @@ fn literal(py: Python<'_>, value: &Value) -> Option<String> {
 /// A value of TOML as one of Python, which JSON can hold.
 pub fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
-        // In Python these are no text.
+        // In Python these are not texts.
         Value::String(text) if text == "anywhere" || text == "any" || text == "unlimited" => {
             py.None().into_bound(py)
         }
@@ -216,7 +216,7 @@ pub fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>
             PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
         }
         Value::Table(table) => dict(py, table)?.into_any(),
-        // A policy holds no others.
+        // A policy holds no other types.
         Value::Float(_) | Value::Datetime(_) => py.None().into_bound(py),
     })
 }
@@ -229,15 +229,15 @@ fn dict<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-/// A suggestion as another object: the reader may change it.
+/// A copy of a suggestion: the reader may change it.
 ///
 /// # Errors
-/// `TypeError` for what no suggestion holds.
+/// `TypeError` for values that no suggestion holds.
 pub fn copied<'py>(suggestion: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     copied_to(suggestion, DEEPEST)
 }
 
-/// As deep as suggestions are: a list in a field of the network.
+/// The depth of suggestions: a list in a field of the network.
 const DEEPEST: usize = 3;
 
 fn copied_to<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -292,7 +292,7 @@ fn added_names(option: &str, own: &Choice, wide: &Choice) -> Option<String> {
     }
 }
 
-/// The hosts that are added, and the addresses to listen at, where nothing else is.
+/// The hosts that are added, and the addresses to listen at, if nothing else is.
 fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
     let NetworkUse::Rules(wide) = wide else {
         return None;
