@@ -1,4 +1,4 @@
-//! The processes of a sandbox: the one that waits for work, and its children, each used once.
+//! The processes of a sandbox: one that waits for work, and its children, each used once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `Policy.call`: what the kernel can hold of a policy, for a thread of its own.
+//! `Policy.call`: the part of a policy that the kernel can hold, for a thread of its own.
 
 use std::path::PathBuf;
 

@@ -23,7 +23,8 @@ const MODULES: &str = "an iterable of modules";
 const SOME_MODULES: &str = "True, False or an iterable of modules";
 const IMPORTS: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
-/// Sets a field of a policy; `on_violation` is done by the policy itself where it is a function.
+/// Sets a field of a policy, except `on_violation` if it is a function: the policy does this
+/// itself.
 ///
 /// # Errors
 /// `TypeError` and `ValueError`, which name the field and what it accepts.
@@ -99,7 +100,7 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
     }
 }
 
-/// A policy in one line, with the fields alone that are not as always.
+/// Returns a policy in one line, with only the fields that differ from their defaults.
 pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<String> {
     let usual = Spec::default();
     let mut fields = Vec::new();
@@ -115,7 +116,7 @@ pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<
     Ok(format!("Policy({})", fields.join(", ")))
 }
 
-/// How what is given for the network is written.
+/// Returns the text to write instead of the value that was given for the network.
 fn network_instead(given: &Bound<'_, PyAny>) -> String {
     if given.is_instance_of::<PyDict>() {
         return ": write Network(**fields)".to_owned();

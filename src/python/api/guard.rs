@@ -243,7 +243,7 @@ impl Guard {
     /// ends here.
     ///
     /// # Errors
-    /// `RuntimeError` where it is not entered, or was entered elsewhere.
+    /// `RuntimeError` if it is not entered, or was entered elsewhere.
     pub fn leave(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         // Taken out first: the lock must not be held any longer.
         let state = std::mem::take(&mut *lock(&self.state));
@@ -272,7 +272,7 @@ impl Guard {
             return Err(errors::left_elsewhere(py, error));
         }
         sealed::restore(py);
-        // It is left in any case: what denials elsewhere tell may be lacking.
+        // It is left in any case, even if denials elsewhere then lack facts about the guard.
         let _ = entered.settle(py);
         let log = entered.log_after();
         if log.is_some() {
@@ -284,8 +284,9 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// A `with` statement holds its guard until it ends. Where it does not end, as an exception was
-    /// raised between `__enter__` and its body (a signal handler's, since 3.14), the guard goes with it.
+    /// A `with` statement holds its guard until it ends. If it does not end, because an exception
+    /// was raised between `__enter__` and its body (a signal handler's, since 3.14), the guard goes
+    /// with it.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if matches!(state, State::Left(_)) {
@@ -435,7 +436,7 @@ impl Guard {
     }
 }
 
-/// An awaitable that is done: entering and leaving a guard waits for nothing.
+/// An awaitable that is already done: entering and leaving a guard waits for nothing.
 #[pyclass(
     frozen,
     immutable_type,

@@ -1,6 +1,6 @@
 //! `mk_audit`: reads its arguments, installs what is missing, makes the guards.
 //!
-//! Everything that can be wrong is looked at before anything is installed.
+//! All arguments are checked before anything is installed.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};

@@ -1,4 +1,4 @@
-//! The options that `mk_audit` and `Policy.guard` take beside what is allowed.
+//! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
 use crate::policy::RuleSet;
 use crate::python::api::guard::AuditPerms;
@@ -25,7 +25,7 @@ use crate::python::wrapped::threads;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-/// The options that `mk_audit` and `Policy.guard` take beside what is allowed.
+/// The options that `mk_audit` and `Policy.guard` take beside the permissions.
 pub struct GuardOptions<'py> {
     pub before_deny: Option<Bound<'py, PyAny>>,
     pub on_call: Option<Bound<'py, PyAny>>,
@@ -34,7 +34,7 @@ pub struct GuardOptions<'py> {
     pub monitor_calls: OrDefault<'py>,
     pub retire_sites: OrDefault<'py>,
     pub on_denied: Option<Bound<'py, PyAny>>,
-    /// The rules of the guard, which say what callbacks get.
+    /// The rules of the guard, which decide the arguments of callbacks.
     pub rules: RuleSet,
 }
 
@@ -98,7 +98,7 @@ impl<'py> GuardOptions<'py> {
         if callbacks.on_call.is_some() && !monitor_calls {
             return Err(errors::on_call_without_monitor());
         }
-        // Who says nothing of calls gets what this Python can do.
+        // Callers who say nothing of calls get what this Python can do.
         let demanded_by = match self.monitor_calls {
             OrDefault::Given(_) => Some("monitor_calls=True"),
             OrDefault::Default if callbacks.on_call.is_some() => Some("on_call"),
@@ -107,7 +107,7 @@ impl<'py> GuardOptions<'py> {
         };
         let allowed = read_allowed()?;
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
-        // Where all native code may be called there is nothing to watch.
+        // If all native code may be called there is nothing to watch.
         let monitor_calls = monitor_calls
             && (is_asked || !allowed.policy.calls_all_native())
             && monitor::is_possible(py, demanded_by)?;
@@ -156,7 +156,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     outcome::prepare(py, allowed.on_violation)
 }
 
-/// The tool id that the host chose; `None` where any does.
+/// The tool id that the host chose; `None` if it chose none.
 fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
     let OrDefault::Given(given) = given else {
         return Ok(None);

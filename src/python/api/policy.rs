@@ -1,4 +1,4 @@
-//! `Policy`: what code may do, as a Python object.
+//! `Policy`: the rules for code, as a Python object.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Policy {
     pub(super) spec: Spec,
     /// The function to call for a violation, if `on_violation` is a function.
     pub(super) on_violation: Option<Py<PyAny>>,
-    /// How hints tell of it; `None`: as of one that was written in Python.
+    /// The wording of hints; `None`: as for a policy that was written in Python.
     pub(super) told: Option<Arc<Told>>,
 }
 
@@ -33,7 +33,7 @@ impl Policy {
         &self.spec
     }
 
-    /// It in one line, with the fields alone that are not as always.
+    /// The policy in one line, with only the fields that differ from their defaults.
     pub fn shown(&self, py: Python<'_>) -> PyResult<String> {
         fields::shown(py, &self.spec, self.on_violation.as_ref())
     }
@@ -41,7 +41,7 @@ impl Policy {
     /// A policy that says this.
     ///
     /// # Errors
-    /// `ValueError` for what is not accepted.
+    /// `ValueError` for values that are not accepted.
     pub fn of(spec: Spec) -> PyResult<Self> {
         let policy = Self {
             spec,
@@ -121,7 +121,7 @@ impl Policy {
     /// The error of opening the file; `ValueError` for its text.
     pub fn of_file(path: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = path.py();
-        // Python's own `open`, so that a guard has its say.
+        // Python's own `open`, so that a guard judges it.
         let options = PyDict::new(py);
         options.set_item("encoding", "utf-8")?;
         let open = py.import("io")?.getattr("open")?;

@@ -406,7 +406,7 @@ impl Policy {
             true => None,
             false => Some(str_of("text", given)?),
         };
-        // The name of a file is no TOML.
+        // The name of a file is not TOML.
         match text.filter(|text| !text.trim_end().ends_with(".toml") || text.contains('=')) {
             Some(text) => Self::parse(given.py(), &text, false, "the policy"),
             None => Err(PyValueError::new_err(format!(

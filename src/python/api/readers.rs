@@ -33,7 +33,7 @@ pub fn places(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Where> {
     some(field, given, PLACES)
 }
 
-/// `None`, or an iterable of what is accepted.
+/// `None`, or an iterable of accepted values.
 pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Where> {
     if given.is_none() {
         return Ok(Where::Anywhere);
@@ -83,7 +83,7 @@ pub fn one_of<T: Copy>(
     })
 }
 
-/// One of two names, of which the policy notes whether something may be.
+/// Reads one of two names, which stand for true and false.
 pub fn switch(
     field: &str,
     given: &Bound<'_, PyAny>,
@@ -114,7 +114,7 @@ pub fn size(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
         return Err(PyTypeError::new_err(wrong(&errors::type_name(given))));
     }
-    // More than TOML can hold is no limit that anything could reach.
+    // A size beyond TOML's numbers is no limit that anything could reach.
     let size = raw::int_value(given).and_then(|size| u64::try_from(size).ok());
     size.map(Some)
         .ok_or_else(|| PyValueError::new_err(wrong(&given.to_string())))
@@ -167,10 +167,10 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
     Ok(texts)
 }
 
-/// Reads the argument `packages` of a function, where it is given.
+/// Reads the argument `packages` of a function, if it is given.
 ///
 /// # Errors
-/// `TypeError` for what names none.
+/// `TypeError` for a value that names no packages.
 pub fn named_packages(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<String>>> {
     given.map(|given| packages("packages", given)).transpose()
 }
@@ -182,7 +182,7 @@ pub enum OrDefault<'py> {
 }
 
 impl<'py> OrDefault<'py> {
-    /// The roots of `mk_audit`, which it needs. A keyword that is wrong is to be told of first.
+    /// The roots of `mk_audit`, which it needs. A wrong keyword is reported first.
     ///
     /// # Errors
     /// `TypeError`, as CPython words it.

@@ -1,4 +1,4 @@
-//! `Policy.observe`: guards that record what code does, and what a policy would have to allow.
+//! `Policy.observe`: guards that record operations, and the policy that would allow them.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -24,10 +24,10 @@ use crate::python::guard::temporary::TemporaryFiles;
 use crate::python::values::decode;
 use crate::python::values::errors;
 
-/// How an observer is made.
+/// The call that makes an observer.
 const CALL: &str = "policy.observe()";
 
-/// How many entries of a directory are named one by one before it may stand for them.
+/// The number of entries of a directory that are named one by one before it may stand for them.
 const THRESHOLD: usize = 10;
 
 #[doc = doc!("Observer")]
@@ -105,7 +105,7 @@ impl Observer {
 /// Opens the decision log.
 ///
 /// # Errors
-/// `TypeError` for what is no path, `OSError` where it cannot be opened.
+/// `TypeError` if it is not a path, `OSError` if it cannot be opened.
 pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
     let given = calling::fs_path(path).map_err(|_| {
         PyTypeError::new_err(format!(
@@ -200,7 +200,7 @@ impl Recording {
         report::json(py, &self.entries(py), self.dropped())
     }
 
-    /// A table of what was done, for notebooks.
+    /// A table of the operations, for notebooks.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         report::html(py, &report::rows(py, &self.entries(py))?)
     }

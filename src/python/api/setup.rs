@@ -1,4 +1,4 @@
-//! Installs the hook and all that belongs to it, once for the process.
+//! Installs the hook and everything that belongs to it, once for the process.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,7 @@ pub fn know_classes(classes: Classes) {
 /// Installs them.
 ///
 /// # Errors
-/// `RuntimeError` when another hook refuses ours. Nothing is installed then.
+/// `RuntimeError` if another hook refuses ours. Nothing is installed then.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     turns::set(Turns {
         first_begins: |py| handlers::take_note(py, true),

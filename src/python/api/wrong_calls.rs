@@ -1,6 +1,7 @@
-//! Calls that are wrong as a whole, and names that nothing has: the message says which one to write.
+//! The errors for calls that are wrong as a whole, and for names that do not exist: the message
+//! says which one to write.
 //!
-//! The words for wrong names are `fastaudit_rs._near`'s, which is imported on these ways alone.
+//! The words for wrong names are in `fastaudit_rs._near`, which is imported only for such an error.
 
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
@@ -20,7 +21,7 @@ use crate::python::values::wording::Words;
 /// Refuses keywords that a function does not have.
 ///
 /// # Errors
-/// `TypeError`, which names the near one.
+/// `TypeError`, which names the nearest one.
 pub fn check_named(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     let Some((name, _)) = given.and_then(|given| given.iter().next()) else {
         return Ok(());
@@ -28,12 +29,12 @@ pub fn check_named(function: &str, given: Option<&Bound<'_, PyDict>>) -> PyResul
     let told = near(name.py(), "unknown", (function, &name));
     Err(PyTypeError::new_err(match told {
         Ok(message) => message.to_string(),
-        // A guard may be in force that lets nothing be imported.
+        // A guard that lets nothing be imported may be in force.
         Err(_) => format!("{function}() has no argument {}", errors::shown(&name)),
     }))
 }
 
-/// The error in a policy that was read from text, with the key that is near.
+/// The error in a policy that was read from text, with the nearest key.
 pub fn of_text(py: Python<'_>, error: &SpecError) -> String {
     let SpecError::UnknownKey { key, keys } = error else {
         return error.to_string();
@@ -47,8 +48,8 @@ pub fn of_text(py: Python<'_>, error: &SpecError) -> String {
     }
 }
 
-/// Refuses arguments by position where there are fields alone. `example` writes one of them with a
-/// value.
+/// Refuses positional arguments of functions that take fields by name. `example` writes one of them
+/// with a value.
 ///
 /// # Errors
 /// `TypeError`, which says how to write it.
@@ -65,18 +66,18 @@ pub fn check_fields(function: &str, field: &str, given: &Bound<'_, PyTuple>) -> 
     )))
 }
 
-/// The error where a maker of guards is entered like one. `call` is how it is written, `guard` how
-/// a guard of it is.
+/// The error for a maker of guards that is entered like a guard. `call` is its text, `guard` the
+/// text of a guard of it.
 pub fn not_called(call: &str, guard: &str) -> PyErr {
     PyTypeError::new_err(format!(
         "{call} makes guards and is none: call it, `with {guard}:`"
     ))
 }
 
-/// The error where a maker of guards is called with an argument, as a decorator for example.
+/// The error for a maker of guards that is called with an argument, as a decorator for example.
 ///
 /// # Errors
-/// `TypeError`, where there is one.
+/// `TypeError`, if there is an argument.
 pub fn check_bare(
     call: &str,
     given: &Bound<'_, PyTuple>,
@@ -93,7 +94,7 @@ pub fn check_bare(
     }))
 }
 
-/// An attribute of the guard is asked of what makes it.
+/// The error for an attribute of the guard that is asked of its maker.
 pub fn of_the_guard(call: &str, name: &str) -> PyErr {
     PyAttributeError::new_err(format!(
         "{call} makes guards, and the guard has {name}: write `with {call}() as guard:` and \
@@ -111,7 +112,7 @@ pub fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Py
 /// Warns of an event that passes because nobody knows it.
 ///
 /// # Errors
-/// The warning, where the host makes warnings errors.
+/// The warning, if the host makes warnings errors.
 pub fn warn_of_event(name: &Bound<'_, PyString>) -> PyResult<()> {
     let own = name.to_str()?;
     if EVENTS.iter().any(|known| known.name == own) || is_of_others(own) {
@@ -122,7 +123,8 @@ pub fn warn_of_event(name: &Bound<'_, PyString>) -> PyResult<()> {
     near(name.py(), "warn", (text,)).map(drop)
 }
 
-/// Tells whether it is named as events of other packages are: by a module that has none in Python.
+/// Returns whether it is named like an event of another package: by a module that does not exist in
+/// Python.
 fn is_of_others(event: &str) -> bool {
     let Some((module, _)) = event.split_once('.') else {
         return false;
@@ -131,10 +133,10 @@ fn is_of_others(event: &str) -> bool {
     modules.into_iter().all(|(known, _)| known != module)
 }
 
-/// Warns of roots and programs that are not there. A sandbox tells of its own.
+/// Warns of roots and programs that do not exist. A sandbox warns of its own.
 ///
 /// # Errors
-/// The warning, where the host makes warnings errors.
+/// The warning, if the host makes warnings errors.
 pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let told = allowed.told.as_ref();
     if told.is_some_and(|told| told.words == Words::Sandbox) {
@@ -160,8 +162,8 @@ pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     Ok(())
 }
 
-/// Tells whether a root is likely to be made: hints and recordings name exact paths in a policy,
-/// and files for `mk_audit` (`report.txt`), in a directory that is there.
+/// Returns whether a root is likely to be made: hints and recordings name exact paths in a policy,
+/// and files for `mk_audit` (`report.txt`), in an existing directory.
 fn is_to_be_made(name: &[u8], of_policy: bool) -> bool {
     let (directory, last) = path::split(name);
     let has_suffix = last.iter().skip(1).any(|&byte| byte == b'.');

@@ -19,14 +19,14 @@ use crate::python::values::imports::{self, Importing};
 use crate::python::values::seen::Seen;
 use crate::python::values::wording::Told;
 
-/// The denials before one whose needs its hint covers too.
+/// The number of denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
 
 /// The state of its guard and of the moment that a denial keeps. All of it is plain values.
 pub struct Asked {
     /// The rules of the guard.
     policy: Arc<Policy>,
-    /// How its policy is told of; `None` of a guard that `mk_audit` made.
+    /// The wording of its policy; `None` for a guard that `mk_audit` made.
     pub told: Option<Arc<Told>>,
     noted: Noted,
     /// The import that it is part of.
@@ -105,7 +105,7 @@ impl Asked {
         }
     }
 
-    /// The package whose import may do it, if such a thing can be said.
+    /// The package whose import might do it, if there is such a package.
     pub fn package(&self, py: Python<'_>) -> Option<&str> {
         self.importing.as_ref()?.package(py)
     }

@@ -28,7 +28,7 @@ use crate::python::values::simple;
 use crate::python::values::stack::{self, Site};
 use crate::python::values::wording;
 
-/// Frames that the text shows at either end of a long call chain.
+/// The number of frames that the text shows at either end of a long call chain.
 const SHOWN_FRAMES: usize = 8;
 
 /// The end of a denial's text: agents have been seen to try again and again.
@@ -97,7 +97,7 @@ pub struct Decision<'py> {
     pub path: Option<usize>,
     /// The policy that denied it.
     pub why: Option<Why>,
-    /// The roots of the guard; `None` where it failed to check.
+    /// The roots of the guard; `None` if it failed to check.
     pub roots: Option<Bound<'py, PyTuple>>,
     /// The data for its hint; `None` if the guard failed to check.
     pub asked: Option<Asked>,
@@ -219,8 +219,8 @@ impl Denial {
         *known.unwrap_or_else(PoisonError::into_inner) = chain.to_vec();
     }
 
-    /// The call chain, from the traceback of the exception that is read. Frames that were left tell
-    /// no longer who called them, so the longest that was seen counts.
+    /// Returns the call chain, from the traceback of the exception that is read. Frames that were
+    /// left no longer know their callers, so the longest chain seen counts.
     fn chain_of(&self, traceback: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let py = traceback.py();
         let Some(sites) = self.told.as_ref().and_then(|told| told.sites.as_ref()) else {
@@ -397,7 +397,7 @@ impl Denial {
         self.whole_hint(py).text.as_deref()
     }
 
-    /// The same as values: each field that would have to be another one, as a whole.
+    /// The same as values: each field to change, as a whole.
     #[getter]
     fn suggestion(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(suggestion) = &self.whole_hint(py).suggestion else {
@@ -406,7 +406,7 @@ impl Denial {
         wording::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
     }
 
-    /// Everything it tells, as what JSON can hold.
+    /// All facts of the denial, as JSON can hold them.
     fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let py = traceback.py();
         let dict = PyDict::new(py);
@@ -428,7 +428,7 @@ impl Denial {
         Ok(dict)
     }
 
-    /// The denial that ``to_dict()`` told of.
+    /// The denial that ``to_dict()`` described.
     #[staticmethod]
     fn from_dict(fields: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
         let py = fields.py();

@@ -1,4 +1,4 @@
-//! A denied event, of which is asked what it lacks.
+//! A denied event, and the permissions that it lacks.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -9,14 +9,14 @@ use crate::policy::files::path::Base;
 use crate::policy::rules::{NetworkEvent, Rule};
 use crate::python::values::call_notes::Follows;
 
-/// The state that an event does not tell of, and that is another one later.
+/// The state that an event does not tell of, and that differs later.
 #[derive(Clone, Copy, Default)]
 pub struct Noted {
     /// The directory that a relative name starts from.
     pub base: Base,
     /// Tells whether links are followed.
     pub follows: Follows,
-    /// Which of the first arguments tell no text that could be trusted, by their bits.
+    /// The first arguments whose texts cannot be trusted, as bits.
     pub opaque: u8,
 }
 

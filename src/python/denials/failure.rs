@@ -1,4 +1,4 @@
-//! Denials because of something that went wrong inside the guard itself.
+//! Denials because of an error inside the guard itself.
 
 use std::ffi::CStr;
 
@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{self, Decision, Denial};
 
-/// Denies an event because of something that went wrong inside the guard itself.
+/// Denies an event because of an error inside the guard itself.
 pub fn deny_by_failure(
     py: Python<'_>,
     event: &CStr,

@@ -23,14 +23,14 @@ use crate::python::values::wording::{self, Told, Words};
 /// The way to allow an operation, in words and as values.
 #[derive(Default)]
 pub struct Hint {
-    /// In the words of where the policy was written.
+    /// The text, worded as the policy was written.
     pub text: Option<String>,
-    /// The fields that would have to be other ones, each as a whole.
+    /// The fields to change, each as a whole.
     pub suggestion: Option<Py<PyDict>>,
 }
 
 impl Hint {
-    /// One that says this, and changes no field.
+    /// A hint with this text, which changes no field.
     pub fn saying(text: impl Into<String>) -> Self {
         Self {
             text: Some(text.into()),
@@ -39,7 +39,7 @@ impl Hint {
     }
 }
 
-/// The hint for a denial; it says nothing where the guard failed to check.
+/// Returns the hint for a denial; it is empty if the guard failed to check.
 pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     let (Some(asked), Ok(event)) = (&denial.asked, denial.event.bind(py).to_str()) else {
         return Hint::default();
@@ -73,11 +73,11 @@ fn import_before(denial: &Denial, module: &Bound<'_, PyAny>) -> Hint {
     ))
 }
 
-/// How a database can be read without the files that SQLite makes for that.
+/// The advice for reading a database without the files that SQLite makes for that.
 const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immutable=1' in its URI if nobody writes to it: \
      reading a database with a write-ahead log makes files beside it";
 
-/// Tells whether a database was to be opened for reading alone.
+/// Returns whether a database was to be opened for reading alone.
 fn reads_logged_database(py: Python<'_>, denial: &Denial, event: &str) -> bool {
     if denial.why != Some(Why::Unapproved) || !event.starts_with("sqlite3.") {
         return false;
@@ -96,7 +96,7 @@ fn reads_logged_database(py: Python<'_>, denial: &Denial, event: &str) -> bool {
     )
 }
 
-/// The places that a policy names, by what is there.
+/// The places that a policy names, by the files that are there.
 struct Here<'py>(Python<'py>);
 
 impl Places for Here<'_> {
@@ -209,7 +209,7 @@ fn of_arguments(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> 
     Hint::saying(format!("a before_deny that returns True for {event:?}"))
 }
 
-/// The packages as they would have to be, for native code of one, and for what importing one does.
+/// Returns the packages to name, for native code of one, and for the acts of importing one.
 fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Option<Hint> {
     let package = match denial.why {
         Some(Why::Native) => {
@@ -244,7 +244,7 @@ fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Opti
     })
 }
 
-/// The roots as they would have to be.
+/// Returns the roots to name.
 fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     let own = denial.roots(py);
     let mut roots: Vec<Bound<'_, PyString>> = own
@@ -285,8 +285,8 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     })
 }
 
-/// The same where only the top directory would do as a root: a `Policy` with these rules approves
-/// what a root names itself.
+/// The same if only the top directory would do as a root: a `Policy` with these rules approves a
+/// root itself.
 fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     let own = denial.roots(py);
     let mut write: Vec<Bound<'_, PyString>> = own

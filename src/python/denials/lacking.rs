@@ -23,7 +23,7 @@ use crate::python::values::decode::{self, PathLikes};
 use crate::python::values::distributions;
 use crate::python::values::simple;
 
-/// The arguments that paths are among.
+/// The number of arguments that paths are among.
 const MOST_PATHS: usize = 2;
 
 impl Noted {
@@ -108,7 +108,7 @@ impl Lacking<'_, '_> {
         Ok(text.and_then(|text| Some(text.to_str().ok()?.to_owned())))
     }
 
-    /// How many bytes there would be in all: `(fd, more, before)`.
+    /// Returns the number of bytes there would be in all: `(fd, more, before)`.
     fn bytes(&self) -> Option<u64> {
         let number = |index| u64::try_from(raw::int_value(&self.args.get_item(index).ok()?)?).ok();
         number(1)?.checked_add(number(2)?)
@@ -213,14 +213,14 @@ impl Lacking<'_, '_> {
         })
     }
 
-    /// Notes what is denied of making the entry that an argument names.
+    /// Notes the reason against making the entry that an argument names.
     pub fn change_entry(&self, index: usize, lacks: &mut Vec<Lack>) -> PyResult<()> {
         self.at(index, Base::CurrentDir, |target| {
             self.note(Operation::ChangeEntry(target), lacks);
         })
     }
 
-    /// Looks at what an argument names, if that can be told.
+    /// Looks at the place that an argument names, if it can be told.
     fn at(&self, index: usize, base: Base, look: impl FnOnce(Target<'_>)) -> PyResult<()> {
         if self.noted.opaque & 1_u8.checked_shl(index as u32).unwrap_or(0) != 0 {
             return Ok(());
@@ -265,14 +265,14 @@ impl Lacking<'_, '_> {
         }
     }
 
-    /// The need, as that of its directory where what it names could be no root, or has another name
-    /// the next time.
+    /// Returns the need, or that of its directory if the place could not be a root, or has another
+    /// name the next time.
     fn told(&self, need: Need) -> Need {
         match need {
             Need::Write(path) => {
                 let dir = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
                 let dir = &path[..dir];
-                // A root that is a link is where that leads.
+                // A root that is a link is the place it leads to.
                 let is_link = || matches!(Os.read_link(&path), Link::To(_));
                 let is_passing =
                     self.event.starts_with("tempfile.") || holds_passing_files(dir) || is_link();
@@ -319,7 +319,8 @@ fn target_of<'a>(operation: Operation<'a>) -> Option<Target<'a>> {
     }
 }
 
-/// The entry that a path names, and where it leads: what is blocked or protected may be either.
+/// Returns the entry that a path names, and the place it leads to: either may be blocked or
+/// protected.
 fn places_of(operation: Operation<'_>) -> Vec<Vec<u8>> {
     let Some(Target {
         name: Name::Path(path),
@@ -352,7 +353,7 @@ fn places_of(operation: Operation<'_>) -> Vec<Vec<u8>> {
     places
 }
 
-/// The least root that approves an operation where a root approves what is below it alone.
+/// Returns the least root that approves an operation, if a root approves only the entries below it.
 fn root_of(operation: Operation<'_>) -> Option<Vec<u8>> {
     if let Operation::ChangeFile(Target {
         name: Name::Descriptor(_),

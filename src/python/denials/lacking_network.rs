@@ -17,7 +17,8 @@ use crate::python::denials::denied_event::{Lacking, network_event};
 use crate::python::values::addresses::{Host, bytes_of, port_in, read_host};
 use crate::python::values::seen::Seen;
 
-/// Returns what a denied event needs of the network and the policy does not allow. Nothing is looked up.
+/// Returns the permissions that a denied event needs of the network and the policy does not give.
+/// Nothing is looked up.
 pub fn lacks(event: &Lacking<'_, '_>, part: Part, seen: &Seen) -> PyResult<Vec<Lack>> {
     let args = event.args;
     let why = Why::Network(part);

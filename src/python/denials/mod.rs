@@ -1,4 +1,4 @@
-//! The record of what was denied and seen, and its words.
+//! The record of denials and operations, and its words.
 
 pub mod asked;
 pub mod denial;

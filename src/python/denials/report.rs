@@ -1,4 +1,4 @@
-//! The forms in which what was recorded is told: objects, JSON, text, HTML.
+//! The forms of a recording: objects, JSON, text, HTML.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
@@ -99,7 +99,7 @@ fn host(entry: &Entry) -> Option<String> {
     })
 }
 
-/// The fields of an entry that the log has, but for those of the line itself.
+/// Returns the fields of an entry that the log has, except those of the line itself.
 fn fields(py: Python<'_>, entry: &Entry) -> PyResult<Map<String, Value>> {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
@@ -173,7 +173,7 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
     })
 }
 
-/// The rows of a table: the verdict, the effect, the event, what it was done to, how often.
+/// Returns the rows of a table: the verdict, the effect, the event, its target, the count.
 pub fn rows(py: Python<'_>, entries: &[Entry]) -> PyResult<Vec<[String; 5]>> {
     let rows = entries.iter().map(|entry| {
         Ok([
@@ -230,7 +230,7 @@ pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
     ))
 }
 
-/// A mapping of what was done to how often, by effect.
+/// Returns the number of operations with each target, by effect.
 ///
 /// # Errors
 /// `MemoryError`.

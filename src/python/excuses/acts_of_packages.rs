@@ -1,5 +1,6 @@
-//! Acts that are denied to guarded code, and not to installed packages as they do their work: a function
-//! is given another body or defaults, a library is called by `ctypes`, a program tells of the machine.
+//! Acts that are denied to guarded code, but not to installed packages as they do their work:
+//! giving a function another body or defaults, calling a library by `ctypes`, running a program
+//! that describes the machine.
 
 use std::path::Path;
 
@@ -29,7 +30,7 @@ const BY_ADDRESS: &[&[u8]] = &[
 /// The module through whose functions others come to those events.
 const CTYPES: &str = "ctypes";
 
-/// Tells that an event which is about to be denied is such an act of an installed package.
+/// Returns whether an event that is about to be denied is such an act of an installed package.
 ///
 /// # Errors
 /// Errors raised while looking at frames, and the denial of a file that would be written.
@@ -50,8 +51,8 @@ fn text<'py>(event: &Event<'_, 'py>, index: usize) -> Option<Bound<'py, PyString
     event.args.get_item(index).ok()?.cast_into().ok()
 }
 
-/// `__code__` and `__kwdefaults__`, which decorators of some packages assign: guarded code may put
-/// another function in the place of any that is Python code, so that this opens nothing.
+/// `__code__` and `__kwdefaults__`, which decorators of some packages assign: guarded code may
+/// replace any Python function by another, so that this opens nothing.
 fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(attribute) = text(event, 1) else {
         return Ok(false);
@@ -159,8 +160,8 @@ fn may_call_native(event: &Event<'_, '_>, module: &str) -> bool {
     policy.rest().packages.have(module) || policy.calls_native_of(module, distributions::installed)
 }
 
-/// The top-level module of the innermost code that is not of the module `through` which it goes; `None`
-/// where that is of no installed package.
+/// Returns the top-level module of the innermost code outside the module `through` which it goes;
+/// `None` if it is of no installed package.
 fn caller(py: Python<'_>, through: &str) -> PyResult<Option<String>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {

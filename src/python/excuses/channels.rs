@@ -1,9 +1,9 @@
-//! The channel by which a host shows output in a notebook: what it does by native code is not what
-//! the guarded code chose.
+//! The channel by which a host shows output in a notebook: the native calls of the channel are not
+//! the guarded code's choice.
 //!
-//! A call of native code passes where a function of the channel makes it, with code of installed
-//! modules alone in between. Nothing of what the guarded code wrote runs then: its own calls of the
-//! same native code are denied, and so are those of its `_repr_html_`.
+//! A call of native code passes if a function of the channel makes it, with code of installed
+//! modules alone in between. None of the guarded code runs then: its own calls of the same native
+//! code are denied, and so are those of its `_repr_html_`.
 
 use std::ffi::CStr;
 
@@ -16,7 +16,7 @@ use crate::python::guard::event::Event;
 use crate::python::values::imports;
 use crate::python::values::stack;
 
-/// A function of a host's output channel. Another host's is a row more.
+/// A function of a host's output channel. Another host's is one more row.
 struct Channel {
     module: &'static str,
     /// Its qualified name.
@@ -31,7 +31,7 @@ enum Natives {
     Of(&'static [&'static str]),
     /// The functions of this name in a package.
     Named(&'static str, &'static str),
-    /// All that the library of an object calls to show it.
+    /// All native code that the library of an object calls to show it.
     OfWhatIsShown,
 }
 
@@ -68,7 +68,7 @@ const FORMATTERS: &str = "IPython.core.formatters";
 /// The modules that call the methods by which an object shows itself.
 const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty"];
 
-/// How the names of those methods begin.
+/// The beginnings of the names of those methods.
 const SHOWN_BY: &[&str] = &["_repr_", "_ipython_display_", "__repr__"];
 
 const fn channel(module: &'static str, function: &'static str, natives: Natives) -> Channel {
@@ -82,7 +82,7 @@ const fn channel(module: &'static str, function: &'static str, natives: Natives)
 /// The event of a call of native code.
 pub const CALL: &CStr = c"fastaudit.call";
 
-/// Tells that a call of native code is one that the host's output channel makes.
+/// Returns whether a call of native code is one that the host's output channel makes.
 pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     let py = event.args.py();
     let Ok(native) = event.args.get_item(1) else {
@@ -124,7 +124,7 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Tells that what finds out how an object is shown calls nothing but a method of that object for it,
+/// Returns whether the code that shows an object calls nothing but a method of the object for it,
 /// and no other function that the guarded code put there.
 fn shows(module: &str, name: &str) -> bool {
     is_within_module(module, "IPython") || SHOWN_BY.iter().any(|own| name.starts_with(own))
@@ -154,7 +154,7 @@ fn channel_of(
 }
 
 impl Natives {
-    /// Tells that they include the one of this name.
+    /// Returns whether they include the one of this name.
     fn include(self, native: &str) -> bool {
         match self {
             Self::Of(packages) => packages.iter().any(|own| is_within_module(native, own)),

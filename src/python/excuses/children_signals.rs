@@ -1,5 +1,5 @@
-//! Signals that do no harm: to processes that were started under the guard, and those that nothing
-//! comes of; and waiting for such processes.
+//! Harmless signals: to processes that were started under the guard, and those without effect; and
+//! waiting for such processes.
 
 use pyo3::prelude::*;
 use rustix::io::Errno;
@@ -9,8 +9,8 @@ use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::values::imports;
 
-/// Tells that a signal may be sent: it only asks whether there is such a process, or goes to one that
-/// was started under the guard.
+/// Returns whether a signal may be sent: it only asks whether there is such a process, or goes to
+/// one that was started under the guard.
 pub fn passes(event: &Event<'_, '_>) -> bool {
     let number = |index| raw::int_value(&event.args.get_item(index).ok()?);
     // The arguments are `int`s: of another object the event has the number that is used.
@@ -34,8 +34,9 @@ pub fn passes(event: &Event<'_, '_>) -> bool {
     }
 }
 
-/// Tells that each child of this process was started under the guard, so that the status of no other
-/// is taken from who waits for it. Where the system does not tell, that of Linux should.
+/// Returns whether each child of this process was started under the guard, so that the status of no
+/// other child is taken from whoever waits for it. If the system does not tell, returns true except
+/// on Linux.
 pub fn waits_for_own(event: &Event<'_, '_>) -> bool {
     match crate::kernel::started::children() {
         Some(children) => children
@@ -51,14 +52,15 @@ fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
     })
 }
 
-/// Tells that `multiprocessing` signals a worker of its own that ended meanwhile: once the server that
-/// started it has waited for it, nothing tells whose it was, and nothing can get the signal.
+/// Returns whether `multiprocessing` signals a worker of its own that has ended: once the server
+/// that started it has waited for it, nothing tells whose it was, and nothing can get the signal.
 fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
     test_kill_process(pid) == Err(Errno::SRCH)
         && imports::is_called_by(py, "multiprocessing.popen_fork", "_send_signal").unwrap_or(false)
 }
 
-/// Tells that a group is that of a process which was started under the guard, and not this process's.
+/// Returns whether a group is that of a process which was started under the guard, and not this
+/// process's.
 fn leads_group(event: &Event<'_, '_>, group: Option<i32>) -> bool {
     let group = group.filter(|group| *group > 0).and_then(Pid::from_raw);
     group.is_some_and(|group| group != getpgrp() && event.config.started().has(group))

@@ -1,9 +1,9 @@
-//! Handlers of `logging` that the host set up before the guard: where they write and send to is what
-//! the host chose, and not the guarded code, which only has something logged.
+//! Handlers of `logging` that the host set up before the guard: the host chose the places they
+//! write and send to, not the guarded code, which only logs.
 //!
 //! A handler is the host's if it was made while no guard was in force. `logging` lists its handlers
 //! in the order in which they were made; the list is looked at when the first guard is entered and
-//! when the last one has ended, and is remembered where no Python code gets at it.
+//! when the last one has ended, and is remembered out of reach of Python code.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -89,7 +89,7 @@ pub fn take_note(py: Python<'_>, by_host: bool) {
     }
 }
 
-/// Does something while an exception may be on its way, as where a guard is freed.
+/// Runs `work` while an exception may be on its way, as when a guard is freed.
 fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
     let pending = PyErr::take(py);
     let result = work();
@@ -159,7 +159,7 @@ impl OfHost {
         })
     }
 
-    /// Tells that the handler is as it was: guarded code made it no other.
+    /// Returns whether the handler is unchanged since then.
     fn is_as_before(&self, handler: &Bound<'_, PyAny>) -> PyResult<bool> {
         let class = handler.get_type();
         let Some(attributes) = objects::own_attributes(handler).filter(|_| class.is(&self.class))
@@ -235,7 +235,8 @@ enum Act<'a> {
     Other,
 }
 
-/// Tells that a handler of the host does what is about to be denied, to have something logged.
+/// Returns whether a handler of the host is about to perform the denied operation, to have
+/// something logged.
 pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let py = event.args.py();
     let effect = event.name.to_str().ok().and_then(events::known);
@@ -306,8 +307,8 @@ fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
 }
 
 /// The handler that runs, the code of its method that does, and the code in between and inside that
-/// is not of installed modules; `None` where none does, or where it makes a text of a record, for
-/// which it calls what guarded code gave it.
+/// is not of installed modules; `None` if no handler runs, or while it makes a text of a record,
+/// for which it calls objects of the guarded code.
 type Running<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>);
 
 fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
@@ -338,7 +339,7 @@ fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
     Ok(None)
 }
 
-/// Tells that the code is that of a method of some handler of the host.
+/// Returns whether the code is that of a method of some handler of the host.
 fn is_any_method(code: &Bound<'_, PyAny>) -> bool {
     let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut of_host = all.iter().filter_map(|known| known.of_host.as_ref());

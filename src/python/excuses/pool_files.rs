@@ -1,8 +1,8 @@
 //! Files and sockets that pools make for themselves outside of all roots: shared memory, and the
 //! sockets by which their processes talk.
 //!
-//! They have names that the libraries make, which are found in the library that makes them, or were
-//! made under the guard before; where something is there already that is another's.
+//! Their names are made by the libraries, and are found in the library that makes them, or were
+//! made under the guard before; an existing file of the name is another's.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -22,30 +22,31 @@ use crate::python::guard::workers;
 use crate::python::values::decode;
 use crate::python::values::imports;
 
-/// Where the system has its shared memory: shm_overview(7).
+/// The directory of the system's shared memory: shm_overview(7).
 const MEMORY: &[u8] = b"/dev/shm";
 
-/// How the names begin that `multiprocessing.shared_memory` makes.
+/// The beginning of the names that `multiprocessing.shared_memory` makes.
 const SEGMENT: &[u8] = b"psm_";
 
-/// How the names begin of directories that joblib shares arrays in; the number of the process that
-/// made it follows.
+/// The beginning of the names of directories that joblib shares arrays in; the number of the
+/// process that made it follows.
 const ARRAYS: &str = "joblib_memmapping_folder_";
 
-/// How the name begins of the directory that `multiprocessing` has sockets in, and those of them.
+/// The beginnings of the names of the directory that `multiprocessing` has sockets in, and of the
+/// sockets.
 const DIRECTORY: &[u8] = b"pymp-";
 const SOCKETS: &[&[u8]] = &[b"listener-", b"sock-"];
 
 /// The process that started this one, if this is a worker; else 0.
 static STARTED_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Notes that this process is a worker, as one that was started now.
+/// Notes that this process is a worker that was just started.
 pub fn note_worker() {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     STARTED_BY.store(parent, Ordering::Relaxed);
 }
 
-/// Tells that the event is about such a file or socket.
+/// Returns whether the event is about such a file or socket.
 pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     match (event.name.to_bytes(), reason) {
         (
@@ -87,7 +88,8 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
     Ok(is_new)
 }
 
-/// Where the path at a position leads, if it is the same whether links are followed or not.
+/// Returns the place that the path at a position leads to, if it is the same whether links are
+/// followed or not.
 fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
     let rule = event
         .name
@@ -119,7 +121,7 @@ fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
     }))
 }
 
-/// Shared memory of the guard's own; what is new becomes that.
+/// Allows shared memory of the guard's own; a new file becomes the guard's own.
 fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bool> {
     let py = event.args.py();
     let path = landing.as_bytes();
@@ -152,7 +154,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
                 || imports::is_innermost(py, "multiprocessing.resource_tracker")?)))
 }
 
-/// Tells that an `open` fails where there is such a file.
+/// Returns whether an `open` fails if there is such a file.
 fn makes_anew(event: &Event<'_, '_>) -> bool {
     let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
     let flags = event.args.get_item(2).ok();
@@ -182,7 +184,7 @@ fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
     {
         return Ok(false);
     }
-    // Which server that is, is looked at before (`servers`).
+    // The server itself is looked at before (`servers`).
     Ok(imports::is_innermost(py, "multiprocessing.connection")?
         || imports::is_innermost(py, "multiprocessing.forkserver")?)
 }

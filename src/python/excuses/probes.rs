@@ -1,4 +1,4 @@
-//! Programs by which an installed library finds out how many processors there are. They only tell it.
+//! Programs by which an installed library finds out the number of processors. They change nothing.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
@@ -24,10 +24,10 @@ const CALLERS: &[(&str, &str)] = &[
     ("loky.backend.context", "_count_physical_cores_linux"),
 ];
 
-/// Where the system's own programs are.
+/// The directories of the system's own programs.
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
-/// Tells that the event is the start of such a program.
+/// Returns whether the event is the start of such a program.
 pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
     let args = event.args;
     let Ok(words) = args

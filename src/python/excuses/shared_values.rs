@@ -1,9 +1,9 @@
 //! `multiprocessing.Value` and `Array`: the memory that they share with other processes.
 //!
-//! It is a file of a name of its own in `/dev/shm`, which is removed as soon as it is open, and mapped.
-//! `multiprocessing.sharedctypes` then has `ctypes` lay a value over the mapping, which looks that it is
-//! large enough, and fills that with zeros. No file that has a name changes, and no memory but the
-//! mapping.
+//! It is a file of a name of its own in `/dev/shm`, which is removed as soon as it is open, and
+//! mapped. `multiprocessing.sharedctypes` then has `ctypes` lay a value over the mapping, after a
+//! check that it is large enough, and fills it with zeros. No file with a name changes, and no
+//! memory but the mapping.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -14,7 +14,7 @@ use crate::python::guard::event::Event;
 use crate::python::guard::event::Reason;
 use crate::python::values::imports;
 
-/// How the names of the files begin.
+/// The beginning of the names of the files.
 const FILES: &str = "/dev/shm/pym-";
 
 /// The module that makes the files, and the function there.
@@ -26,7 +26,7 @@ const VALUE_MAKER: (&str, &[&str]) = (
     &["rebuild_ctype", "RawArray", "RawValue"],
 );
 
-/// Tells that the event is part of making such a value.
+/// Returns whether the event is part of making such a value.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let py = event.args.py();
     match (event.name.to_bytes(), reason) {
@@ -39,7 +39,7 @@ pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             let (module, functions) = VALUE_MAKER;
             imports::is_in_function(py, module, functions)
         }
-        // How `ctypes.memset` is called since 3.14.
+        // `ctypes.memset` is called this way since 3.14.
         (b"ctypes.call_function", Reason::Event) if fills_with_zeros(event) => {
             imports::is_in_function(py, VALUE_MAKER.0, VALUE_MAKER.1)
         }

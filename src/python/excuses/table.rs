@@ -1,7 +1,7 @@
 //! Acts of ordinary code that a rule denies though they harm nothing here.
 //!
-//! Asked once an event is about to be denied, so that it costs nothing where nothing is. Each excuse is
-//! a narrow rule with a file of its own, and a row in `docs/limits.md` or `docs/policy.md` that says
+//! Asked once an event is about to be denied, so that allowed events cost nothing. Each excuse is a
+//! narrow rule with a file of its own, and a row in `docs/limits.md` or `docs/policy.md` that says
 //! why it does no harm.
 
 use pyo3::prelude::*;
@@ -26,10 +26,10 @@ use crate::python::guard::tempfile;
 use crate::python::guard::workers;
 use crate::python::wrapped::threads;
 
-/// Tells that an event which is about to be denied may pass all the same.
+/// Returns whether an event that is about to be denied may pass all the same.
 ///
 /// # Errors
-/// An error of looking at frames or arguments. The event is denied then.
+/// Errors raised while looking at frames or arguments. The event is denied then.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if event.name.to_bytes().starts_with(b"_thread.") {

@@ -1,5 +1,5 @@
-//! Acts that change nothing: a signal that the process ignores, the priority, the processors and the
-//! limits that it has, its own program opened as a library, a directory made that is there.
+//! Acts that change nothing: a signal that the process ignores, its current priority, processors
+//! and limits, its own program opened as a library, an existing directory made.
 
 use pyo3::prelude::*;
 #[cfg(target_os = "linux")]
@@ -15,10 +15,10 @@ use crate::python::guard::event::Event;
 use crate::python::guard::event::Reason;
 use crate::python::values::decode;
 
-/// Signals that do nothing where the process does not handle them: signal(7).
+/// Signals that do nothing if the process does not handle them: signal(7).
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// Tells that the act changes nothing.
+/// Returns whether the act changes nothing.
 pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| {
         let number = raw::int_value(&event.args.get_item(index).ok()?)?;
@@ -43,8 +43,9 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     }
 }
 
-/// Tells that something is where a directory is to be made, so that making it fails: libraries go on
-/// then, and would be told of a denial in its place. Guards of `mk_audit` deny it, as `fastaudit` does.
+/// Returns whether something is there already where a directory is to be made, so that making it
+/// fails: libraries go on then, and would get a denial in its place. Guards of `mk_audit` deny it,
+/// as `fastaudit` does.
 pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
         return Ok(false);
@@ -57,13 +58,13 @@ pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
 }
 
-/// Tells that a number is that of this process.
+/// Returns whether a number is that of this process.
 fn is_own(pid: i32) -> bool {
     pid == 0 || i32::try_from(std::process::id()) == Ok(pid)
 }
 
-/// Tells that the priority is the one that this process has. Of a group or a user each process may
-/// have another.
+/// Returns whether the priority is this process's own. The processes of a group or a user may have
+/// different ones.
 fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
     let (Some(which), Some(who), Some(priority)) = (which, who, priority) else {
         return false;
@@ -74,8 +75,8 @@ fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> b
     rustix::process::getpriority_process(None) == Ok(priority)
 }
 
-/// Tells that the processors are those that this process runs on. A collection of plain numbers: what
-/// else there is may have others the next time it is looked at.
+/// Returns whether the processors are those that this process runs on. The collection must hold
+/// plain numbers: other objects may differ the next time they are looked at.
 #[cfg(target_os = "linux")]
 fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
     let (Some(0), Ok(given)) = (pid.map(|pid| if is_own(pid) { 0 } else { pid }), given) else {
@@ -112,7 +113,7 @@ fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
     })
 }
 
-/// Tells that a signal to this process does nothing now.
+/// Returns whether a signal to this process does nothing now.
 fn is_ignored(signal: i32) -> bool {
     let Some(handler) = process::signal_handler(signal) else {
         return false;
@@ -120,8 +121,8 @@ fn is_ignored(signal: i32) -> bool {
     handler == libc::SIG_IGN || (handler == libc::SIG_DFL && IGNORED.contains(&signal))
 }
 
-/// Tells that the limits are those that this process has. A tuple of two: what else there is may be
-/// another the next time it is looked at.
+/// Returns whether the limits are this process's own. They must be a tuple of two: other objects
+/// may differ the next time they are looked at.
 fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
     let limits = limits.and_then(|limits| Ok(limits.cast_into_exact::<PyTuple>()?));
     let (Some(resource), Ok(limits)) = (resource, limits) else {
@@ -137,7 +138,7 @@ fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
             .all(|(given, told)| limit(&given) == Some(told))
 }
 
-/// A limit as CPython tells and takes it: no limit is -1, and the greatest number from 3.15 on.
+/// A limit as CPython returns and takes it: no limit is -1, and the greatest number from 3.15 on.
 fn limit(given: &Bound<'_, PyAny>) -> Option<libc::rlim_t> {
     let given = given.cast_exact::<PyInt>().ok()?;
     match raw::int_value(given) {

@@ -1,9 +1,9 @@
-//! Changes of the environment that are denied as such and harm nothing here.
+//! Changes of the environment that are denied in general and harm nothing here.
 //!
-//! A variable may be set to the value that it has, or had before the guarded code removed it. Where a
+//! A variable may be set to the value that it has, or had before the guarded code removed it. If a
 //! guard lets some variables change, any may be removed for as long as it is in force, as
-//! `os.environ.clear()` and `mock.patch.dict(os.environ)` do on the way: what may not be changed is put
-//! back when the guard is left.
+//! `os.environ.clear()` and `mock.patch.dict(os.environ)` do on the way: the others are put back
+//! when the guard is left.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -24,11 +24,11 @@ use crate::python::guard::environment::Before;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
 
-/// The dictionary that `os.environ` shows, the one that it had when the hook was installed: guarded
-/// code can put anything in the place of either.
+/// The dictionary that `os.environ` showed when the hook was installed: guarded code can replace
+/// both.
 static SHOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-/// Finds what `os.environ` shows.
+/// Finds the dictionary that `os.environ` shows.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let environ = py.import("os")?.getattr("environ")?;
     // A host may have put another mapping there.
@@ -42,7 +42,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 fn now(py: Python<'_>) -> Before {
     let shown = SHOWN.get(py).map(|shown| pairs(shown.bind(py)));
     Before {
-        // No other name can be set.
+        // Other names cannot be set.
         own: env::vars_os()
             .filter(|(name, _)| !name.is_empty() && !name.as_encoded_bytes().contains(&b'='))
             .collect(),
@@ -51,8 +51,7 @@ fn now(py: Python<'_>) -> Before {
     }
 }
 
-/// Takes note of the environment before a variable is removed from it under a guard that may put it
-/// back.
+/// Notes the environment before a variable is removed from it under a guard that may put it back.
 #[inline]
 pub fn will_be_removed(event: &Event<'_, '_>) {
     if event.active.environment().get().is_none() {
@@ -68,7 +67,7 @@ fn take_note(event: &Event<'_, '_>) {
     }
 }
 
-/// Tells that a change of the environment that is about to be denied may pass.
+/// Returns whether a change of the environment that is about to be denied may pass.
 pub fn excuse(event: &Event<'_, '_>) -> PyResult<bool> {
     let passes = match event.name.to_bytes() {
         b"os.putenv" => sets_what_was(event) || places_temporary_files(event),
@@ -148,7 +147,7 @@ fn may_be_removed(event: &Event<'_, '_>, is_dangerous: bool) -> bool {
     has_end && (environment.allows_some() || (is_dangerous && event.observes()))
 }
 
-/// Takes note that a change is denied, for the guards here under which it may be part of a larger one.
+/// Notes the denial of a change, for the guards here under which it may be part of a larger one.
 fn note_half_way(py: Python<'_>) -> PyResult<()> {
     for active in scope::in_force(py)? {
         let active = active.get();
@@ -161,11 +160,11 @@ fn note_half_way(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Puts back what a guard that is left lets nobody remove.
+/// Puts back the variables that nobody may remove under a guard that is left.
 #[cold]
 pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
     let environment = config.policy().environment();
-    // One that only observes lets happen what happens.
+    // A guard that only observes changes nothing.
     if !environment.allows_some() {
         return;
     }
@@ -178,7 +177,7 @@ pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
     }
     if let Some(shown) = SHOWN.get(py) {
         let kept = before.shown.iter().filter(|(name, _)| stays(name));
-        // Without memory for it `os.environ` lacks what the process has.
+        // Without memory for it `os.environ` lacks a variable that the process has.
         let _ = show(shown.bind(py), kept);
     }
 }
@@ -189,7 +188,7 @@ fn show<'a>(
     kept: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>,
 ) -> PyResult<()> {
     let py = shown.py();
-    // The code of keys of other kinds would run where keys are compared.
+    // Keys of other kinds would run their own code when keys are compared.
     if shown.iter().any(|(key, _)| bytes_of(&key).is_none()) {
         let plain = shown.iter().filter(|(key, _)| bytes_of(key).is_some());
         let plain: Vec<_> = plain.collect();
@@ -221,7 +220,7 @@ fn bytes_at(event: &Event<'_, '_>, index: usize) -> Option<Vec<u8>> {
     bytes_of(&event.args.get_item(index).ok()?)
 }
 
-/// The bytes of a name or a value; `None` for what is no plain one.
+/// Returns the bytes of a name or a value; `None` if it is not a plain one.
 fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     if let Ok(bytes) = object.cast_exact::<PyBytes>() {
         return Some(bytes.as_bytes().to_vec());

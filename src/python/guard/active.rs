@@ -17,11 +17,11 @@ use crate::python::guard::scope;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 
-/// How many guards are in force anywhere in the process. At 0, the hook returns at once, whatever
+/// The number of guards in force anywhere in the process. At 0, the hook returns at once, whatever
 /// the context holds.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// How many of them restrict more than fastaudit 0.1 does, or are installed.
+/// The number of them that restrict more than fastaudit 0.1 does, or are installed.
 static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether some guard is in force somewhere in the process.
@@ -60,7 +60,7 @@ pub struct Active {
     environment: OnceLock<Box<Before>>,
     /// The denials, once there are any or somebody asks.
     log: OnceLock<Arc<Log>>,
-    /// Where it was entered, where denials elsewhere tell that.
+    /// The place where it was entered, if denials elsewhere report it.
     origin: Option<Box<Origin>>,
     /// True if it was left.
     is_left: AtomicBool,
@@ -105,12 +105,12 @@ impl Active {
         scope::installed().any(|installed| std::ptr::eq(installed.active.get(), self))
     }
 
-    /// Where it was entered, where denials elsewhere tell that.
+    /// The place where it was entered, if denials elsewhere report it.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_deref()
     }
 
-    /// One that is in force nowhere.
+    /// Returns a guard that is in force nowhere.
     pub fn detached() -> Self {
         Self::new(None, None, None, None)
     }
@@ -144,7 +144,7 @@ impl Active {
         }
     }
 
-    /// The same with what is known of it from before.
+    /// The same, with its earlier log.
     pub fn going_on(mut self, log: Option<Arc<Log>>) -> Self {
         if let Some(log) = log {
             self.log = OnceLock::from(log);
@@ -152,7 +152,7 @@ impl Active {
         self
     }
 
-    /// A guard in force for which another is in force too: events are judged by both.
+    /// A guard in force beside which another is in force too: events are judged by both.
     pub fn beside(
         py: Python<'_>,
         own: &Bound<'_, Self>,
@@ -189,7 +189,7 @@ impl Active {
         std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
     }
 
-    /// How often the process had been copied when it was entered.
+    /// Returns how often the process had been copied when it was entered.
     pub fn generation(&self) -> usize {
         self.generation
     }

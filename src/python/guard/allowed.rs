@@ -21,7 +21,7 @@ pub struct Allowed {
     pub policy: Policy,
     pub oks: Py<PyTuple>,
     pub readable: Option<Py<PyTuple>>,
-    /// How it is told of, where it is what a `Policy` allows.
+    /// The wording, if these are the permissions of a `Policy`.
     pub told: Option<Arc<Told>>,
     pub spec: Option<Arc<Spec>>,
     pub on_violation: OnViolation,
@@ -54,10 +54,10 @@ impl Allowed {
         }
     }
 
-    /// The same with packages that may do what they need, as a host gives them.
+    /// The same with packages that may do what they need, as the host named them.
     ///
     /// # Errors
-    /// `TypeError` and `ValueError` for what names none.
+    /// `TypeError` and `ValueError` for values that name no packages.
     pub fn with_packages(mut self, py: Python<'_>, given: Option<Vec<String>>) -> PyResult<Self> {
         let Some(packages) = given else {
             return Ok(self);
@@ -76,7 +76,7 @@ impl Allowed {
             self.policy = self.policy.setting(Environment::Harmless);
         }
         if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
-            // As the preset "fastaudit-0.1" says it.
+            // As the preset "fastaudit-0.1" has it.
             let oks = self.oks.extract(py).ok();
             self.spec = oks.map(|oks| {
                 Arc::new(Spec {
@@ -108,7 +108,7 @@ impl Allowed {
 /// The packages of these names, with what they require.
 ///
 /// # Errors
-/// `ValueError` for a name that nothing has.
+/// `ValueError` for a name that no package has.
 pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
     if names.is_empty() {
         return Ok(Packages::default());

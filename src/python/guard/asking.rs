@@ -28,13 +28,13 @@ impl Drop for Asking {
     }
 }
 
-/// Tells whether `before_deny` runs on this thread.
+/// Returns whether `before_deny` runs on this thread.
 pub fn is_asking_host() -> bool {
     ASKING_HOST.get()
 }
 
-/// Tells whether a callback's answer is still to be computed: it would count as true before it has
-/// run.
+/// Returns whether a callback's answer is still to be computed: it would count as true before it
+/// has run.
 pub fn is_awaitable(answer: &Bound<'_, PyAny>) -> bool {
     let name = pyo3::intern!(answer.py(), "__await__");
     raw::type_lookup(&answer.get_type(), name).is_some()

@@ -72,7 +72,7 @@ impl Callback {
         }
     }
 
-    /// Calls it, with the tracked calls where it takes them.
+    /// Calls it, with the tracked calls if it takes them.
     pub fn call<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         if !self.takes_calls {
@@ -83,7 +83,7 @@ impl Callback {
         calling::call(self.bind(py), &args, None)
     }
 
-    /// The same with arguments that are in no tuple yet.
+    /// The same with arguments that are not in a tuple yet.
     #[cfg(Py_3_12)]
     pub fn call_with<'py, const COUNT: usize>(
         &self,
@@ -96,18 +96,19 @@ impl Callback {
         calling::call_with(self.bind(py), args)
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)
     }
 }
 
-/// Checks a callback before anything depends on it. It gets the tracked calls where it must take one
-/// argument more, or that is called `calls`; under the rules of fastaudit 0.2 where it can take one.
+/// Checks a callback before anything depends on it. It gets the tracked calls if it must take one
+/// argument more, or has one that is called `calls`; under the rules of fastaudit 0.2 if it can
+/// take one.
 ///
 /// # Errors
-/// `TypeError` when it cannot be called, does not take the arguments, or would return a coroutine
-/// or generator, which is true whatever it would have answered.
+/// `TypeError` if it cannot be called, does not take the arguments, or would return a coroutine or
+/// generator, which is always true.
 pub fn read(
     callback: &Bound<'_, PyAny>,
     contract: &Contract,

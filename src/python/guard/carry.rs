@@ -1,5 +1,5 @@
-//! Guards in contexts that guarded code enters: the one in force is lent to them for as long as that
-//! takes. And what guarded code may do with the guards' context variable.
+//! Carries the active guard into contexts that guarded code enters, until it leaves them; and says
+//! what guarded code may do with the guards' context variable.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::{self, PyObject};
@@ -18,21 +18,21 @@ pub struct Lent {
     before: Option<Py<Active>>,
 }
 
-/// Puts the guard in force here in force in a context that is about to be entered, where it is not.
+/// Puts the active guard in force in a context that is about to be entered, if it is not yet.
 pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
     let active = match scope::own(py)? {
         Current::Guarded(active) => active,
         Current::Unguarded => return Ok(None),
         Current::Tampered => return Err(errors::variable_changed()),
     };
-    // One that is entered already cannot be entered: CPython says so.
+    // A context that is entered already cannot be entered again: CPython says so.
     let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
         return Ok(None);
     };
     lend_here(&active)
 }
 
-/// Puts a guard in force in the current context, beside one that is.
+/// Puts a guard in force in the current context, beside the active one.
 pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
     let py = active.py();
     let (lent, before) = match scope::own(py)? {
@@ -52,7 +52,8 @@ pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
     }))
 }
 
-/// A context with the guard in force: a copy of this one, or a new one. `None` where this has it already.
+/// Returns a context with the guard in force: a copy of this one, or a new one. `None` if this one
+/// has it already.
 pub fn with_guard<'py>(
     context: Option<&Bound<'py, PyAny>>,
     active: &Bound<'py, Active>,
@@ -75,7 +76,7 @@ pub fn with_guard<'py>(
     Ok((!has_it).then_some(copy))
 }
 
-/// Puts a guard in force in the current context in the place of the one that is.
+/// Puts a guard in force in the current context in the place of the active one.
 pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
     let token = raw::context_var_set(scope::var(active.py())?, active.as_any())?;
     Ok(Lent {
@@ -88,7 +89,7 @@ pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
 /// Undoes `lend`.
 ///
 /// # Errors
-/// `RuntimeError` where the context is entered: the guard then stays in force in it.
+/// `RuntimeError` if the context is entered: the guard then stays in force in it.
 pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {
@@ -104,7 +105,7 @@ pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
         token,
         before,
     } = lent;
-    // Where it was left meanwhile, another link took its place.
+    // If it was left meanwhile, another link took its place.
     let was_left = active.get().has_another_outer();
     let old = before.as_ref().and_then(|_| active.get().outer(py));
     match raw::context_var_get(py, scope::var(py)?)? {

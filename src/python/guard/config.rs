@@ -26,9 +26,9 @@ use crate::python::values::wording::Told;
 pub struct AuditCfg {
     policy: Arc<Policy>,
     oks: Py<PyTuple>,
-    /// The roots for reading, where a `Policy` has some.
+    /// The roots for reading, if a `Policy` has some.
     readable: Option<Py<PyTuple>>,
-    /// How its `Policy` is told of, where one made it.
+    /// The wording of its `Policy`, if one made it.
     told: Option<Arc<Told>>,
     spec: Option<Arc<Spec>>,
     on_violation: OnViolation,
@@ -45,7 +45,8 @@ pub struct AuditCfg {
     /// The processes that were started under guards of it.
     #[cfg(unix)]
     started: Arc<Started>,
-    /// Which native code may be called without asking, as a number; 0 where it is to be asked.
+    /// The set of native code that may be called without asking, as a number; 0 if each call is to
+    /// be asked about.
     safe_set: u64,
     /// The shared memory that was made under them.
     #[cfg(unix)]
@@ -157,11 +158,11 @@ impl AuditCfg {
         }
     }
 
-    /// The same configuration with these packages whose import may do what is denied, beside those
-    /// that it has.
+    /// The same configuration with these packages, whose import may do anything, beside those that
+    /// it has.
     ///
     /// # Errors
-    /// `TypeError` for what is no name.
+    /// `TypeError` for anything but names.
     pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut packages = self.policy.rest().import_allow.clone();
         read_modules("mods", more.as_any(), &mut packages)?;
@@ -179,19 +180,19 @@ impl AuditCfg {
         self.is_strict
     }
 
-    /// Which native code may be called without asking, as a number that guards which let the same be
-    /// called share; 0 where it is to be asked.
+    /// Returns the set of native code that may be called without asking, as a number that guards
+    /// with the same set share; 0 if each call is to be asked about.
     #[inline]
     pub fn safe_set(&self) -> u64 {
         self.safe_set
     }
 
-    /// The host's say before something is denied.
+    /// The host's callback before an operation is denied.
     pub fn asks_before_deny(&self) -> Option<&Callback> {
         self.callbacks.before_deny.as_ref()
     }
 
-    /// The host's say before a native call raises its event.
+    /// The host's callback before a native call raises its event.
     pub fn asks_on_call(&self) -> Option<&Callback> {
         self.callbacks.on_call.as_ref()
     }
@@ -252,12 +253,12 @@ impl AuditCfg {
         self.temporary.policy(&self.policy)
     }
 
-    /// The same, to be kept by what outlives it.
+    /// The same, to be kept by an object that outlives it.
     pub fn shared_policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
-    /// The roots for reading; none where reading is not restricted to some.
+    /// The roots for reading; empty if reading is not restricted to some.
     pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         match &self.readable {
             Some(roots) => roots.bind(py).clone(),
@@ -270,12 +271,12 @@ impl AuditCfg {
         self.told.is_some()
     }
 
-    /// How its `Policy` is told of; `None` where `mk_audit` made it.
+    /// The wording of its `Policy`; `None` if `mk_audit` made it.
     pub fn told(&self) -> Option<&Arc<Told>> {
         self.told.as_ref()
     }
 
-    /// How the host made it.
+    /// Returns the call by which the host made it.
     pub fn call(&self) -> &'static str {
         match (&self.told, &self.records, self.is_strict) {
             (Some(_), None, _) => "policy.guard()",
@@ -285,7 +286,7 @@ impl AuditCfg {
         }
     }
 
-    /// How it records, if it does.
+    /// The settings of its recording, if it records.
     pub fn records(&self) -> Option<&Records> {
         self.records.as_ref()
     }
@@ -365,7 +366,7 @@ impl AuditCfg {
             self.data.bind(py).repr()?,
             if self.monitor_calls { "True" } else { "False" },
         );
-        // The original, whose messages show this, has these fields or not, by its release.
+        // fastaudit's messages include this repr; 0.2 has these fields, 0.1 does not.
         if self.is_strict {
             text.push_str(&format!(
                 ", import_allow={}",
@@ -392,11 +393,11 @@ impl AuditCfg {
     }
 }
 
-/// Adds the names of modules in an iterable of them, or one name, to those that are there, which
-/// stay sorted and single.
+/// Adds the names of modules in an iterable of them, or one name, to those in a list, which stays
+/// sorted and without duplicates.
 ///
 /// # Errors
-/// `TypeError` for what is no name.
+/// `TypeError` for anything but names.
 pub fn read_modules(
     argument: &str,
     given: &Bound<'_, PyAny>,

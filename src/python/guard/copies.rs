@@ -1,5 +1,5 @@
-//! Copies of the process that guarded code makes, by `os.fork` for example: such a copy ends where its
-//! guard does. After that comes the host's own code, which goes on in the first process alone.
+//! Copies of the process that guarded code makes, by `os.fork` for example: such a copy ends with
+//! its guard. The host's own code after it runs in the first process alone.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::python::cpython::process;
 use crate::python::cpython::replace;
 use crate::python::guard::scope::{self, Active, Current};
 
-/// The exit status of a copy that came to the end of its guard: `EX_SOFTWARE` of sysexits.h(3).
+/// The exit status of a copy that reached the end of its guard: `EX_SOFTWARE` of sysexits.h(3).
 const STATUS: i32 = 70;
 
 const TOLD: &std::ffi::CStr = c"fastaudit_rs: a copy of the process, made by guarded code, ends here \
@@ -44,7 +44,7 @@ fn under(py: Python<'_>) -> Option<Py<Active>> {
     under.as_ref().map(|active| active.clone_ref(py))
 }
 
-/// Ends this process where it is a copy that was made under a guard which is in force here, and is
+/// Ends this process if it is a copy that was made under a guard which is in force here, and is
 /// about to be left with this error.
 pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation() {
@@ -64,9 +64,9 @@ pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>
     Ok(())
 }
 
-/// Ends this process where it is a copy that was made under a guard, in a call that is over now and
-/// was made where that guard is not in force: a step of a task, a job or a handler of a signal. The
-/// number of copies is that from before the call, whose exception is set if it raised one.
+/// Ends this process if it is a copy that was made under a guard, in a call that is over now and
+/// was made outside that guard: a step of a task, a job or a handler of a signal. `before` is the
+/// number of copies before the call, whose exception is set if it raised one.
 ///
 /// # Safety
 /// The thread is attached.
@@ -106,15 +106,15 @@ pub fn result_of<T>(py: Python<'_>, before: usize, result: PyResult<T>) -> PyRes
     }
 }
 
-/// Tells that a guard was entered under another, or is it, or that one beside it is.
+/// Returns whether a guard, or one beside it, was entered under another or is it.
 fn is_under(guard: &Bound<'_, Active>, other: &Bound<'_, Active>) -> bool {
     let beside = guard.get().beside.as_ref();
     Active::is_within(guard, other)
         || beside.is_some_and(|beside| is_under(beside.bind(guard.py()), other))
 }
 
-/// Ends this process as a program that ends with this error would, but with nothing that the host has
-/// called at its end.
+/// Ends this process as a program would that ends with this error, but without the host's functions
+/// for its end.
 fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
     let status = match error {
         Some(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(&error, py),
@@ -136,7 +136,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
     process::end_at_once(status)
 }
 
-/// The exit status that an uncaught `SystemExit` means, which may be a text to show.
+/// The exit status of an uncaught `SystemExit`, which may have a text to show.
 fn exit_status(error: &PyErr, py: Python<'_>) -> i32 {
     let Ok(code) = error.value(py).getattr(pyo3::intern!(py, "code")) else {
         return 1;

@@ -1,7 +1,7 @@
 //! The declarations of installed packages for `fastaudit` in their entry points.
 //!
-//! Read once, when the first guard with the rules of fastaudit 0.2 is made. Where only a name is
-//! needed, what it names is not imported.
+//! Read once, when the first guard with the rules of fastaudit 0.2 is made. An entry point whose
+//! name alone is needed is not imported.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -39,9 +39,9 @@ const LXML_WRITERS: &[&str] = &[
 
 /// The declarations.
 pub struct Declared {
-    /// Native modules that are safe to call, with what is below them.
+    /// Native modules that are safe to call, with those below them.
     pub safe_native: Vec<String>,
-    /// Packages whose import may do what is denied.
+    /// Packages whose import may do anything.
     pub import_allow: Vec<String>,
     /// Asked as `on_call`.
     #[cfg(Py_3_12)]
@@ -118,7 +118,7 @@ fn is_harmless_lxml(callee: &str) -> bool {
     callee.starts_with("lxml.") && !LXML_WRITERS.contains(&callee)
 }
 
-/// Let calls into lxml pass that write no files, as `on_call` does.
+/// Lets calls into lxml pass that write no files, as `on_call` does.
 ///
 /// Guards with the rules of fastaudit 0.2 know this rule without being told.
 #[pyfunction(name = "_lxml_monitor")]

@@ -12,19 +12,19 @@ pub struct Before {
     pub own: Vec<(OsString, OsString)>,
     /// The names and values that `os.environ` showed.
     pub shown: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Tells whether a change was denied while something was missing that may not be changed: then what
-    /// may be is missing on the way to that change, and not for itself.
+    /// True if a change was denied while a variable that may not be changed was missing: then the
+    /// variables that may be changed are missing on the way to that change, and not for themselves.
     pub is_half_way: AtomicBool,
 }
 
 impl Before {
-    /// Tells whether a variable had this value.
+    /// Returns whether a variable had this value.
     pub fn has(&self, name: &[u8], value: &[u8]) -> bool {
         let mut own = self.own.iter();
         own.any(|(own, had)| own.as_encoded_bytes() == name && had.as_encoded_bytes() == value)
     }
 
-    /// Tells whether something is missing that may not be changed.
+    /// Returns whether a variable that may not be changed is missing.
     pub fn lacks(&self, environment: &Environment) -> bool {
         let mut kept = self.own.iter().map(|(name, _)| name);
         kept.any(|name| {

@@ -1,4 +1,4 @@
-//! An event under a guard, with what is known before it is judged.
+//! An event under a guard, with the facts that are known before it is judged.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -22,7 +22,7 @@ pub struct Event<'a, 'py> {
     pub active: &'a Active,
     /// The guard's configuration.
     pub config: &'a AuditCfg,
-    /// Tells whether an `open` that only reads was let pass before.
+    /// True if an `open` that only reads was let pass before.
     pub reads_passed: bool,
     /// Records the needs of the event, if somebody asks for them.
     pub probe: Option<&'a Probe>,
@@ -36,7 +36,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// One for an event that was not judged yet.
+    /// A probe for an event that was not judged yet.
     pub fn new(enforces: bool) -> Self {
         Self {
             enforces,
@@ -65,7 +65,7 @@ impl Probe {
         self.denied.set(Some(why));
     }
 
-    /// Tells whether denials are raised.
+    /// Returns whether denials are raised.
     pub fn enforces(&self) -> bool {
         self.enforces
     }
@@ -77,11 +77,11 @@ impl Probe {
 }
 
 impl Event<'_, '_> {
-    /// Tells whether an operation that the roots do not allow is one in the guard's temporary
+    /// Returns whether an operation that the roots do not allow is one in the guard's temporary
     /// directory.
     #[cold]
     pub fn is_temporary(&self, operation: Operation<'_>) -> bool {
-        // A recording that may write nowhere has one, and tells that it needed one.
+        // A recording that may write nowhere has one, and notes that it needed one.
         let with = match self.config.policy().may_write() {
             true => self.config.policy_with_temporary(),
             false => None,
@@ -89,12 +89,12 @@ impl Event<'_, '_> {
         with.is_some_and(|with| with.check(&Os, operation).allows())
     }
 
-    /// Tells whether it is only observed, and happens whatever the policy says.
+    /// Returns whether it is only observed, and happens whatever the policy says.
     pub fn observes(&self) -> bool {
         self.probe.is_some_and(|probe| !probe.enforces())
     }
 
-    /// Tells who wants to know what the operation needs.
+    /// Notes the needs of the operation, if somebody asks for them.
     #[inline]
     pub fn note(&self, operation: Operation<'_>) {
         if let Some(probe) = self.probe {
@@ -102,7 +102,7 @@ impl Event<'_, '_> {
         }
     }
 
-    /// Notes a need that is no operation.
+    /// Notes a need that is not an operation.
     pub fn need(&self, need: Need) {
         if let Some(probe) = self.probe {
             probe.needs.borrow_mut().push(need);
@@ -110,7 +110,7 @@ impl Event<'_, '_> {
     }
 }
 
-/// The reason of a denial, as its message says it.
+/// The reason of a denial, as its message words it.
 #[derive(Clone, Copy)]
 pub enum Reason {
     /// The event is denied as such.

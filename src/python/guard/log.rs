@@ -1,4 +1,4 @@
-//! The log of one guard, of denials above all: libraries swallow and rewrite exceptions.
+//! The log of one guard, above all of denials: libraries swallow and rewrite exceptions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::python::guard::recorder::Recorder;
 use crate::python::values::seen::Seen;
 
-/// Denials that are kept; of further ones only the number is.
+/// The number of denials that are kept; further ones are only counted.
 const MAX_KEPT: usize = 1000;
 
 /// The log of one guard.
@@ -17,7 +17,7 @@ pub struct Log {
     denials: Mutex<Denials>,
     /// The look-ups and connections that are remembered.
     pub network: Seen,
-    /// How many bytes were written to files.
+    /// The number of bytes written to files.
     written: AtomicU64,
     recorder: OnceLock<Box<Recorder>>,
 }
@@ -34,18 +34,17 @@ impl Log {
         self.recorder.get_or_init(Box::default)
     }
 
-    /// Counts bytes that are going to be written; those before are the result.
+    /// Counts bytes that are going to be written; returns the count before.
     pub fn add_written(&self, bytes: u64) -> u64 {
         self.written.fetch_add(bytes, Ordering::Relaxed)
     }
 
-    /// Counts bytes back that were not written after all.
+    /// Subtracts bytes that were not written after all.
     pub fn take_back(&self, bytes: u64) {
         self.written.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes note of a denial. The earlier ones are looked through for one that `is_alike`, the last
-    /// first.
+    /// Adds a denial. The earlier ones are searched for one that `is_alike`, the last first.
     pub fn add<'py>(
         &self,
         denial: &Bound<'py, PyAny>,
@@ -64,7 +63,7 @@ impl Log {
         }
     }
 
-    /// How many there were.
+    /// Returns the number of denials.
     pub fn total(&self) -> usize {
         self.denials
             .lock()

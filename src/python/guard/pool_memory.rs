@@ -17,7 +17,7 @@ impl Memory {
         }
     }
 
-    /// Tells that a path is one of them, or below it.
+    /// Returns whether a path is one of them, or below it.
     pub fn holds(&self, path: &[u8]) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().any(|own| is_within(path, own))

@@ -1,4 +1,4 @@
-//! The store of what went on under a guard that observes: each effect once, with how often it was.
+//! The store of operations under a guard that observes: each effect once, with its count.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,15 +18,15 @@ use crate::policy::learn::Need;
 /// The version of the JSON, of the log and of `to_json()`.
 pub const VERSION: u32 = 1;
 
-/// Different effects that are kept; of further ones only the number is.
+/// The number of different effects that are kept; further ones are only counted.
 pub const MAX_KEPT: usize = 10_000;
 
-/// How a guard records.
+/// The settings of a guard's recording.
 #[derive(Clone)]
 pub struct Records {
-    /// Tells whether what the policy denies is stopped, or proceeds.
+    /// True if an operation that the policy denies is stopped; else it proceeds.
     pub enforces: bool,
-    /// Where each decision goes as it is made.
+    /// The file for each decision as it is made.
     pub log: Option<Arc<Mutex<File>>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Entry {
     pub needs: Vec<Need>,
     /// The functions that led to it when it was seen first.
     pub call_chain: Vec<String>,
-    /// `None` where it is allowed; by no field where the event is denied as such.
+    /// `None` if it is allowed; `Some(None)` if the event is denied as such.
     pub denied: Option<Option<Why>>,
     pub count: u64,
     /// The line of the log for each such decision.
@@ -48,7 +48,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Another that tells the same.
+    /// Returns another entry with the same contents.
     pub fn copy(&self, py: Python<'_>) -> Self {
         Self {
             event: self.event.clone(),
@@ -74,16 +74,16 @@ impl Entry {
 #[derive(Default)]
 pub struct Recorder {
     seen: Mutex<Seen>,
-    /// Grows when the current directory changes: relative paths are others then.
+    /// Grows when the current directory changes: relative paths differ then.
     pub directories: AtomicU64,
 }
 
 #[derive(Default)]
 pub struct Seen {
-    /// Where each is among the entries, by its key.
+    /// The position of each among the entries, by its key.
     places: HashMap<u64, usize, BuildHasherDefault<Same>>,
     pub entries: Vec<Entry>,
-    /// How many decisions were not kept.
+    /// The number of decisions that were not kept.
     pub dropped: u64,
 }
 
@@ -141,7 +141,7 @@ impl Recorder {
     }
 }
 
-/// Writes a line of the decision log. A disk that is full stops nobody.
+/// Writes a line of the decision log. A full disk stops nobody.
 fn write_line(log: &Mutex<File>, rest: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());

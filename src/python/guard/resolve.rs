@@ -1,4 +1,4 @@
-//! From what a policy says to what its guards allow: paths are resolved, programs found.
+//! From the rules of a policy to the permissions of its guards: paths are resolved, programs found.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
     let (read, readable) = match &spec.read {
         Where::Anywhere => (None, None),
         Where::Below(paths) => {
-            // Imports read what is put behind the policy's own.
+            // Imports read the places after the policy's own.
             let mut all = paths.clone();
             all.extend(imports::library_paths(py)?);
             // Places that may be written may be read. If everything may be written, reading alone
@@ -107,7 +107,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
     })
 }
 
-/// The same with its paths resolved; `None` where one of them is no text.
+/// The same with its paths resolved; `None` if one of them is not text.
 fn absolute(
     py: Python<'_>,
     spec: &Spec,
@@ -141,7 +141,7 @@ fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
     read_oks(PyList::new(py, paths)?.as_any())
 }
 
-/// The programs that are not there, by their places among the names.
+/// The programs that do not exist, by their places among the names.
 pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>> {
     let mut missing = Vec::new();
     for (index, name) in names.iter().enumerate() {
@@ -157,7 +157,7 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
     Ok(missing)
 }
 
-/// A policy with its paths resolved, and the programs that are not there.
+/// A policy with its paths resolved, and the programs that do not exist.
 pub struct Resolved {
     spec: Spec,
     missing_programs: Vec<usize>,

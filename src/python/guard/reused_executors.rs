@@ -1,6 +1,6 @@
-//! The executor of loky that is used again: one for the whole process. With workers that were started
-//! under a guard it serves that guard alone: for others it counts as one that was shut down, and the
-//! library makes another.
+//! The executor of loky that is used again: one for the whole process. With workers that were
+//! started under a guard it serves that guard alone: others find it shut down, and the library
+//! makes another.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -38,7 +38,7 @@ impl ShutDown {
     }
 }
 
-/// Marks the executors that there are, as workers of one are about to be started under the guards in
+/// Marks the existing executors, as workers of one are about to be started under the guards in
 /// force.
 pub fn mark(py: Python<'_>) -> PyResult<()> {
     for module in MODULES {

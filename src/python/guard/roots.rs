@@ -20,8 +20,8 @@ pub struct ApprovedRoots {
 /// Reads the `oks` argument.
 ///
 /// # Errors
-/// `TypeError` for one path in place of an iterable of them and for what is not a path,
-/// `ValueError` for a path that no file can have, `OSError` when it cannot be resolved.
+/// `TypeError` for one path in place of an iterable of them and for a value that is not a path,
+/// `ValueError` for a path that no file can have, `OSError` if it cannot be resolved.
 pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     let py = oks.py();
     if oks.is_instance_of::<PyString>()

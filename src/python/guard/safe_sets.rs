@@ -1,5 +1,5 @@
-//! Sets of native code that may be called without asking, told apart by numbers: what is remembered of
-//! callees holds for the guards of one set.
+//! Sets of native code that may be called without asking, identified by numbers: cached callees
+//! hold for the guards of one set.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use crate::policy::RuleSet;
 use crate::policy::written::values::Choice;
 use crate::python::guard::allowed::Allowed;
 
-/// More sets than a host has are not told apart: their calls are looked at each time.
+/// Sets beyond this number are not told apart: their calls are looked at each time.
 const MAX_SETS: usize = 1024;
 
 /// The key of a set: the rules, the packages, the modules.
@@ -16,8 +16,8 @@ type Key = (bool, Vec<String>, Vec<String>);
 
 static NUMBERS: Mutex<BTreeMap<Key, u64>> = Mutex::new(BTreeMap::new());
 
-/// The number of what is allowed; 0 where nothing is, or the host is asked of all calls but those of
-/// packages (`is_asked`).
+/// Returns the number of the allowed set; 0 if nothing is allowed, or the host is asked about all
+/// calls but those of packages (`is_asked`).
 pub fn number(allowed: &Allowed, is_asked: bool) -> u64 {
     let policy = &allowed.policy;
     let is_strict = policy.rules() == RuleSet::Strict;

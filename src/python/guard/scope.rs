@@ -1,4 +1,4 @@
-//! Which guard is active: the `ContextVar` and what it holds.
+//! The guard that is active: the `ContextVar` and its values.
 //!
 //! Its value is an opaque object of ours that cannot be made or changed from Python. A task that
 //! is created under a guard copies the context and so stays guarded, also after the `with` block
@@ -36,7 +36,7 @@ pub struct Installed {
     pub active: Py<Active>,
     /// The policy that it was made from.
     pub policy: Py<PyAny>,
-    /// The one that was installed before, which holds as well.
+    /// The guard that was installed before, which holds as well.
     before: Option<&'static Installed>,
 }
 
@@ -51,7 +51,7 @@ pub enum Current<'py> {
     Unguarded,
     /// This guard.
     Guarded(Bound<'py, Active>),
-    /// The variable was set to something that is no guard: nothing may pass.
+    /// The variable was set to something that is not a guard: nothing may pass.
     Tampered,
 }
 
@@ -83,7 +83,7 @@ pub fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .ok_or_else(|| PyRuntimeError::new_err("fastaudit_rs: the audit hook is not installed"))
 }
 
-/// The guard in force in the current context: its own, or else one that is installed.
+/// The guard in force in the current context: its own, or else an installed one.
 #[inline]
 pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
     match own(py)? {
@@ -117,7 +117,7 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     Ok(all)
 }
 
-/// Puts a guard in force in the whole process for good, beside those that are.
+/// Puts a guard in force in the whole process for good, beside those already installed.
 pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
     let monitoring = hold(py, &config)?;
     let active = Active::new(Some(config), None, monitoring, None);
@@ -145,7 +145,7 @@ pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
     })
 }
 
-/// A guard that was entered: what it takes to leave it.
+/// A guard that was entered, with the data to leave it.
 pub struct Entered {
     active: Py<Active>,
     token: Py<PyAny>,
@@ -153,9 +153,8 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Tells whether the code that runs is the one that may leave it: of a `with` statement its
-    /// end, and not
-    /// what it guards.
+    /// Returns whether the running code may leave it: for a `with` statement only its end, and not
+    /// its body.
     pub fn may_be_left_here(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.place {
             Some(place) => place.may_be_left_here(py),
@@ -169,7 +168,7 @@ impl Entered {
         place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
     }
 
-    /// Ends this process where it is a copy that guarded code made: see `copies`.
+    /// Ends this process if it is a copy that guarded code made: see `copies`.
     #[cfg(unix)]
     pub fn end_copy(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         copies::leave(py, &self.active, error)
@@ -190,7 +189,7 @@ impl Entered {
         Some(Arc::clone(active.log()))
     }
 
-    /// Keeps what denials tell of where it was entered, if it goes on elsewhere when it is left.
+    /// Keeps the facts of its entry for denials, if it goes on elsewhere when it is left.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
         match self.active.get().origin() {
             Some(origin) if !raw::is_only_reference(&self.active) => origin.settle(py),
@@ -198,7 +197,7 @@ impl Entered {
         }
     }
 
-    /// Shows the garbage collector what is held.
+    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.active)?;
         if let Some(place) = &self.place {
@@ -208,7 +207,7 @@ impl Entered {
     }
 }
 
-/// Switches CALL monitoring on where a guard watches calls.
+/// Switches CALL monitoring on if a guard watches calls.
 #[inline]
 fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     let config = config.get();
@@ -218,7 +217,7 @@ fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     Ok(None)
 }
 
-/// Puts a guard in force in the current context, one that was left before with its log.
+/// Enters a guard in the current context. `log` continues the log of an earlier entry.
 pub fn enter(
     py: Python<'_>,
     config: Py<AuditCfg>,
@@ -235,7 +234,7 @@ pub fn enter(
     let active = active.going_on(log);
     let active = Bound::new(py, active)?;
     let place = Place::here(py);
-    // Last: whatever goes wrong before leaves no guard in force.
+    // Last: any error before leaves no guard in force.
     let token = match raw::context_var_set(var(py)?, active.as_any()) {
         Ok(token) => token,
         Err(error) => {
@@ -250,8 +249,8 @@ pub fn enter(
     })
 }
 
-/// Takes a guard out of force that could not be entered: without memory for the token, CPython sets
-/// the variable all the same.
+/// Removes a guard that could not be entered: without memory for the token, CPython sets the
+/// variable all the same.
 #[cold]
 fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
     let is_set = matches!(own(py)?, Current::Guarded(own) if own.is(active));
@@ -273,7 +272,7 @@ pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
 /// The same in another context; does nothing if the object is not a context.
 ///
 /// # Errors
-/// `RuntimeError` where the context is entered.
+/// `RuntimeError` if the context is entered.
 pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {
@@ -282,8 +281,8 @@ pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyR
     raw::context_var_set(var(py)?, active.as_any()).map(|_| ())
 }
 
-/// Takes a guard out of force. Guards that were entered later and are still entered stay in force,
-/// and when they are left in turn the context goes back past this one.
+/// Leaves a guard. Guards that were entered later and are still entered stay in force, and when
+/// they are left in turn the context goes back past this one.
 ///
 /// # Errors
 /// `ValueError`, and the guard stays in force, in another context than it was entered in.
@@ -315,8 +314,8 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     Ok(())
 }
 
-/// Takes a guard that was left early out of the chain that begins at `inner`. All links before it
-/// were entered in the same context: what a context holds is replaced only by entering in it.
+/// Removes a guard that was left early from the chain that begins at `inner`. All links before it
+/// were entered in the same context: the value in a context is replaced only by entering in it.
 fn unlink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>) {
     relink(py, inner, left, left.get().outer(py));
 }

@@ -1,9 +1,10 @@
 //! Classes that stay as they were made.
 //!
 //! No attribute of a native class can be set or deleted: the classes are immutable. The dictionary
-//! behind a class can be had all the same (`gc.get_referents`, an operand that `mappingproxy` hands it
-//! to), and what is put there is found by whoever looks a method up by its name, as a `with` statement
-//! does. So each change of such a dictionary is noted, and undone as a guard is made, entered or left.
+//! behind a class can be had all the same (`gc.get_referents`, an operand that `mappingproxy` hands
+//! it to), and an entry there is found when a method is looked up by its name, as by a `with`
+//! statement. So each change of such a dictionary is noted, and undone as a guard is made, entered
+//! or left.
 
 use std::sync::OnceLock;
 
@@ -12,7 +13,7 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::classes::{self, dictionary, watched};
 
-/// A class and its attributes. They are kept where no Python code finds them.
+/// A class and its attributes. They are kept out of reach of Python code.
 struct Sealed {
     class: Py<PyType>,
     attributes: Vec<(Py<PyAny>, Py<PyAny>)>,
@@ -23,7 +24,7 @@ static SEALED: OnceLock<Vec<Sealed>> = OnceLock::new();
 /// Seals these classes, once for the process.
 ///
 /// # Errors
-/// `MemoryError`, or what refused that dictionaries are watched.
+/// `MemoryError`, or the error that keeps dictionaries from being watched.
 pub fn install(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> {
     if SEALED.get().is_some() {
         return Ok(());
@@ -48,7 +49,7 @@ pub fn install(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> 
     watched::install(py, &dictionaries)
 }
 
-/// Undoes what was done to the classes.
+/// Undoes the changes of the classes.
 #[inline]
 pub fn restore(py: Python<'_>) {
     if watched::has_changed() {

@@ -1,7 +1,7 @@
-//! The standard library's `tempfile` is made to ask which directory to use.
+//! Makes the standard library's `tempfile` ask which directory to use.
 //!
-//! Its function `_gettempdir`, which all others get the directory from, is given other code, so that
-//! it stays the same object. `tempfile.tempdir`, which belongs to the host, is never set.
+//! Its function `_gettempdir`, from which all others get the directory, gets new code, so that it
+//! stays the same object. `tempfile.tempdir`, which belongs to the host, is never set.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -80,7 +80,7 @@ pub fn look(py: Python<'_>) {
     }
 }
 
-/// The same where no event may have told that it was imported: before the hook, or by
+/// The same if no event may have reported its import: before the hook, or by
 /// `importlib.import_module`.
 pub fn look_again(py: Python<'_>) {
     if !asks() || IS_NEW.load(Ordering::Relaxed) {
@@ -98,11 +98,11 @@ fn make_ask(py: Python<'_>) {
         Ok(None) => return,
         Err(error) => Err(error),
     };
-    // One that is still being imported has no such function yet.
+    // A module that is still being imported has no such function yet.
     IS_NEW.store(matches!(changed, Ok(false)), Ordering::Relaxed);
 }
 
-/// Takes note of the event `import`.
+/// Handles the event `import`.
 pub fn import(event: &[u8], args: &Bound<'_, PyTuple>) {
     if event == b"import"
         && let Ok(name) = args.get_borrowed_item(0)
@@ -113,7 +113,7 @@ pub fn import(event: &[u8], args: &Bound<'_, PyTuple>) {
     }
 }
 
-/// Where a guard is in force somewhere it is imported here and now, as what uses it next may be
+/// While a guard is in force somewhere it is imported here and now, as its next user may be
 /// guarded; else the next guard looks.
 #[cold]
 fn is_imported(py: Python<'_>) {
@@ -165,7 +165,7 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-/// The code that asks, at the place of the code as it was.
+/// The code that asks, to put in the place of the function's own.
 fn new_code<'py>(
     before: &Bound<'py, PyAny>,
     ask: &Bound<'py, PyAny>,
@@ -206,7 +206,7 @@ pub struct Ask {
 
 #[pymethods]
 impl Ask {
-    /// The directory; `None` for what it would be without a guard.
+    /// The directory; `None` for the one without a guard.
     fn __call__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if !scope::may_be_guarded() {
             return Ok(None);

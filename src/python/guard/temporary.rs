@@ -1,8 +1,8 @@
 //! The directories in which guards have their temporary files.
 //!
-//! A guard that may write anywhere at all has one of its own, which is made when `tempfile` asks for
-//! it. Where several guards are in force, that of the inner one is in that of the outer one, so that
-//! each of them lets it be used.
+//! A guard that may write anywhere at all has one of its own, which is made when `tempfile` asks
+//! for it. If several guards are in force, the inner one's directory is inside the outer one's, so
+//! that each of them lets it be used.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,7 +22,7 @@ use crate::python::values::temporary_directory::Directory;
 pub struct Directories(Mutex<Vec<Made>>);
 
 struct Made {
-    /// The directory of another guard that it is in; `None`: the host's.
+    /// The directory of another guard that it is inside; `None`: the host's.
     inside: Option<PathBuf>,
     directory: Directory,
 }
@@ -74,7 +74,7 @@ impl TemporaryFiles {
 #[derive(Default)]
 pub struct Temporary {
     directories: OnceLock<Arc<Directories>>,
-    /// The policy with the first of the directories, and how many.
+    /// The policy with the first of the directories, and their number.
     policy: Mutex<Option<(usize, Arc<Policy>)>>,
 }
 
@@ -117,7 +117,8 @@ impl Temporary {
         })
     }
 
-    /// The directory that is in this one, or in the host's; it is made where it is not there.
+    /// The directory that is inside this one, or inside the host's; it is made if it does not
+    /// exist.
     fn directory(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
         let mut made = self.directories().made();
         let found = made.iter().find(|made| {
@@ -132,7 +133,7 @@ impl Temporary {
             Some(inside) => vec![PathBuf::from_slice(inside)],
             None => candidates(),
         };
-        // A list that others were added to before is told from this one by its length.
+        // A list to which others were added before has another length.
         let new = places.iter().find_map(|place| {
             let directory = Directory::planned(place)?;
             let usable = is_usable(policy, directory.path()) && directory.is_made();
@@ -163,7 +164,7 @@ fn may_use(policy: &Policy, directory: &[u8]) -> bool {
             .allows()
 }
 
-/// The guards in force, the outermost first, each once; what is asked of them has no other.
+/// The guards in force, the outermost first, each once; code that asks for them needs no others.
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
     let mut all: Vec<Py<AuditCfg>> = Vec::new();
     for active in scope::in_force(py)?.iter().rev() {
@@ -187,8 +188,8 @@ pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
     })
 }
 
-/// The directory that is the innermost guard's own; `None` where one of the guards may have none, or
-/// it cannot be made.
+/// The innermost guard's own directory; `None` if one of the guards may have none, or it cannot be
+/// made.
 pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
     let mut inside = None;
     for config in guards {
@@ -212,8 +213,8 @@ pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
     Ok(())
 }
 
-/// The directory in which `tempfile` would make files without a guard, by what its names say: it
-/// makes a file in each to find out.
+/// The directory in which `tempfile` would make files without a guard, by the names it looks at:
+/// `tempfile` itself makes a file in each to find out.
 pub fn usual() -> PathBuf {
     let candidates = candidates();
     let first = candidates.first().cloned();

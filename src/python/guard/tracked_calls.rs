@@ -1,8 +1,9 @@
-//! Calls of coroutine functions that are under way: an asynchronous tool's own frames may be gone
-//! from the stack while it works.
+//! Calls of coroutine functions in progress: an asynchronous tool's own frames may be gone from the
+//! stack while it works.
 //!
-//! They are kept in a context variable, so that a task knows those that it was created under, and
-//! each is marked when it ends: a copy of the context made before remembers no call that is over.
+//! They are kept in a context variable, so that a task knows the calls that it was created under,
+//! and each is marked when it ends: a copy of the context from before remembers no call that is
+//! over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +19,7 @@ use crate::python::cpython::ffi as raw;
 /// The tracker whose calls callbacks get.
 static DEFAULT: PyOnceLock<Py<CallTracker>> = PyOnceLock::new();
 
-/// A call that is under way, or was.
+/// A call in progress, or one that has ended.
 #[pyclass(
     frozen,
     immutable_type,
@@ -117,7 +118,7 @@ impl CallTracker {
 /// Gives callbacks the calls of this tracker.
 ///
 /// # Errors
-/// `RuntimeError` where they get those of another one.
+/// `RuntimeError` if callbacks get the calls of another one.
 #[pyfunction]
 pub fn _use_tracker(py: Python<'_>, tracker: Py<CallTracker>) -> PyResult<()> {
     DEFAULT
@@ -125,7 +126,7 @@ pub fn _use_tracker(py: Python<'_>, tracker: Py<CallTracker>) -> PyResult<()> {
         .map_err(|_| PyRuntimeError::new_err("callbacks get the calls of another tracker"))
 }
 
-/// The tracked calls that are under way in the current context.
+/// The tracked calls in progress in the current context.
 pub fn active(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     match DEFAULT.get(py) {
         Some(tracker) => tracker.get().active(py),

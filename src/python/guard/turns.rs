@@ -1,4 +1,4 @@
-//! The work that is done as guards begin and end, by the parts above that know how.
+//! The work to do as guards begin and end, in functions of the parts above.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ pub struct Turns {
     pub first_begins: fn(Python<'_>),
     /// The last guard of the process has ended.
     pub last_ended: fn(Python<'_>),
-    /// A guard is left whose code removed variables.
+    /// A guard whose code removed variables is left.
     pub left: fn(Python<'_>, &AuditCfg, &Before),
     /// Calls are watched for a guard.
     pub watch: fn(Python<'_>, &AuditCfg) -> PyResult<Watched>,
@@ -28,21 +28,21 @@ pub fn set(turns: Turns) {
     let _ = TURNS.set(turns);
 }
 
-/// Says that the first guard of the process begins.
+/// Runs the work as the first guard of the process begins.
 pub fn first_begins(py: Python<'_>) {
     if let Some(turns) = TURNS.get() {
         (turns.first_begins)(py);
     }
 }
 
-/// Says that the last guard of the process has ended.
+/// Runs the work as the last guard of the process has ended.
 pub fn last_ended(py: Python<'_>) {
     if let Some(turns) = TURNS.get() {
         (turns.last_ended)(py);
     }
 }
 
-/// Says that a guard is left whose code removed variables.
+/// Runs the work as a guard whose code removed variables is left.
 #[cold]
 pub fn left(py: Python<'_>, config: &AuditCfg, before: &Before) {
     if let Some(turns) = TURNS.get() {
@@ -59,7 +59,7 @@ pub fn left(py: Python<'_>, config: &AuditCfg, before: &Before) {
 pub struct Watched {
     /// Its call sites may be retired.
     pub retires: bool,
-    /// It lets those callees be called that are remembered as safe.
+    /// It allows the callees that are remembered as safe.
     pub is_of_safe_set: bool,
 }
 
@@ -67,10 +67,10 @@ pub struct Watched {
 pub struct Hold(Watched);
 
 impl Hold {
-    /// Watches calls; returns nothing where they cannot be.
+    /// Watches calls; returns `None` if they cannot be watched.
     ///
     /// # Errors
-    /// `RuntimeError` where calls would go unseen.
+    /// `RuntimeError` if calls would go unseen.
     #[inline]
     pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Option<Self>> {
         match TURNS.get() {

@@ -1,5 +1,5 @@
-//! Workers of pools that are started anew, not copied: where threads may start they may too, and run
-//! under the same policy from their first line on.
+//! Workers of pools that are started anew, not copied: they may start if threads may, and run under
+//! the same policy from their first line on.
 //!
 //! The command line is one that `multiprocessing` or `loky` makes for itself. It gets code that
 //! comes first and installs the policy: if that fails nothing else runs. The worker runs its jobs
@@ -50,8 +50,8 @@ thread_local! {
     static STARTING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Learns what is needed to start workers, before guarded code can change it. Where something is
-/// missing, none starts.
+/// Reads the data for starting workers, before guarded code can change it. If something is missing,
+/// none starts.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let interpreter = py.import("sys")?.getattr("executable")?;
     let package = raw::imported_module(py, pyo3::intern!(py, "fastaudit_rs"))?;
@@ -74,7 +74,7 @@ pub fn note_confined() {
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-/// Tells that this process is a worker that was started anew.
+/// Returns whether this process is a worker that was started anew.
 pub fn is_worker() -> bool {
     IS_WORKER.load(Ordering::Relaxed)
 }
@@ -84,18 +84,18 @@ pub fn note_worker() {
     IS_WORKER.store(true, Ordering::Relaxed);
 }
 
-/// Tells that workers may start under a guard: guarded ones, or Python itself.
+/// Returns whether workers may start under a guard: guarded ones, or Python itself.
 pub fn may_start(config: &AuditCfg) -> bool {
     config.policy().rest().threads || may_start_python(config)
 }
 
-/// Tells that Python may be started under a guard, which is not guarded then.
+/// Returns whether Python may be started under a guard, which is not guarded then.
 pub fn may_start_python(config: &AuditCfg) -> bool {
     let interpreter = PLACE.get().map(|place| &place.interpreter[..]);
     interpreter.is_some_and(|interpreter| config.policy().commands().allow(&Os, interpreter))
 }
 
-/// The arguments of a call of `fork_exec`, and the places of the program, as they are to be used.
+/// The arguments of a call of `fork_exec`, and the places of the program, ready to be used.
 pub struct Start<'py> {
     pub arguments: Bound<'py, PyAny>,
     pub places: Bound<'py, PyAny>,
@@ -105,27 +105,27 @@ pub struct Start<'py> {
 }
 
 impl Start<'_> {
-    /// Marks on this thread that this is being started, for as long as the event of it takes; what was
-    /// marked before.
+    /// Marks on this thread that this is being started, for as long as its event takes; returns the
+    /// earlier mark.
     pub fn begin(&self) -> usize {
         let arguments = self.is_worker.then_some(self.arguments.as_ptr() as usize);
         STARTING.replace(arguments.unwrap_or(0))
     }
 }
 
-/// Goes back to what `Start::begin` gave.
+/// Restores the mark that `Start::begin` returned.
 pub fn end(before: usize) {
     STARTING.set(before);
 }
 
-/// Tells that the event is the start of a worker which is going to enter the policy first.
+/// Returns whether the event is the start of a worker that is going to enter the policy first.
 pub fn is_starting(event: &Event<'_, '_>) -> bool {
     let arguments = event.args.get_item(1);
     arguments.is_ok_and(|arguments| arguments.as_ptr() as usize == STARTING.get())
 }
 
-/// Tells that `multiprocessing` copies the process for a worker, where threads may start: that other
-/// threads run, those of the pool itself for one, does not stop it there.
+/// Returns whether `multiprocessing` copies the process for a worker, while threads may start:
+/// other running threads, such as those of the pool itself, do not stop it there.
 pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
     Ok(event.config.policy().rest().threads
         && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
@@ -193,8 +193,8 @@ fn guarded<'py>(
         return Ok(None);
     };
     let shown = |text: &str| PyString::new(py, text).repr();
-    // The current directory, where anything may lie, is no place to import from yet, and it is this
-    // very package that is to guard.
+    // The current directory, where anything may lie, is no place to import from yet: this very
+    // package has to guard it.
     let first = format!(
         "import sys; _path = sys.path[:]; sys.path[:] = filter(None, _path)\n\
          import importlib.util as _util\n\
@@ -243,8 +243,8 @@ fn text(word: &Bound<'_, PyAny>) -> Option<String> {
     String::from_utf8(word.to_vec()).ok()
 }
 
-/// Tells that the function which calls `fork_exec` is one of the libraries of pools that start
-/// workers, and called by others of theirs.
+/// Returns whether the function which calls `fork_exec` is one by which libraries of pools start
+/// workers, and is called by others of theirs.
 fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);
@@ -273,7 +273,8 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
         && imports::is_installed(&frames::code(caller.cast()?))?)
 }
 
-/// Tells that the variables which decide what the interpreter runs are those of this process.
+/// Returns whether the variables that decide which code the interpreter runs are those of this
+/// process.
 fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
     let Some(environment) = environment.filter(|environment| !environment.is_none()) else {
         return true;
@@ -296,7 +297,7 @@ fn own_variable(name: &[u8]) -> Option<Vec<u8>> {
     std::env::var_os(name).map(std::ffi::OsString::into_encoded_bytes)
 }
 
-/// Tells that the kernel may hold this thread back from starting programs.
+/// Returns whether the kernel may keep this thread from starting programs.
 fn is_confined() -> bool {
     #[cfg(target_os = "linux")]
     let is_confined = rustix::thread::no_new_privs().unwrap_or(true);
@@ -333,10 +334,10 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         return Ok(None);
     };
     if spec.on_violation == OnViolation::Call {
-        // The function is not there.
+        // The function does not exist there.
         spec.on_violation = OnViolation::Raise;
     }
-    // It finds files of the guarded code there, and tidies up.
+    // It finds files of the guarded code there, and cleans up.
     let directory = temporary::own_directory(&temporary::in_force(py)?);
     if let (Where::Below(roots), Some(directory)) = (&mut spec.write, directory)
         && let Ok(directory) = String::from_utf8(directory.to_vec())
