@@ -1,4 +1,4 @@
-//! A call of native code of someone else: whether it is declared safe, and what the host says of it.
+//! A call of native code of someone else: whether it is declared safe, and the host's answer.
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ use crate::python::values::errors;
 
 /// A call of native code of someone else.
 pub struct NativeCall<'a, 'py> {
-    /// Who makes it.
+    /// The caller's name.
     pub caller: &'a Bound<'py, PyString>,
     /// The callee's name.
     pub name: &'a Bound<'py, PyString>,
@@ -42,7 +42,7 @@ impl NativeCall<'_, '_> {
     /// Asks the host, and raises the event.
     ///
     /// # Errors
-    /// The denial, and what a callback raised.
+    /// The denial, and errors raised by a callback.
     pub fn ask(&self, config: Option<&AuditCfg>) -> PyResult<Said> {
         let py = self.caller.py();
         if let Some(config) = config {
@@ -83,7 +83,7 @@ impl NativeCall<'_, '_> {
     }
 }
 
-/// Tells that a call needs no asking.
+/// The reason that a call needs no asking.
 pub enum Passes {
     /// So do all others of this callee.
     Always,
@@ -92,8 +92,8 @@ pub enum Passes {
     No,
 }
 
-/// Tells that a call may be made for what the guard lets be called. `first` is its first argument,
-/// `None` where that is not seen.
+/// Returns whether a call may be made because the guard allows its callee. `first` is its first
+/// argument, `None` if that is not seen.
 ///
 /// # Errors
 /// The denial of a file that it would write.
@@ -123,7 +123,7 @@ pub fn passes(
             Some(_) => Ok(Passes::No),
         };
     }
-    // Where the host is asked of calls, it is of these too.
+    // A host that is asked about calls is asked about these too.
     if config.is_strict() || config.asks_on_call().is_some() {
         return Ok(Passes::No);
     }

@@ -1,9 +1,9 @@
 //! Native functions that do not survive an exception in Python code that they call.
 //!
-//! A call is denied by raising where it is made. When that is Python code called by native code
+//! A call is denied by raising where it is made. If the caller is Python code called by native code
 //! which goes on as if nothing had been raised, the process crashes, as it would on any other
 //! exception there. For the functions listed here a denial in their own Python code is kept until
-//! they return, and raised then, so that what they made does not reach the guarded code.
+//! they return, and raised then, so that their result does not reach the guarded code.
 
 use std::cell::{Cell, RefCell};
 
@@ -112,7 +112,7 @@ pub fn is_fragile(name: &Bound<'_, PyString>) -> bool {
     FRAGILE.iter().any(|fragile| name == fragile.function)
 }
 
-/// Takes note of a native call that is going to be made.
+/// Notes a native call that is going to be made.
 pub fn begins(py: Python<'_>, tool_id: i32, name: &Bound<'_, PyString>) -> PyResult<()> {
     let Some(fragile) = FRAGILE.iter().find(|fragile| name == fragile.function) else {
         return Ok(());

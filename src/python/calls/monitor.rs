@@ -1,7 +1,8 @@
 //! The CALL monitor (PEP 669): sees calls while some guard that asks for it is in force.
 //!
 //! Outside guards its events are off, and code runs at full speed. No call site is switched off
-//! because its first callee was harmless, unless the host asks for that: the next one need not be.
+//! because its first callee was harmless, unless the host asks for that: the next callee may not
+//! be.
 
 #[cfg(Py_3_12)]
 pub use crate::python::calls::monitoring::tool_id;
@@ -28,11 +29,11 @@ mod off {
     /// True if this process was told that calls are not watched.
     static TOLD: AtomicBool = AtomicBool::new(false);
 
-    /// Tells that calls cannot be watched: the one who demands it by an error, others by a warning,
-    /// the first time.
+    /// Reports that calls cannot be watched: to a caller that demands it by an error, to others by
+    /// a warning, the first time.
     ///
     /// # Errors
-    /// `RuntimeError` for the argument that demands it, and the warning where it is made an error.
+    /// `RuntimeError` for the argument that demands it, and the warning if it is made an error.
     pub fn is_possible(py: Python<'_>, demanded_by: Option<&str>) -> PyResult<bool> {
         if let Some(argument) = demanded_by {
             return Err(errors::no_monitoring(argument));
@@ -111,11 +112,11 @@ mod on {
     use crate::python::guard::turns::Watched;
     use crate::python::values::caller;
 
-    /// How many of them let sites be retired.
+    /// The number of them that let sites be retired.
     static RETIRING: AtomicUsize = AtomicUsize::new(0);
-    /// The set of callees that is remembered as safe: that of guards which let the same be called.
+    /// The set of callees that is remembered as safe: that of guards which allow the same set.
     static SAFE_SET: AtomicU64 = AtomicU64::new(0);
-    /// How many of them let just those be called.
+    /// The number of them that allow exactly this set.
     static OF_SAFE_SET: AtomicUsize = AtomicUsize::new(0);
     /// True if the events are on. They are off until there is native code to watch.
     static ON: AtomicBool = AtomicBool::new(false);
@@ -126,7 +127,7 @@ mod on {
     /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
     static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
 
-    /// Tells that calls can be watched.
+    /// Returns whether calls can be watched.
     ///
     /// # Errors
     /// None; there are some before Python 3.12.
@@ -135,7 +136,8 @@ mod on {
         Ok(true)
     }
 
-    /// A tool id for the monitor, the one that the host chose if it did; `None` where it runs.
+    /// Returns a tool id for the monitor, the host's choice if it made one; `None` if the monitor
+    /// runs already.
     pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
         monitoring::find(py, Monitoring::get(py, call_event)?, chosen)
     }
@@ -156,7 +158,7 @@ mod on {
         Ok(())
     }
 
-    /// Switches the events on, if there is anything to watch.
+    /// Switches the events on, if there is any native code to watch.
     fn begin(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
         if loaded::foreign() && !ON.load(Ordering::Relaxed) {
             monitoring.set_events(py, true)?;
@@ -165,8 +167,8 @@ mod on {
         Ok(())
     }
 
-    /// Takes the tool id again, registers the callback and switches the events on, whatever others
-    /// made of them.
+    /// Takes the tool id again, registers the callback and switches the events on, whatever other
+    /// code changed.
     #[cold]
     fn repair(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
         monitoring::take_again(py, monitoring)?;
@@ -177,7 +179,7 @@ mod on {
         Ok(())
     }
 
-    /// How many guards want calls watched.
+    /// Returns the number of guards that want calls watched.
     pub fn holds() -> usize {
         HOLDS.load(Ordering::Relaxed)
     }
@@ -186,7 +188,7 @@ mod on {
     /// to watch if that is the first from outside the standard library.
     ///
     /// # Errors
-    /// `RuntimeError` when the tool id is no longer ours: its calls would go unseen.
+    /// `RuntimeError` if the tool id is no longer ours: its calls would go unseen.
     pub fn native_code_loads(event: &[u8], args: &Bound<'_, PyTuple>) -> PyResult<()> {
         if !loaded::take_note(event, args) || HOLDS.load(Ordering::Relaxed) == 0 {
             return Ok(());
@@ -202,7 +204,7 @@ mod on {
     /// Switches the events on, and each call site that was switched off on another's account.
     ///
     /// # Errors
-    /// `RuntimeError` when the tool id is no longer ours: calls would go unseen.
+    /// `RuntimeError` if the tool id is no longer ours: calls would go unseen.
     pub fn watch(py: Python<'_>, config: &AuditCfg) -> PyResult<Watched> {
         let retires = config.retire_sites();
         let monitoring = Monitoring::get(py, call_event)?;
@@ -228,7 +230,7 @@ mod on {
         Ok(watched)
     }
 
-    /// Goes back on `watch`: without a guard that watches the events are switched off.
+    /// Undoes `watch`: without a guard that watches, the events are switched off.
     pub fn unwatch(watched: Watched) {
         RETIRING.fetch_sub(watched.retires.into(), Ordering::Relaxed);
         OF_SAFE_SET.fetch_sub(watched.is_of_safe_set.into(), Ordering::Relaxed);
@@ -329,7 +331,7 @@ mod on {
         }
     }
 
-    /// The same for a callee of which nothing is remembered.
+    /// The same for a callee about which nothing is remembered.
     ///
     /// # Safety
     /// As `call_event`, with four arguments.
@@ -363,9 +365,9 @@ mod on {
 
     /// The decision on a call site.
     enum Answer {
-        /// Its callee is no native code of someone else.
+        /// Its callee is not native code of someone else.
         Quiet,
-        /// It is watched further, whatever guards are in force.
+        /// It stays watched, whatever guards are in force.
         Watch,
         /// The host wants it switched off.
         SwitchOff,
@@ -461,7 +463,8 @@ mod on {
                 if *is_fragile {
                     deferred::begins(py, monitoring::id(), full)?;
                 }
-                // A site that is off is off for every guard, so only where no other could miss it.
+                // A site that is off is off for every guard, so this is done only if no other guard
+                // misses it.
                 let off = matches!(said, Said::SwitchOff) && HOLDS.load(Ordering::Relaxed) == 1;
                 SWITCHED_OFF.fetch_or(off, Ordering::Relaxed);
                 Ok(if off {

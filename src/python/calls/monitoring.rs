@@ -24,8 +24,8 @@ const NOT_INSTALLED: i32 = -1;
 /// The number of guards that want the events on.
 pub static HOLDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The one that is taken where the host asks for none, and then those that are tried: no tool has
-/// these by the documentation but the last.
+/// The default id, and then the others that are tried: by the documentation no tool has these but
+/// the last.
 const BY_DEFAULT: [i32; 6] = [3, 4, 5, 2, 0, 1];
 
 static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
@@ -43,13 +43,13 @@ pub struct Monitoring {
     free_tool_id: Py<PyAny>,
     register_callback: Py<PyAny>,
     set_events: Py<PyAny>,
-    /// Switches on what was switched off.
+    /// Switches on the sites that were switched off.
     pub restart_events: Py<PyAny>,
     /// `sys.monitoring.DISABLE`.
     pub disable: Py<PyAny>,
     call_event: Py<PyAny>,
     callback: Py<PyAny>,
-    /// The name that our tool id is taken under: this very object.
+    /// The name that our tool id is taken under: it is compared by identity.
     name: Py<PyString>,
 }
 
@@ -59,7 +59,7 @@ impl Monitoring {
     pub fn get(py: Python<'_>, callback: ffi::vectorcallfunc) -> PyResult<&'static Self> {
         let get = || {
             let monitoring = py.import("sys")?.getattr("monitoring")?;
-            // Functions of our own, which are not looked at as those that others call.
+            // Functions of our own, which are exempt from the checks on those that others call.
             let function = |name| -> PyResult<Py<PyAny>> {
                 let found = monitoring.getattr(name)?;
                 let copy = Builtin::cast(&found).map(|function| function.copy());
@@ -94,7 +94,7 @@ impl Monitoring {
     /// Switches the events on or off.
     ///
     /// # Errors
-    /// `ValueError` where the tool id is in use by nobody.
+    /// `ValueError` if the tool id is not in use.
     pub fn set_events(&self, py: Python<'_>, on: bool) -> PyResult<()> {
         let set = self.set_events.bind(py);
         if on {
@@ -156,10 +156,11 @@ pub struct Free {
     is_chosen: bool,
 }
 
-/// The tool id that the host chose, or one that is free; `None` where the monitor runs.
+/// Returns the tool id that the host chose, or one that is free; `None` if the monitor runs
+/// already.
 ///
 /// # Errors
-/// `RuntimeError` where the monitor runs under another one than the host chose, or that is another
+/// `RuntimeError` if the monitor runs under another id than the host chose, or that id is another
 /// tool's, or none is free.
 pub fn find(
     py: Python<'_>,
@@ -201,7 +202,7 @@ pub fn take(py: Python<'_>, monitoring: &Monitoring, free: Free) -> PyResult<()>
 /// Sets all anew that other code may have changed.
 ///
 /// # Errors
-/// `RuntimeError` where the tool id that the host chose is another tool's now, or none is free.
+/// `RuntimeError` if the tool id that the host chose is another tool's now, or none is free.
 pub fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
     if monitoring.is_ours(py)? {
         monitoring.register(py, id())?;
@@ -241,7 +242,7 @@ pub const FUNCTIONS: &[(&str, Changes)] = &[
     ("clear_tool_id", Changes::All),
 ];
 
-/// Makes a call, where it may be made.
+/// Makes a call, if it is allowed.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
@@ -291,7 +292,7 @@ unsafe fn is_for_another(arguments: &Arguments, count: usize) -> bool {
     }
 }
 
-/// Denies what would blind the guards in force.
+/// Denies a change that would blind the guards in force.
 fn check<'py>(
     py: Python<'py>,
     changes: Changes,
@@ -301,7 +302,7 @@ fn check<'py>(
     let number = |object: &Bound<'py, PyAny>| raw::int_value(object);
     let Some(tool) = tool.filter(|tool| match number(tool) {
         Some(number) => number == i64::from(id()),
-        // An object that says its number later may say ours.
+        // An object that computes its number later may return ours.
         None => raw::is_index(tool),
     }) else {
         return Ok(());

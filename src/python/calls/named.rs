@@ -1,13 +1,14 @@
-//! Native callees that were named before: what a host is told of them, without asking them again.
+//! Native callees that were named before: the names that hosts are given, without asking the
+//! callees again.
 //!
 //! A direct-mapped table. It keeps what its module, or a class of that, has by the name that it
 //! gives itself: such a callee lives as long as the module anyway, and what is kept here is kept
-//! for good, so that its address never becomes another's. Of a native method that is bound to an
-//! object, which is made anew for each call, it keeps what the method was made from. A class, and
-//! the class of an object, is the same only while CPython has given it no new version.
+//! for good, so that its address never becomes another's. For a native method that is bound to an
+//! object, which is made anew for each call, it keeps the method's descriptor. A class, and the
+//! class of an object, is the same only while CPython has given it no new version.
 //!
-//! A callee that is kept is still native code that the host is asked about: here is decided what
-//! it is called, and never whether it is quiet.
+//! A callee that is kept is still native code that the host is asked about: this table decides its
+//! name, and never whether it is quiet.
 
 use std::sync::OnceLock;
 
@@ -41,7 +42,7 @@ pub struct Found<'py> {
     pub native: Native<'py>,
     /// The name as one.
     pub full: Bound<'py, PyString>,
-    /// Tells whether it is one of `fragile`.
+    /// True if it is one of `fragile`.
     pub is_fragile: bool,
 }
 
@@ -61,9 +62,9 @@ impl<'py> Found<'py> {
     }
 }
 
-/// The mark of one callee among all, and of what it was before: its address, or that of the
+/// The identity of one callee among all, and of its earlier states: its address, or that of the
 /// table entry that a bound method is made from, and the versions of a class and its metaclass, or
-/// those of the class of an object.
+/// those of an object's class.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     address: usize,
@@ -71,7 +72,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a callee now; `None` where CPython knows no version.
+    /// The key of a callee now; `None` if CPython has no version for it.
     pub fn of(callee: *mut PyObject) -> Option<Self> {
         let (address, versions) = match layout::bound_method(callee) {
             Some((entry, receiver)) => (entry as usize, layout::version_of_type(receiver)),
@@ -112,7 +113,7 @@ pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'
     })
 }
 
-/// Remembers the name of a callee. `key` is what it had before it was named.
+/// Remembers the name of a callee. `key` is its key from before it was named.
 pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) -> PyResult<()> {
     let Some(key) = key else {
         return Ok(());
@@ -148,13 +149,13 @@ pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) 
         full: found.full.clone().unbind(),
         is_fragile: found.is_fragile,
     });
-    // Where another thread was first, its name stays.
+    // If another thread was first, its name stays.
     drop(place.set(named));
     Ok(())
 }
 
-/// The descriptor that a bound native method was made from, if its object's class has that by its
-/// name.
+/// Returns the descriptor that a bound native method was made from, if its object's class has it
+/// under the method's name.
 ///
 /// # Errors
 /// `MemoryError`.
@@ -170,8 +171,8 @@ fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, 
     Ok(found.filter(|found| functions::descriptor_method(found) == method))
 }
 
-/// Tells whether a callable is what its module has by its name, or a class there: so it never goes
-/// away. Runs none of their code.
+/// Returns whether a callable is the object that its module has by its name, or a class there, so
+/// that it never goes away. Runs none of their code.
 fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = callee.py();
     let Some(module) = raw::imported_module(py, &name.module)? else {

@@ -1,5 +1,5 @@
-//! Native functions of declared packages that write files by themselves: no audit event tells of it, so
-//! that of `open` is raised for the path that they are given, where that can be seen.
+//! Native functions of declared packages that write files by themselves: no audit event tells of
+//! it, so `open` is raised for the path that they are given, if it can be seen.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
@@ -11,8 +11,8 @@ use crate::python::cpython::frames;
 use crate::python::values::distributions;
 use crate::python::values::stack;
 
-/// Tells that a call of such a function may be made: `open` of what it writes passes. `false` where it
-/// cannot be seen what it writes. `first` is its first argument.
+/// Returns whether a call of such a function may be made: `open` of its path passes. Returns false
+/// if the path cannot be seen. `first` is its first argument.
 ///
 /// # Errors
 /// The denial.
@@ -55,7 +55,8 @@ enum Path<'py> {
     Open,
 }
 
-/// The path that an object names; `None` for one that could name another the next time.
+/// Returns the path that an object names; `None` for an object that could name another the next
+/// time.
 fn path_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Path<'py>>> {
     let py = object.py();
     if object.is_exact_instance_of::<PyString>() || object.is_exact_instance_of::<PyBytes>() {
@@ -80,7 +81,7 @@ fn path_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Path<'py>>> {
     Ok(is_file.then_some(Path::Open))
 }
 
-/// A local variable of the innermost Python function, where that is of one of the packages.
+/// Returns a local variable of the innermost Python function, if that is of one of the packages.
 fn local_of_package<'py>(
     py: Python<'py>,
     packages: &Packages,

@@ -17,13 +17,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// How many are given by position.
+    /// Returns the number of positional arguments.
     pub fn positional(&self) -> usize {
         // SAFETY: only takes a bit away.
         unsafe { ffi::PyVectorcall_NARGS(self.nargsf) as usize }
     }
 
-    /// How many are given by name.
+    /// Returns the number of arguments given by name.
     fn named(&self) -> usize {
         if self.kwnames.is_null() {
             return 0;
@@ -32,7 +32,7 @@ impl Arguments {
         unsafe { ffi::PyTuple_GET_SIZE(self.kwnames) as usize }
     }
 
-    /// Where the argument at this position, or of this name, is.
+    /// Returns the place of the argument at this position, or of this name.
     pub fn position(&self, index: usize, name: Option<&CStr>) -> Option<usize> {
         if index < self.positional() {
             return Some(index);
@@ -71,7 +71,7 @@ impl Arguments {
         Some(unsafe { self.at(py, position) })
     }
 
-    /// Makes a call with another object in the place of one argument, and lets go of the object.
+    /// Makes a call with another object in the place of one argument, and drops the object.
     ///
     /// # Safety
     /// The thread is attached; the arguments are those of a call that is being made, and there is

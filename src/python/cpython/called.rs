@@ -1,4 +1,4 @@
-//! A call of a native function that is replaced, to be made as it came or with other arguments.
+//! A call of a replaced native function, to be made as it came or with other arguments.
 
 use pyo3::ffi::{self, PyObject};
 
@@ -32,7 +32,7 @@ impl Called {
         } = arguments;
         let callable = self.callable;
         // SAFETY: as this function's; the callable is the one that was called, whose C function has
-        // the convention that was read of it.
+        // the convention that was read from it.
         unsafe {
             match self.original {
                 Convention::Vectorcall(own) => own(callable, args, nargsf, kwnames),

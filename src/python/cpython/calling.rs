@@ -1,4 +1,4 @@
-//! Calls of Python code while a function of ours that catches panics is on the stack.
+//! Calls of Python code from our functions that catch panics.
 //!
 //! Before 3.14 CPython ends a daemon thread that wants to go on when the interpreter has ended by
 //! unwinding its stack (pthread_exit(3)). This may happen wherever Python code runs, and a function
@@ -13,9 +13,9 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-/// How a function object is called (PEP 590). Before 3.14 CPython ends a daemon thread that wants to
-/// go on when the interpreter has ended by unwinding its stack (pthread_exit(3)): such a call must
-/// let that pass, with nothing to drop and nothing that catches it on the way.
+/// The C function that calls a function object (PEP 590). Before 3.14 CPython ends a daemon thread
+/// that wants to go on when the interpreter has ended by unwinding its stack (pthread_exit(3)):
+/// such a call must let that pass, with nothing to drop and nothing that catches it on the way.
 pub type Vectorcall = unsafe extern "C-unwind" fn(
     *mut PyObject,
     *const *mut PyObject,
@@ -31,8 +31,8 @@ type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *m
 type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
 type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
 
-/// A function of CPython as one that may be unwound. Where the compiler sees which it is, it knows
-/// it as one that may not be, and leaves out what happens then.
+/// Re-types a CPython function as `extern "C-unwind"`. `black_box` hides which one it is: the
+/// compiler would use its `nounwind` declaration and drop the cleanup.
 fn function(address: *const ()) -> *const () {
     std::hint::black_box(address)
 }
@@ -95,7 +95,7 @@ impl Drop for Hold {
     }
 }
 
-/// Runs what may be unwound.
+/// Runs a call that may be unwound.
 pub fn held<R>(work: impl FnOnce() -> R) -> R {
     let hold = Hold;
     let result = work();
@@ -117,7 +117,7 @@ pub fn call<'py>(
     }
 }
 
-/// Calls an object with arguments that are in no tuple.
+/// Calls an object with arguments without making a tuple of them.
 #[cfg(Py_3_12)]
 pub fn call_with<'py, const COUNT: usize>(
     callable: &Bound<'py, PyAny>,

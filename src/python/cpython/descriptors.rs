@@ -10,8 +10,8 @@ pub fn borrow<'fd>(number: i32) -> Option<BorrowedFd<'fd>> {
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// The same descriptor as one that another can be put in the place of (dup2(2)). Its owner is elsewhere,
-/// so that it is not closed here.
+/// The same descriptor, as one that dup2(2) may replace. Its owner is elsewhere, so that it is not
+/// closed here.
 pub fn place(number: i32) -> Option<ManuallyDrop<OwnedFd>> {
     // SAFETY: as it is never dropped, nothing is closed that somebody else owns; -1 is left out.
     (number >= 0).then(|| ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) }))

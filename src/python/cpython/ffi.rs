@@ -21,7 +21,7 @@ unsafe extern "C" {
 }
 
 unsafe extern "C-unwind" {
-    // It runs the hooks of others: see `host_code`.
+    // Runs the hooks of others: see `calling`.
     fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
 }
 
@@ -52,7 +52,7 @@ pub fn refuse_elsewhere() {
     }
 }
 
-/// Raises an audit event, as `sys.audit` does, whatever that name stands for now.
+/// Raises an audit event, as `sys.audit` does, whatever object that name stands for now.
 pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResult<()> {
     let event = event.as_ptr();
     // A tuple as the only object stands for the arguments themselves.
@@ -136,7 +136,7 @@ impl<'a, 'py> EnteredContext<'a, 'py> {
     /// Enters a context; `None` if the object is not a context.
     ///
     /// # Errors
-    /// `RuntimeError` where it is entered already.
+    /// `RuntimeError` if it is entered already.
     pub fn new(context: &'a Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         // SAFETY: only the type is read, and then a context entered.
         unsafe {
@@ -158,7 +158,7 @@ impl Drop for EnteredContext<'_, '_> {
     }
 }
 
-/// Tells that an object is a context.
+/// Returns whether an object is a context.
 pub fn is_context(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: only the type is read.
     unsafe { ffi::PyContext_CheckExact(object.as_ptr()) != 0 }
@@ -190,7 +190,7 @@ pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py,
     }
 }
 
-/// The context variable's value in the current context, `None` when it is not set there.
+/// Returns the context variable's value in the current context; `None` if it is not set there.
 pub fn context_var_get<'py>(
     py: Python<'py>,
     var: &Bound<'py, PyAny>,
@@ -206,7 +206,7 @@ pub fn context_var_get<'py>(
     }
 }
 
-/// Sets the context variable in the current context; returns the token that undoes it.
+/// Sets the context variable in the current context; returns the token to undo it.
 pub fn context_var_set<'py>(
     var: &Bound<'py, PyAny>,
     value: &Bound<'py, PyAny>,
@@ -247,7 +247,7 @@ pub fn imported_module<'py>(
     }
 }
 
-/// The name in the C code of a native module; `None` where it has none.
+/// The name in the C code of a native module; `None` if it has none.
 pub fn module_definition_name(module: &Bound<'_, PyAny>) -> Option<String> {
     // SAFETY: only a module is asked; the definition of one lives for ever, and its name, which is
     // NUL-terminated, with it.
@@ -316,7 +316,7 @@ pub fn dotted<'py>(
 /// The bytes of a `str` in the file system encoding, without a copy when it is plain ASCII.
 ///
 /// # Errors
-/// `UnicodeEncodeError` for what no file name can hold.
+/// `UnicodeEncodeError` for a text that no file name can hold.
 pub fn fs_encode<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<FsBytes<'a, 'py>> {
     // SAFETY: `text` is a str. Its UTF-8 form is kept by the object, so it lives as long; of an
     // ASCII str it is the text's own buffer, and ASCII is the same in every file system encoding.

@@ -1,4 +1,4 @@
-//! Copies of the process (fork(2)): how many there were on the way from the first one to this.
+//! Copies of the process (fork(2)): the number of copies from the first process to this one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 /// `_thread._count`, as it was.
 static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// How often the process was copied: another number in each copy than in what it was made from.
+/// Returns how often the process was copied: a copy has another number than its original.
 #[inline]
 pub fn generation() -> usize {
     FORKS.load(Ordering::Relaxed)

@@ -37,7 +37,7 @@ pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
     usize::try_from(offset).ok()
 }
 
-/// The same, on a Python without the function.
+/// The same, on a Python without this function.
 #[cfg(not(Py_3_11))]
 pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
     let offset = frame.getattr(pyo3::intern!(frame.py(), "f_lasti")).ok()?;
@@ -50,7 +50,7 @@ unsafe extern "C" {
     fn PyFrame_GetLasti(frame: *mut ffi::PyFrameObject) -> c_int;
 }
 
-/// The line of an instruction of some code; that of its first where there is no instruction.
+/// Returns the line of an instruction of some code; the code's first line without an instruction.
 pub fn line(code: &Bound<'_, PyAny>, instruction: Option<usize>) -> c_int {
     let offset = instruction.map_or(-1, |offset| c_int::try_from(offset).unwrap_or(-1));
     // SAFETY: callers give the code of a frame; its table of lines is read within its bounds.
@@ -84,7 +84,7 @@ pub fn function_globals<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, 
     globals.cast_into().ok()
 }
 
-/// How many defaults a function made by Python code has for what is given by position.
+/// Returns the number of defaults that a function made by Python code has for positional arguments.
 pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
     // SAFETY: callers looked that it is such a function; the result is borrowed from it, or null.
     unsafe {

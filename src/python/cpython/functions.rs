@@ -13,7 +13,7 @@ pub use crate::python::cpython::calling::Vectorcall;
 use pyo3::types::PyString;
 use pyo3::types::PyType;
 
-/// How a method is called by `METH_FASTCALL | METH_KEYWORDS`. As `Vectorcall`.
+/// The C function of a method with `METH_FASTCALL | METH_KEYWORDS`. As `Vectorcall`.
 pub type Keywords = unsafe extern "C-unwind" fn(
     *mut PyObject,
     *const *mut PyObject,
@@ -36,7 +36,7 @@ pub struct NativeFunction {
 }
 
 impl NativeFunction {
-    /// Tells whether it says of no module that it is of it.
+    /// Returns whether it names no module as its own.
     #[cfg(Py_3_12)]
     pub fn has_no_module(&self) -> bool {
         self.module.is_null()
@@ -91,7 +91,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
         Ok(PyString::intern(py, &name.to_string_lossy()))
     }
 
-    /// How the function is called: its vectorcall (PEP 590).
+    /// Returns the function that calls the function object: its vectorcall (PEP 590).
     pub fn vectorcall(&self) -> Option<Vectorcall> {
         // SAFETY: as for `method`.
         unsafe { (*self.raw()).vectorcall }
@@ -126,7 +126,8 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// Another function object that does the same, which the garbage collector shows to nobody.
+    /// Returns another function object that does the same, which the garbage collector shows to
+    /// nobody.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -156,7 +157,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// How the C function is called; `None` where that is not known here.
+    /// Returns the calling convention of the C function; `None` if it is not known here.
     pub fn convention(&self) -> Option<Convention> {
         if let Some(vectorcall) = self.vectorcall() {
             return Some(Convention::Vectorcall(vectorcall));
@@ -169,7 +170,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// The error where arguments have names that it does not take.
+    /// The error for keyword arguments of a function that takes none.
     ///
     /// # Safety
     /// The object is a native function, and alive.
@@ -207,7 +208,7 @@ pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMe
     }
 }
 
-/// Tells that a class has a native method by this name, and not another one under it.
+/// Returns whether a class has a native method by this name, and not another one under it.
 pub fn is_native_method(descriptor: &Bound<'_, PyAny>, name: &CStr) -> bool {
     descriptor_method(descriptor).is_some_and(|method| {
         // SAFETY: the entry of a method has a NUL-terminated name, and lives as long as it.
@@ -215,7 +216,7 @@ pub fn is_native_method(descriptor: &Bound<'_, PyAny>, name: &CStr) -> bool {
     })
 }
 
-/// Tells that it is a place that each instance of a class has, as one of `__slots__`.
+/// Returns whether it is a place that each instance of a class has, as one of `__slots__`.
 pub fn is_slot_of_instances(descriptor: &Bound<'_, PyAny>) -> bool {
     // SAFETY: only the type is read.
     unsafe { ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyMemberDescr_Type }
@@ -273,7 +274,7 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         self.0.as_ptr().cast()
     }
 
-    /// How its function is called, a combination of `METH_` flags.
+    /// Returns the calling convention of its function, a combination of `METH_` flags.
     pub fn convention(&self) -> c_int {
         // SAFETY: `cast` checked the type; a method table entry is valid as long as its method.
         let flags = unsafe { (*(*self.raw()).d_method).ml_flags };
@@ -303,7 +304,7 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
     }
 }
 
-/// A method as it was before its calls went to another function.
+/// A method's own function, before its calls went to another one.
 pub struct Method(*mut ());
 
 // SAFETY: it is the address of a function.
@@ -350,7 +351,7 @@ impl Method {
     }
 }
 
-/// How a function's C function is called.
+/// The calling convention of a function's C function.
 #[derive(Clone, Copy)]
 pub enum Convention {
     /// By the vectorcall of the function.
@@ -361,10 +362,10 @@ pub enum Convention {
     TupleAndDict,
 }
 
-/// How a method is called that takes a tuple (`METH_VARARGS`).
+/// The C function of a method that takes a tuple (`METH_VARARGS`).
 pub type WithTuple = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
 
-/// How a method is called that takes a tuple and a dict (`METH_VARARGS | METH_KEYWORDS`).
+/// The C function of a method that takes a tuple and a dict (`METH_VARARGS | METH_KEYWORDS`).
 pub type WithKeywords =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
 type WithKeywordsC =

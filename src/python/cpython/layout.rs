@@ -34,7 +34,7 @@ static NEW: AtomicPtr<PyMethodDef> = AtomicPtr::new(ptr::null_mut());
 /// The type of bound slot wrappers (`types.MethodWrapperType`), which is not exported.
 static METHOD_WRAPPER: AtomicPtr<PyTypeObject> = AtomicPtr::new(ptr::null_mut());
 
-/// Reads what cannot be named here.
+/// Reads the objects that have no name in C.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let wrapper = py.import("types")?.getattr("MethodWrapperType")?;
     METHOD_WRAPPER.store(wrapper.as_ptr().cast(), Ordering::Relaxed);
@@ -52,7 +52,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 pub enum Entry {
     /// One function of C code: no other callable that runs another one has it.
     Function(*mut ()),
-    /// A native `__new__`: it runs what this class is made by.
+    /// A native `__new__`: it runs the constructor of this class.
     New(*mut PyObject),
 }
 
@@ -110,7 +110,7 @@ pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
     }
 }
 
-/// Tells that the object is what a native class has for `__call__`, which calls its first argument.
+/// Returns whether the object is the `__call__` of a native class, which calls its first argument.
 pub fn is_call_of_class(object: *mut PyObject) -> bool {
     // SAFETY: callers hold the object alive; the layout is read for the type that has it, whose name
     // is a str.
@@ -124,14 +124,14 @@ pub fn is_call_of_class(object: *mut PyObject) -> bool {
     }
 }
 
-/// Tells that `code_of` knows the code of such an object: a class, or a native function of a kind of
-/// CPython's own.
+/// Returns whether `code_of` knows the code of such an object: a class, or a native function of a
+/// kind of CPython's own.
 pub fn has_code(object: *mut PyObject) -> bool {
     is_class(object) || native_entry(object).is_some()
 }
 
-/// The addresses that tell which shared object a native callable is of: that of its C function; of a
-/// class those of what it and its bases are made by.
+/// Returns addresses by which the shared object of a native callable is found: its C function; for
+/// a class the constructors of it and its bases.
 pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const ()> + use<'py> {
     let mut codes = Vec::new();
     // SAFETY: the object is alive, and the layouts are read for the types that have them; a method
@@ -200,9 +200,9 @@ pub fn bound_function(object: *mut PyObject) -> Option<*mut PyObject> {
     }
 }
 
-/// The method table entry of a native method that is bound to an object, and that object; `None`
-/// for those that are bound to a class or of a module, that were given another module's name, and
-/// for what is no native function.
+/// Returns the method table entry of a native method that is bound to an object, and that object;
+/// `None` for methods that are bound to a class or of a module, that were given another module's
+/// name, and for other objects.
 pub fn bound_method(object: *mut PyObject) -> Option<(*mut (), *mut PyObject)> {
     // SAFETY: callers hold the object alive, and it what it is bound to; the layout is that of the
     // type.

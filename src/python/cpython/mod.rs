@@ -1,4 +1,4 @@
-//! The C API, in safe faces: the only folder that works with raw pointers.
+//! The C API behind safe functions: the only folder that works with raw pointers.
 #![expect(
     unsafe_code,
     reason = "the one door to C: other folders call its safe faces"

@@ -36,8 +36,8 @@ pub fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDi
     dict?.cast_into().ok()
 }
 
-/// The module of this name, if it is imported: what `sys.modules` has, or a dictionary that took its
-/// place, and no code of it is run.
+/// Returns the module of this name, if it is imported: the entry of `sys.modules`, or of a
+/// dictionary that took its place. Runs none of its code.
 pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyAny>> {
     // SAFETY: the dictionary of modules is borrowed and a dict; so is the result, or null.
     unsafe {
@@ -47,7 +47,7 @@ pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyA
     }
 }
 
-/// The number of bytes in an object's buffer; `None` where it has none.
+/// Returns the number of bytes in an object's buffer; `None` if it has no buffer.
 pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
     let mut view = MaybeUninit::<ffi::Py_buffer>::uninit();
     // SAFETY: the view is filled in where the call succeeds, and released at once.
@@ -79,7 +79,7 @@ pub fn compile<'py>(py: Python<'py>, source: &CStr) -> PyResult<Bound<'py, PyAny
 /// A function of this code.
 ///
 /// # Errors
-/// `MemoryError`; `SystemError` for what is no code.
+/// `MemoryError`; `SystemError` if it is not code.
 pub fn new_function<'py>(
     code: &Bound<'py, PyAny>,
     globals: &Bound<'py, PyDict>,

@@ -1,11 +1,11 @@
-//! The process: its copies, its end, its environment and what it says.
+//! The process: its copies, its end, its environment and its output.
 
 use std::ffi::{CStr, OsStr};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Copies the process, with CPython's own preparations for that. 0 in the copy.
+/// Copies the process, with CPython's own preparations. Returns 0 in the copy.
 ///
 /// # Errors
 /// The error of fork(2).
@@ -29,14 +29,14 @@ pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
     }
 }
 
-/// Ends the process at once: nothing runs that is registered for its end.
+/// Ends the process at once, without running any function that is registered for its end.
 #[cfg(unix)]
 pub fn end_at_once(status: i32) -> ! {
     // SAFETY: `_exit` may be called at any time, and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Writes what C streams hold back.
+/// Flushes C streams.
 #[cfg(unix)]
 pub fn flush_c_streams() {
     // SAFETY: null stands for all streams, each of which is locked while it is written.
@@ -50,13 +50,13 @@ pub fn at_end(work: extern "C" fn()) {
     unsafe { libc::atexit(work) };
 }
 
-/// Writes a text to `sys.stderr`, or to the process's own where there is none.
+/// Writes a text to `sys.stderr`, or to the process's own if there is none.
 pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
     // SAFETY: the format takes one text, which is NUL-terminated. It is cut after 1,000 bytes.
     unsafe { ffi::PySys_WriteStderr(c"%s".as_ptr(), text.as_ptr()) };
 }
 
-/// Shows an error with its traceback as the end of a program does, but by no hook.
+/// Shows an error with its traceback, as at the end of a program, but without a hook.
 pub fn show_error(py: Python<'_>, error: &PyErr) {
     let traceback = error.traceback(py);
     let traceback = traceback.map_or(std::ptr::null_mut(), |traceback| traceback.as_ptr());

@@ -1,9 +1,9 @@
-//! Values that any thread reads without a lock, and that live for ever once they are there.
+//! Values that any thread reads without a lock, and that live for ever.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A place for such a value. Another may take it later; the first is not freed, as somebody may still
-/// read it.
+/// A place for such a value. Another one may replace it later; the first is not freed, as somebody
+/// may still read it.
 pub struct Published<T: Sync + 'static>(AtomicPtr<T>);
 
 impl<T: Sync + 'static> Published<T> {

@@ -1,7 +1,7 @@
-//! Native functions of the standard library that are made to do something more with each call.
+//! Native functions of the standard library that are wrapped: each call does something more.
 //!
-//! The one function object that such a function is, however it was imported, is made to call ours,
-//! which then does what it always did. It stays the same object: sets and tables that hold it still
+//! Such a function is one object, however it was imported. Its calls are routed to ours, which then
+//! does what the function always did. It stays the same object: sets and tables that hold it still
 //! find it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,8 @@ use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::{Builtin, Vectorcall};
 
-/// Runs what is ours of a call. Where that fails, or panics, the exception is set and there is no
-/// result: the call must not go on.
+/// Runs our part of a call. If that fails, or panics, the exception is set and there is no result:
+/// the call must not go on.
 ///
 /// # Safety
 /// The thread is attached, for as long as the result is used.
@@ -40,7 +40,7 @@ pub unsafe fn ours<'py, T>(work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Opt
     }
 }
 
-/// A function whose calls go elsewhere.
+/// A function whose calls are routed elsewhere.
 struct Replaced {
     name: String,
     /// The address of its C function.
@@ -50,7 +50,7 @@ struct Replaced {
 
 static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
 
-/// Makes the calls of such functions go elsewhere also in another copy of their module.
+/// Routes the calls of such functions elsewhere also in another copy of their module.
 pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);

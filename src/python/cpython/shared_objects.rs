@@ -6,7 +6,7 @@ pub use objects::{any_foreign, holding};
 mod objects {
     use std::path::{Path, PathBuf};
 
-    /// It cannot be told here, so there may be.
+    /// It cannot be told on this system, so there may be.
     pub fn any_foreign(_is_standard: impl Fn(&Path) -> bool) -> bool {
         true
     }
@@ -46,7 +46,7 @@ mod objects {
     /// The object that the kernel puts into each process; it imports nothing.
     const VDSO: [&[u8]; 2] = [b"linux-vdso.so.1", b"linux-vdso64.so.1"];
 
-    /// Where the interpreter and this package are loaded.
+    /// The addresses at which the interpreter and this package are loaded.
     static KNOWN: OnceLock<[usize; 2]> = OnceLock::new();
 
     struct Object {
@@ -66,8 +66,8 @@ mod objects {
                 .any(|object| object.uses_python && !object.is_ours && !is_standard(&object.path))
     }
 
-    /// The shared object that a function's code is in; `None` where that is the interpreter, or ours,
-    /// or none.
+    /// The shared object that a function's code is in; `None` for the interpreter, for ours, and if
+    /// there is none.
     pub fn holding(function: *const ()) -> Option<PathBuf> {
         let object = object_of(function)?;
         let known = KNOWN.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Slots of native classes that are made to come here: of the class, and of those below it, which took
-//! the function over when they were made.
+//! Slots of native classes whose calls are routed here: slots of the class, and of those below it,
+//! which took the function over when they were made.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};

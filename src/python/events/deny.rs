@@ -1,4 +1,4 @@
-//! The one place that refuses: the message, the host's say, the exception.
+//! The one place that refuses: the message, the host's answer, the exception.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
@@ -33,7 +33,7 @@ const USUAL_MESSAGE: usize = 160;
 /// Denies an event, unless `before_deny` allows it.
 ///
 /// # Errors
-/// `AuditDenied` when it is denied; whatever `before_deny` raised.
+/// `AuditDenied` when it is denied; otherwise the error that `before_deny` raised.
 pub fn deny(
     active: &Active,
     config: &AuditCfg,
@@ -68,9 +68,9 @@ pub fn deny(
         Err(_) => PyString::new(py, &event.to_string_lossy()),
     };
     let message = match reason {
-        // Behind the module's name are `sys.path` and its hooks.
+        // The arguments after the module's name are `sys.path` and its hooks.
         Reason::Switch(Why::Import) => message(config, &event, &args.get_slice(0, 1), reason)?,
-        // A third one is the call chain.
+        // A third argument is the call chain.
         Reason::Switch(Why::Native) if told.is_some() && name != c"import" => {
             message(config, &event, &args.get_slice(0, 2), reason)?
         }
@@ -297,7 +297,7 @@ fn message<'py>(
         Reason::Path(index, why) => {
             let path = shown(&args.get_item(index)?)?;
             match why {
-                // fastaudit writes the empty tuple, and `mk_audit` as fastaudit does.
+                // fastaudit writes the empty tuple, and so does `mk_audit`.
                 Why::Unapproved if config.is_of_policy() && config.oks(py).is_empty() => {
                     formatted(py, format_args!("{event} {path}: nothing may be written"))
                 }
@@ -330,7 +330,7 @@ fn message<'py>(
     }
 }
 
-/// A text, in one piece of memory if it is no longer than most.
+/// Returns a text, in one piece of memory if it is no longer than most.
 fn formatted<'py>(py: Python<'py>, text: fmt::Arguments<'_>) -> PyResult<Bound<'py, PyString>> {
     let mut whole = String::with_capacity(USUAL_MESSAGE);
     if whole.write_fmt(text).is_err() {
@@ -339,7 +339,7 @@ fn formatted<'py>(py: Python<'py>, text: fmt::Arguments<'_>) -> PyResult<Bound<'
     Ok(PyString::new(py, &whole))
 }
 
-/// `repr(args)`, item by item where that fails.
+/// Returns `repr(args)`, item by item if that fails.
 fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
     let py = args.py();
     match calling::repr(args) {
@@ -359,7 +359,7 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
     }
 }
 
-/// Tells whether a native module is loaded that the guarded code may have written.
+/// Returns whether a native module that the guarded code may have written is loaded.
 fn loads_own(event: &CStr, reason: Reason) -> bool {
     event == c"import" && matches!(reason, Reason::Event)
 }

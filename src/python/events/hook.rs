@@ -23,7 +23,7 @@ use crate::python::guard::tempfile;
 use crate::python::values::decode::is_open_for_reading;
 use crate::python::values::errors;
 
-/// Raised once, to see that the hook is there: CPython does not tell when it was refused.
+/// Raised once, to see that the hook is there: CPython does not report a refusal.
 const PROBE: &CStr = c"fastaudit_rs.installed";
 
 const ABSENT: u8 = 0;
@@ -32,10 +32,11 @@ const INSTALLED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(ABSENT);
 static PROBED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the hook, once for the process: after what prepares for it, and before what relies on it.
+/// Installs the hook, once for the process: after its preparations, and before anything that relies
+/// on it.
 ///
 /// # Errors
-/// `RuntimeError` when another hook refuses it, and the errors of the two. The hook counts as absent
+/// `RuntimeError` if another hook refuses it, and the errors of the two. The hook counts as absent
 /// then.
 pub fn install(
     py: Python<'_>,
@@ -177,12 +178,12 @@ unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
     }));
 }
 
-/// Denies an event because of what went wrong in here.
+/// Denies an event because of an error in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
     raw::with_attachment_counted(|| failure::deny_by_failure(py, event, None, what).restore(py));
 }
 
-/// Checks an event that may say that code is going to be loaded, and takes note of that.
+/// Checks an event that may say that code is going to be loaded, and notes it.
 #[inline(never)]
 fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     let noted = monitor::native_code_loads(event.to_bytes(), args);

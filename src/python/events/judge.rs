@@ -40,7 +40,7 @@ use crate::python::wrapped::sockets;
 use crate::python::wrapped::threads;
 
 impl<'a, 'py> Event<'a, 'py> {
-    /// Judges the event by its rule, or for having none.
+    /// Judges the event by its rule, or by the lack of one.
     ///
     /// # Errors
     /// The denial.
@@ -162,7 +162,7 @@ impl<'a, 'py> Event<'a, 'py> {
         match self.config.policy().check(&Os, operation) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(_) if self.is_temporary(operation) => Ok(()),
-            // An event without the argument that its rule asks for did not come from CPython.
+            // An event without the argument that its rule needs did not come from CPython.
             Verdict::Deny(_) if path >= self.args.len() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
                 let everywhere = self.config.policy().denies_everywhere(&Os, operation);
@@ -172,7 +172,7 @@ impl<'a, 'py> Event<'a, 'py> {
         }
     }
 
-    /// Asks the policy of an operation that is allowed or denied as such.
+    /// Asks the policy about an operation that is allowed or denied as such.
     #[inline]
     fn switch(&self, operation: Operation<'_>) -> PyResult<()> {
         self.note(operation);
@@ -261,7 +261,8 @@ impl<'a, 'py> Event<'a, 'py> {
             }
             Network::Open => None,
             Network::Closed => {
-                // Nothing is sent to where it is not connected already.
+                // Without an address, it sends only to a place that the socket is connected to
+                // already.
                 let address = self.args.get_borrowed_item(1);
                 let is_connected =
                     kind == NetworkEvent::Send && address.is_ok_and(|address| address.is_none());
@@ -342,7 +343,7 @@ impl<'a, 'py> Event<'a, 'py> {
             let operation = Operation::Import { module, in_turn };
             !self.config.policy().check(&Os, operation).allows()
         };
-        // Who imports is looked at only where it matters.
+        // The importing code is looked at only where it matters.
         if denied(false) && (denied(true) || !imports::is_in_turn(self.args.py())?) {
             return self.deny(Reason::Switch(Why::Import));
         }
@@ -394,7 +395,8 @@ impl<'a, 'py> Event<'a, 'py> {
         }
     }
 
-    /// Tells that a native callee is of a package that the policy names, under whatever name it goes.
+    /// Returns whether a native callee is of a package that the policy names, under whatever name
+    /// it goes.
     fn is_of_named_package(&self, callee: &Bound<'_, PyString>) -> bool {
         let Some(module) = distributions::module_being_called(callee) else {
             return false;
@@ -407,7 +409,7 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 
     fn start(&self) -> PyResult<()> {
-        // Which program it is matters only where some may be started.
+        // The program is read only if the answer depends on it.
         let program = match self.config.policy().commands() {
             Commands::None | Commands::All if self.probe.is_none() => None,
             _ => command::program(self.name, self.args),
@@ -471,7 +473,7 @@ impl<'a, 'py> Event<'a, 'py> {
         self.judge(operation, path.path)
     }
 
-    /// Judges a change of a file by where the call that raised the event goes.
+    /// Judges a change of a file by the place that the call that raised the event goes to.
     fn change_file(&self, target: Target<'_>, path: usize) -> PyResult<()> {
         let follows = call_notes::follows();
         if follows != Follows::Always {
@@ -490,7 +492,7 @@ impl<'a, 'py> Event<'a, 'py> {
         ) else {
             return self.deny(Reason::Event);
         };
-        // Only `os.open` leaves the mode out, and only it takes a dir_fd.
+        // Only `os.open` leaves the mode out, and only it takes a `dir_fd`.
         let base = if mode.is_none() {
             call_notes::base()
         } else {
@@ -500,8 +502,8 @@ impl<'a, 'py> Event<'a, 'py> {
         if reads && self.probe.is_none() && !self.config.policy().checks_reads() {
             return Ok(());
         }
-        // All but `io.FileIO` give the text of a path-like object; it gives the object, and asks it
-        // by itself.
+        // All but `io.FileIO` pass the text of a path-like object; `io.FileIO` passes the object,
+        // and asks it again itself.
         let target = decode::name_at(self.args, 0, true, PathLikes::AskedLater)?;
         let target = target.target(base);
         let operation = if reads {
@@ -514,7 +516,7 @@ impl<'a, 'py> Event<'a, 'py> {
         self.judge(operation, 0)
     }
 
-    /// Judges an `ioctl` by what it may do to the file behind the descriptor.
+    /// Judges an `ioctl` by its possible effect on the file behind the descriptor.
     fn control(&self) -> PyResult<()> {
         let request = self.args.get_borrowed_item(1);
         let Some(request) = request.ok().and_then(|request| raw::int_value(&request)) else {
@@ -596,7 +598,7 @@ impl<'a, 'py> Event<'a, 'py> {
     }
 }
 
-/// Tells whether an `open` that may write only adds to the end.
+/// Returns whether an `open` that may write only adds to the end.
 fn is_open_for_appending(mode: Borrowed<'_, '_, PyAny>, flags: &Bound<'_, PyAny>) -> bool {
     match mode.cast::<PyString>() {
         Ok(mode) => raw::fs_encode(mode).is_ok_and(|mode| open_appends(Some(mode.as_bytes()), 0)),

@@ -17,7 +17,8 @@ use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::values::addresses::{AF_UNIX, FAMILIES, Host, bytes_of, is_internet, read_host};
 
-/// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+/// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if that
+/// fails.
 fn resolve(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
     py.detach(|| {
         let found = (name, 0).to_socket_addrs();
@@ -40,7 +41,7 @@ fn resolve(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
 /// The rules for a policy that has none.
 static ALL: LazyLock<Rules> = LazyLock::new(Rules::all);
 
-/// Judges an event by the policy for the network: what denies it, if anything does.
+/// Judges an event by the policy for the network. Returns the field that denies it, if any.
 ///
 /// # Errors
 /// Errors raised while reading an argument that are not an `Exception`.
@@ -65,7 +66,7 @@ pub fn denies(
         NetworkEvent::LookUp => {
             let host = args.get_item(0).ok().and_then(|host| read_host(&host));
             Ok(match host {
-                // The name of an address is looked up too; `http.server` asks for that of its own.
+                // The name of an address is looked up too; `http.server` looks up its own.
                 Some(Host::Address(address))
                     if event.name == c"socket.gethostbyaddr"
                         && !address.is_loopback()
@@ -109,7 +110,7 @@ impl Judge<'_, '_> {
     }
 
     fn look_up(&self, name: &str) -> Option<Part> {
-        // It is this machine, by the rules for names; servers ask for the name that it has.
+        // It is this machine, by the rules for names; servers look up its name.
         if is_local(name) || is_own_name(name) {
             return None;
         }
@@ -135,7 +136,7 @@ impl Judge<'_, '_> {
         let (Ok(host), Ok(port)) = (parts.get_item(0), parts.get_item(1)) else {
             return Ok(Some(Part::All));
         };
-        // Of other families the first is no host.
+        // For other families the first item is not a host.
         let (Some(host), Some(port)) = (read_host(&host), raw::int_value(&port)) else {
             return Ok(Some(Part::All));
         };
@@ -174,7 +175,7 @@ impl Judge<'_, '_> {
             Host::Name(name) => {
                 let at = Destination::Name(&name);
                 self.ask(Reach::Listen { at, port })?;
-                // Its addresses may be listened at where the name is not given.
+                // If the name is not allowed, its addresses may be.
                 let found = resolve(py, &name, family);
                 if found.is_empty() {
                     return Some(Part::Listen);
@@ -247,7 +248,7 @@ impl Judge<'_, '_> {
             },
         };
         match path.split_first() {
-            // Linux gives the socket a name of its own then.
+            // Linux gives the socket a name then.
             None => return Ok(self.ask(Reach::Abstract(b""))),
             Some((0, name)) => return Ok(self.ask(Reach::Abstract(name))),
             Some(_) => {}
@@ -269,7 +270,7 @@ impl Judge<'_, '_> {
         })
     }
 
-    /// Tells whether a socket is in the guard's temporary directory, where nobody else's is.
+    /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
     #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(&Os, path, Base::CurrentDir);
@@ -284,7 +285,7 @@ fn is_local(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Tells whether a name is the one that this machine has.
+/// Returns whether a name is this machine's own.
 #[cfg(unix)]
 fn is_own_name(name: &str) -> bool {
     let own = rustix::system::uname();

@@ -1,4 +1,4 @@
-//! Observing: an event is recorded, and judged where the guard enforces its policy.
+//! Observing: an event is recorded, and judged if the guard enforces its policy.
 
 use std::ffi::CStr;
 use std::hash::Hasher;
@@ -63,10 +63,10 @@ static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
 
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Records an event, and judges it where the guard does.
+/// Records an event, and judges it if the guard does.
 ///
 /// # Errors
-/// The denial, where denials are enforced; what reading an argument raised.
+/// The denial, if denials are enforced; errors raised while reading an argument.
 pub fn event(
     event: &CStr,
     args: &Bound<'_, PyTuple>,
@@ -114,7 +114,7 @@ pub fn event(
     result
 }
 
-/// Judges an event that is an effect only where it is denied.
+/// Judges an event that is an effect only if it is denied.
 fn note_if_denied(
     judged: &Event<'_, '_>,
     rule: Option<Rule>,
@@ -165,7 +165,7 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
         needs = vec![Need::ImportOf(package)];
     }
     let args = match name.as_str() {
-        // Behind the module's name are `sys.path` and its hooks.
+        // The arguments after the module's name are `sys.path` and its hooks.
         "import" => &event.args.get_slice(0, 1),
         _ => event.args,
     };
@@ -183,7 +183,7 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
     Ok(entry)
 }
 
-/// The key of an event: what it is and what it is done to.
+/// The key of an event: its name and its target.
 fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
     use std::hash::BuildHasher;
     let mut hasher = HASHING.build_hasher();

@@ -1,5 +1,5 @@
-//! A violation that does not stop what the code does: a warning, a log record, or a function of
-//! the host.
+//! A violation that does not stop the code: a warning, a log record, or a call of the host's
+//! function.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -12,7 +12,7 @@ use crate::python::guard::config::AuditCfg;
 /// The logger that violations go to.
 const LOGGER: &str = "fastaudit_rs";
 
-/// Tells of a violation that proceeds.
+/// Reports a violation that proceeds.
 ///
 /// # Errors
 /// Errors raised by the host's function, by a warning that is an error, or by a log handler: then
@@ -29,7 +29,7 @@ pub fn tell(
             let class = py.import("fastaudit_rs.denied")?.getattr("AuditWarning")?;
             let message = denial.get().message(py);
             let warn = py.import("warnings")?.getattr("warn")?;
-            // The innermost Python frame is that of the code that did it.
+            // The innermost Python frame is that of the code to blame.
             let args = (message, class, 1).into_pyobject(py)?;
             calling::call(&warn, &args, None).map(|_| ())
         }
@@ -57,7 +57,7 @@ pub fn tell(
     }
 }
 
-/// Imports what telling needs, as a guard might deny that later.
+/// Imports the modules that a report needs, as a guard might deny it later.
 pub fn prepare(py: Python<'_>, on_violation: OnViolation) -> PyResult<()> {
     match on_violation {
         OnViolation::Log => py.import("logging").map(|_| ()),

@@ -1,5 +1,5 @@
-//! Modules that are part of the interpreter: importing one by `importlib.import_module` raises no audit
-//! event, so that of `import` is raised as it is made.
+//! Modules that are part of the interpreter: importing one by `importlib.import_module` raises no
+//! audit event, so `import` is raised as it is made.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::{self, PyObject};
@@ -10,8 +10,7 @@ use crate::python::cpython::replace::{self, Original};
 use crate::python::guard::scope;
 use crate::python::values::imports;
 
-/// Makes the function that makes them raise the event, and learns what is needed to tell who
-/// imports.
+/// Makes the function that makes them raise the event, and reads the data to identify the importer.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     imports::know_import_system(py)?;
     // SAFETY: the function calls the original that it stands for.

@@ -27,8 +27,8 @@ use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::stdlib;
 use crate::python::wrapped::kinds::{Registered, What};
 
-/// The C function of `signal.default_int_handler`, which needs no guard: whoever sets a handler looks
-/// whether it is the one that is set.
+/// The C function of `signal.default_int_handler`, which needs no guard: code that sets a handler
+/// checks whether it is the current one.
 static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
 
 /// A function, and the guard that it is called under.
@@ -74,7 +74,7 @@ impl Later {
         Ok(format!("<{function} under a guard of fastaudit_rs>"))
     }
 
-    /// Equal to its function, so that this can be unregistered.
+    /// Equal to its function, so that the function can be unregistered.
     fn __richcmp__<'py>(
         &self,
         py: Python<'py>,
@@ -98,7 +98,7 @@ impl Later {
     }
 }
 
-/// Learns where the standard library is.
+/// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let default = py.import("_signal")?.getattr("default_int_handler")?;
     if let Some(default) = Builtin::cast(&default) {
@@ -122,7 +122,8 @@ fn is_default_handler(function: &Bound<'_, PyAny>) -> bool {
         .is_some_and(|own| DEFAULT_HANDLER.get() == Some(&(own.function() as usize)))
 }
 
-/// The functions of a module that have something called later, and those that tell what that is.
+/// The functions of a module that register a call for later, and those that return what was
+/// registered.
 pub fn of(module: &str) -> &'static [(&'static str, What)] {
     match module {
         "atexit" => &[("register", What::Registers(&AT_EXIT))],
@@ -154,7 +155,7 @@ const AT_SIGNAL: Registered = Registered {
     by_way_of_library: true,
 };
 
-/// A call that has something called later.
+/// A call that registers another one for later.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
@@ -163,7 +164,7 @@ pub unsafe fn call(called: Called, registered: &Registered) -> *mut PyObject {
     unsafe { told(register(called, registered, registered.given)) }
 }
 
-/// Makes the call with the guard beside what is given in these places.
+/// Makes the call with the callbacks in these places put under the guard.
 ///
 /// # Safety
 /// As `call`.
@@ -197,7 +198,7 @@ unsafe fn register(
     }
 }
 
-/// A call that tells what was registered.
+/// A call that returns what was registered.
 ///
 /// # Safety
 /// As `call`.
@@ -239,7 +240,7 @@ unsafe fn told(result: *mut PyObject) -> *mut PyObject {
     function.flatten().unwrap_or(std::ptr::null_mut())
 }
 
-/// A new reference to the function with the guard in force; `None` where it is left as it is.
+/// A new reference to the function with the guard in force; `None` if it stays as it is.
 fn wrap(function: &Bound<'_, PyAny>, by_way_of_library: bool) -> PyResult<Option<*mut PyObject>> {
     let py = function.py();
     let Current::Guarded(active) = scope::own(py)? else {

@@ -43,7 +43,7 @@ type Defaults = (OsString, PathBuf, OsString, PathBuf);
 
 static DEFAULT_PATHS: OnceLock<Defaults> = OnceLock::new();
 
-/// The file and the directory of authorities that OpenSSL reads where none are named.
+/// The file and the directory of authorities that OpenSSL reads if none are named.
 fn defaults() -> Vec<PathBuf> {
     let Some((file_by, file, places_by, places)) = DEFAULT_PATHS.get() else {
         return Vec::new();
@@ -59,16 +59,16 @@ fn defaults() -> Vec<PathBuf> {
 /// Makes the methods raise events.
 ///
 /// # Errors
-/// `RuntimeError` where they are called by a convention that is not known here.
+/// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Where the module is not ready yet, it will be looked at again.
+    // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.getattr_opt("_SSLContext")? else {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;
     if DEFAULT_PATHS.get().is_none() {
         let paths: Defaults = module.call_method0("get_default_verify_paths")?.extract()?;
-        // Where another thread was first, it found the same.
+        // If another thread was first, it found the same.
         drop(DEFAULT_PATHS.set(paths));
     }
     let keywords =

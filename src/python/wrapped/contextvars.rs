@@ -1,7 +1,7 @@
 //! Contexts that guarded code enters, makes or changes: it stays under its guard in all of them.
 //!
-//! A guard is in force where its context variable says so. Guarded code cannot change the variable,
-//! a context that it makes has the guard, and one that it enters has it for as long as that takes.
+//! A guard is in force if its context variable says so. Guarded code cannot change the variable, a
+//! context that it makes has the guard, and one that it enters has it for as long as that takes.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ type Fast =
 /// Makes the methods of contexts and context variables keep guards in force.
 ///
 /// # Errors
-/// `RuntimeError` where they are called by a convention that is not known here.
+/// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let module = py.import("_contextvars")?;
     let class = |name| -> PyResult<_> { Ok(module.getattr(name)?.cast_into::<PyType>()?) };

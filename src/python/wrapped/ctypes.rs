@@ -1,6 +1,6 @@
-//! Functions of native libraries that `ctypes` found before a guard began: CPython raises events for
-//! finding one, not for calling it. Under a guard a call raises `fastaudit.call` first, as that of a
-//! native module does.
+//! Functions of native libraries that `ctypes` found before a guard began: CPython raises events
+//! for finding one, not for calling it. Under a guard a call raises `fastaudit.call` first, like
+//! that of a native module.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ static ORIGINAL: OnceLock<Call> = OnceLock::new();
 
 /// Routes the calls of such functions here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Where the module is not ready yet, it will be looked at again.
+    // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.getattr_opt(CLASS)? else {
         return Ok(());
     };

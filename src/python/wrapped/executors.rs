@@ -2,9 +2,9 @@
 //! no other.
 //!
 //! The threads often run already, or are used by others too, so that the guard of a thread says
-//! nothing of its jobs. An executor passes them on in a `SimpleQueue`, where one of ours takes the
-//! place of each job. It runs the job under the guard that was in force as it was put there, or under
-//! none, also where the thread was started under another's.
+//! nothing of its jobs. An executor passes them on in a `SimpleQueue`, where an object of ours
+//! replaces each job. It runs the job under the guard that was in force as it was put there, or
+//! under none, also if the thread was started under another guard.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -28,19 +28,19 @@ use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::imports;
 use crate::python::wrapped::threads;
 
-/// Where the queue's class is.
+/// The module of the queue's class.
 pub const MODULE: &str = "_queue";
 
-/// The module of executors, its class of jobs, and what its threads run.
+/// The module of executors, its class of jobs, and the function of its threads.
 const EXECUTORS: (&str, &str, &str) = ("concurrent.futures.thread", "_WorkItem", "_worker");
 
 static PUT: OnceLock<Method> = OnceLock::new();
 static PUT_NOWAIT: OnceLock<Method> = OnceLock::new();
 
-/// The class of jobs, as it was when it was first needed: it may be named otherwise later.
+/// The class of jobs, as it was when it was first needed: its name may stand for another one later.
 static JOBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Makes the queues of executors come here.
+/// Routes the calls of executors' queues here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.getattr_opt("SimpleQueue")? else {
         return Ok(());
@@ -101,7 +101,7 @@ unsafe extern "C-unwind" fn put_nowait(
     unsafe { put_by(&PUT_NOWAIT, queue, args, count, kwnames) }
 }
 
-/// Makes the call of one of these methods, with one of ours in the place of a job.
+/// Calls one of these methods, with an object of ours in the place of a job.
 ///
 /// # Safety
 /// The arguments are those of the convention.
@@ -142,7 +142,7 @@ unsafe fn put_by(
     }
 }
 
-/// A job, and the guard that it runs under; none where no guard was in force.
+/// A job, and the guard that it runs under; no guard if none was in force.
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native", name = "_Job")]
 pub struct Job {
     job: Py<PyAny>,
@@ -175,7 +175,7 @@ impl Job {
 }
 
 impl Job {
-    /// A new reference to one of ours, where the item is a job that needs it.
+    /// A new reference to an object of ours, if the item is a job that needs it.
     fn of(item: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         let py = item.py();
         let active = match scope::own(py)? {
@@ -197,8 +197,8 @@ impl Job {
         Ok(Some(Bound::new(py, Self { job, active })?.into_ptr()))
     }
 
-    /// Puts the guard of the job in force in this thread, in the place of the one that the thread was
-    /// started under: where the thread asks for it itself, and is in no other job.
+    /// Puts the guard of the job in force in this thread, in the place of the one that the thread
+    /// was started under: if the thread asks for it itself, and is in no other job.
     fn begin(&self, py: Python<'_>) -> PyResult<Option<Lent>> {
         let own = match scope::own(py)? {
             Current::Guarded(own) => Some(own),
@@ -215,7 +215,7 @@ impl Job {
     }
 }
 
-/// Tells that the function which calls this is that of an executor's thread.
+/// Returns whether the calling function is that of an executor's thread.
 fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
     let Some(frame) = frames::current_frame(py) else {
         return Ok(false);

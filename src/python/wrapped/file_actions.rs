@@ -15,7 +15,7 @@ use crate::python::wrapped::starts;
 /// The argument, which is given by name alone.
 const NAME: &std::ffi::CStr = c"file_actions";
 
-/// Only the action that opens a file has so many items: what it is, a descriptor, the path, the flags
+/// Only the action that opens a file has so many items: its kind, a descriptor, the path, the flags
 /// and the mode.
 const OPENING: usize = 5;
 const PATH: usize = 2;
@@ -50,8 +50,8 @@ pub unsafe fn call(called: Called) -> *mut PyObject {
     }
 }
 
-/// Raises an event for each file that is opened. The actions are those that were judged: objects are
-/// asked once.
+/// Raises an event for each file that is opened. The judged actions are used: objects are asked
+/// once.
 fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = actions.py();
     let all = PyTuple::new(py, [actions])?;

@@ -1,4 +1,4 @@
-//! The methods that Python files are written by, made to count (`quota`).
+//! The methods by which Python files are written, made to count (`quota`).
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;

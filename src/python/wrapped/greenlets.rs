@@ -41,9 +41,9 @@ struct Known {
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
-/// Makes the making and starting of greenlets come here, and changes of their contexts.
+/// Routes the making and starting of greenlets here, and changes of their contexts.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // An old version has none, and its greenlets have the context of the thread.
+    // An old version has none, and its greenlets share the context of the thread.
     let Some(class) = module.getattr_opt("greenlet")? else {
         return Ok(());
     };
@@ -261,7 +261,7 @@ unsafe extern "C-unwind" fn throw(greenlet: *mut PyObject, args: *mut PyObject) 
     }
 }
 
-/// Gives a greenlet the guard where it is about to be started; else the exception is set.
+/// Gives a greenlet the guard if it is about to be started; else the exception is set.
 ///
 /// # Safety
 /// The thread is attached; it is a greenlet.

@@ -1,9 +1,9 @@
 //! Arguments of native functions that their audit events leave out.
 //!
 //! Without the `dir_fd` of `os.open` a relative name cannot be judged: with the current directory
-//! inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` it is
-//! not known what `os.chmod` changes. So such functions (`natives`) note them for the duration of the
-//! call.
+//! inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` the
+//! file that `os.chmod` changes is not known. So such functions (`natives`) note them for the
+//! duration of the call.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::{self, PyObject};
@@ -14,7 +14,7 @@ use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::Called;
 use crate::python::values::call_notes::{self, Follows, NOTHING, Noted};
 
-/// The functions, and whether they follow links when they are not told.
+/// The functions, and whether they follow links by default.
 pub const FUNCTIONS: &[(&str, Follows)] = &[
     ("open", Follows::Always),
     ("chmod", Follows::Always),
@@ -28,14 +28,14 @@ pub const FUNCTIONS: &[(&str, Follows)] = &[
     ("lchflags", Follows::Never),
 ];
 
-/// Makes a call, its arguments noted.
+/// Makes a call, with its arguments noted.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
 pub unsafe fn call(call: Called, follows: Follows) -> *mut PyObject {
     // SAFETY: as this function's.
     unsafe {
-        // In place for this call alone. A call may raise an event whose hook opens files itself.
+        // Noted for this call alone. A call may raise an event whose hook opens files itself.
         let before = call_notes::replace(read(follows, call.arguments));
         let result = call.make(call.arguments);
         call_notes::replace(before);
@@ -67,7 +67,7 @@ unsafe fn read(follows: Follows, arguments: Arguments) -> Noted {
             let value = *args.offset(ffi::PyVectorcall_NARGS(nargsf) + index);
             let py = Python::assume_attached();
             if is(c"dir_fd") && value != ffi::Py_None() {
-                // Of an object with `__index__` the number is not known before it is used.
+                // An object with `__index__` has no known number before it is used.
                 let fd = crate::python::cpython::ffi::int_value(&Borrowed::from_ptr(py, value));
                 let fd = fd.and_then(|fd| i32::try_from(fd).ok());
                 noted.base = Base::Descriptor(fd.unwrap_or(-1));

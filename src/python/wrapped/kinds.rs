@@ -1,4 +1,4 @@
-//! The kinds of functions that do more under a guard, and what is said of each.
+//! The kinds of functions that do more under a guard, and the data of each.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -11,16 +11,16 @@ use crate::python::calls::monitoring;
 use crate::python::cpython::arguments::Arguments;
 use crate::python::values::call_notes::Follows;
 
-/// The work that is done with the calls of a function.
+/// The handling of a function's calls.
 #[derive(Clone, Copy)]
 pub enum What {
-    /// Arguments are noted that its event leaves out.
+    /// Arguments that its event leaves out are noted.
     Notes(Follows),
     /// An event is raised, as it has none of its own.
     Raises(&'static Silent),
-    /// It has something called later.
+    /// It registers a call for later.
     Registers(&'static Registered),
-    /// It tells what is called later.
+    /// It returns what was registered.
     TellsRegistered,
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
@@ -34,12 +34,12 @@ pub enum What {
     /// It waits for a process.
     #[cfg(unix)]
     Waits,
-    /// It starts a program; where it has no event, this one is raised first.
+    /// It starts a program; without an event of its own, this one is raised first.
     #[cfg(unix)]
     StartsProgram(Option<&'static Silent>),
     /// It loads a native module, and returns it.
     Loads,
-    /// It makes a native module ready that it is given.
+    /// It makes a given native module ready.
     MakesReady,
 }
 
@@ -52,9 +52,9 @@ pub struct Silent {
 /// The callbacks that a function takes for later.
 #[derive(Debug)]
 pub struct Registered {
-    /// Where it is given: by position, or by name.
+    /// The place of the callback: by position, or by name.
     pub given: &'static [(usize, Option<&'static CStr>)],
-    /// Tells whether Python code of the standard library calls the function for whoever does.
+    /// True if Python code of the standard library calls the function for its own callers.
     pub by_way_of_library: bool,
 }
 
@@ -63,10 +63,10 @@ pub struct Registered {
 pub enum Raises {
     /// The arguments as they are given.
     AsGiven,
-    /// The same where the arguments say so.
+    /// The same if the arguments say so.
     When(Condition),
-    /// The arguments of these names, -1 for a `dir_fd` that is not given, `None` for another. The
-    /// first is a path.
+    /// The arguments of these names, -1 for a missing `dir_fd`, `None` for another. The first is a
+    /// path.
     Entry(&'static [&'static CStr]),
     /// `open`, with the argument at this place, of this name, as a path, and with this mode.
     Opens(usize, &'static CStr, Mode),
@@ -84,19 +84,19 @@ pub enum Raises {
     Starts,
 }
 
-/// How a file is opened.
+/// The mode in which a file is opened.
 #[derive(Clone, Copy)]
 pub enum Mode {
-    /// In this way, and where no file is given, the one of readline(3)'s history.
+    /// In this way; without a file, the one of readline(3)'s history.
     History(&'static CStr),
-    /// For reading, by readline(3), which knows `~`, and where no file is given, that of its settings.
+    /// For reading, by readline(3), which knows `~`; without a file, the one of its settings.
     Settings,
     /// As the flags of a `dbm` say, the second argument: reading by default. The names of its files
     /// have these endings.
     Dbm(&'static [&'static str]),
 }
 
-/// Tells by the arguments of a call whether it raises the event.
+/// Returns whether a call raises the event, by its arguments.
 pub type Condition = fn(Python<'_>, &Call) -> bool;
 
 /// The arguments of a call that is being made.
@@ -114,7 +114,7 @@ impl Call {
         unsafe { self.0.find(py, index, Some(name)) }
     }
 
-    /// The argument at this position, one that there is.
+    /// The argument at an existing position.
     pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
         // SAFETY: the call is being made; callers ask for what `position` gave.
         unsafe { self.0.at(py, position) }

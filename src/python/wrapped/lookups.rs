@@ -46,7 +46,7 @@ telling!(getaddrinfo, GETADDRINFO);
 telling!(gethostbyname, GETHOSTBYNAME);
 telling!(gethostbyname_ex, GETHOSTBYNAME_EX);
 
-/// Looks up a host, and remembers what it found.
+/// Looks up a host, and remembers its addresses.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
@@ -111,7 +111,7 @@ fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> 
     Ok(())
 }
 
-/// The addresses in what a look-up returned: a text, or lists and tuples of what has some.
+/// Collects the addresses in the result of a look-up: a text, or lists and tuples with such.
 fn collect_addresses(object: &Bound<'_, PyAny>, addresses: &mut Vec<IpAddr>, depth: usize) {
     if let Ok(text) = object.cast::<PyString>() {
         if let Ok(text) = text.to_str()

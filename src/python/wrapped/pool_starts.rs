@@ -1,8 +1,8 @@
-//! Pools that have threads of their own, under a guard that lets none start: they are denied as they
-//! are made.
+//! Pools with threads of their own, under a guard that lets none start: they are denied as they are
+//! made.
 //!
-//! Later it would be too late: processes of theirs run then, which nobody ends, and the error of a
-//! thread that was never started hides the denial. Each of them makes a lock first that its
+//! Later it would be too late: their processes run then, which nobody ends, and the error of a
+//! thread that was never started hides the denial. Each of them first makes a lock that its
 //! processes share.
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ use crate::python::cpython::replace;
 use crate::python::guard::scope;
 use crate::python::values::imports;
 
-/// Where the class of such locks is.
+/// The module of the class of such locks.
 pub const MODULE: &str = "_multiprocessing";
 
-/// The modules of pools, and how they are named.
+/// The modules of pools, and the names of the pools.
 const POOLS: &[(&str, &str)] = &[
     ("concurrent.futures.process", "ProcessPoolExecutor"),
     ("multiprocessing.pool", "multiprocessing.Pool"),
@@ -81,7 +81,7 @@ unsafe extern "C" fn new(
     }
 }
 
-/// Raises the event of a thread where a pool is being made that is going to start some.
+/// Raises the event of a thread if a pool is being made that is going to start some.
 ///
 /// # Errors
 /// The denial.
@@ -97,9 +97,9 @@ fn check(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The same where a process is about to be started: for a pool that was made before the guard and has
-/// no threads yet, and, where that is a copy of this one, for a manager, whose server is under the
-/// guard and starts one thread for each that asks it.
+/// The same for a process that is about to be started: for a pool that was made before the guard
+/// and has no threads yet, and, if it is a copy of this one, for a manager, whose server is under
+/// the guard and starts one thread for each client.
 ///
 /// # Errors
 /// The denial.
@@ -121,7 +121,7 @@ pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
     }
 }
 
-/// Tells that a guard in force lets no threads start.
+/// Returns whether a guard in force lets no threads start.
 fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
     let denies = |config: &crate::python::guard::config::AuditCfg| {
         // Before 3.12 guards that are of no policy see no thread start.

@@ -1,4 +1,4 @@
-//! How many bytes are written to files under one guard: CPython raises no event for writing, so
+//! The number of bytes written to files under one guard: CPython raises no event for writing, so
 //! that the functions that all Python code writes by are made to count.
 //!
 //! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted.
@@ -85,7 +85,7 @@ counted! {
     posix_fallocate, POSIX_FALLOCATE, "posix_fallocate", Writes::Allocate;
 }
 
-/// Makes the functions count that Python code writes to files by.
+/// Makes the functions by which Python code writes to files count.
 ///
 /// # Errors
 /// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
@@ -94,7 +94,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     install_functions(py)
 }
 
-/// Counts what a call writes under a guard that limits it, and asks whether it may.
+/// Counts the bytes that a call writes under a guard that limits them, and asks whether it may.
 ///
 /// # Safety
 /// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
@@ -137,7 +137,7 @@ pub unsafe fn count(
     let counted = std::mem::ManuallyDrop::new(counted);
     let result = original();
     if let Some((limited, planned)) = std::mem::ManuallyDrop::into_inner(counted) {
-        // Less may have been written than was to be.
+        // Fewer bytes may have been written than planned.
         let written = if result.is_null() {
             0
         } else {
@@ -157,7 +157,7 @@ pub unsafe fn count(
     result
 }
 
-/// The guards in force that limit how much may be written, and to how much.
+/// The guards in force that limit the bytes written, and their limits.
 fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
     let limit = |active: &Bound<'_, Active>| {
         let config = active.get().config()?;
@@ -169,7 +169,7 @@ fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
         .collect())
 }
 
-/// Counts what is going to be written, or has it denied.
+/// Counts the planned bytes, or has the write denied.
 fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
     let before = log.add_written(planned.bytes);
     if before.saturating_add(planned.bytes) <= max {
@@ -270,7 +270,7 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     i32::try_from(raw::int_value(&fd)?).ok()
 }
 
-/// Where a descriptor's file is read next.
+/// The position at which a descriptor's file is read next.
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
     descriptors::borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
@@ -281,7 +281,7 @@ fn position(_fd: i32) -> u64 {
     0
 }
 
-/// The size of what a descriptor is open on; `None` where that is no file.
+/// The size of a descriptor's file; `None` if it is not a file.
 #[cfg(unix)]
 fn size_of_file(fd: i32) -> Option<u64> {
     let stat = rustix::fs::fstat(descriptors::borrow(fd)?).ok()?;

@@ -1,8 +1,9 @@
 //! The server of `multiprocessing` that makes copies of itself for workers: there is one for the whole
 //! process, and its copies are guarded as it is.
 //!
-//! One that was started under a guard serves that guard alone: for others it is ended, and the library
-//! starts another. One that was started without the guard makes no workers for guarded code.
+//! A server that was started under a guard serves that guard alone: for others it is ended, and the
+//! library starts another. A server that was started without the guard makes no workers for guarded
+//! code.
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
@@ -27,13 +28,13 @@ use crate::python::guard::workers;
 use crate::python::values::imports;
 use crate::python::wrapped::conditions::is_some;
 
-/// Where the server is started, and the function that looks whether it runs.
+/// The function that starts the server, and the one that checks whether it runs.
 const LIBRARY: (&str, &[&str]) = ("multiprocessing.forkserver", &["ensure_running"]);
 
 /// The servers that were started under a guard.
 static SERVERS: LazyLock<Started> = LazyLock::new(Started::default);
 
-/// Tells whether there are any.
+/// True if there are any.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Notes one.
@@ -66,8 +67,8 @@ pub unsafe fn wait(call: Called) -> *mut PyObject {
     }
 }
 
-/// How long a server may take to end by itself, which removes its temporary files, and how often it is
-/// looked whether it did.
+/// The time for a server to end by itself, which removes its temporary files, and the time between
+/// looks at it.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -108,8 +109,8 @@ fn end(pid: Pid, alive: Option<i32>) {
     has_ended(pid, WaitIdOptions::empty());
 }
 
-/// Puts another file in the place of one, which is closed by that: the library closes the number when it
-/// finds the server gone, so that some file has to be there.
+/// Replaces a file by another, which closes it: the library closes the number when it finds the
+/// server gone, so that some file has to be there.
 fn close_in_place(file: i32) -> rustix::io::Result<()> {
     let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut place = descriptors::place(file).ok_or(rustix::io::Errno::BADF)?;
@@ -117,13 +118,13 @@ fn close_in_place(file: i32) -> rustix::io::Result<()> {
     fcntl_setfd(&*place, FdFlags::CLOEXEC)
 }
 
-/// Tells that a child has ended, which is waited for later all the same.
+/// Returns whether a child has ended; it can still be waited for later.
 fn has_ended(pid: Pid, how: WaitIdOptions) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
-/// Ends the server, or denies its use, where it is not that of the guards in force.
+/// Ends the server, or denies its use, if it does not belong to the guards in force.
 fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = pid.py();
     let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());

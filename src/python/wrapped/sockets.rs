@@ -1,5 +1,5 @@
-//! Sockets, where their audit events do not say enough: whether one is made anew or of a descriptor
-//! that is open already, and that one listens, for which CPython raises no event.
+//! Sockets whose audit events do not say enough: whether one is made anew or from a descriptor that
+//! is open already, and that one listens, for which CPython raises no event.
 //!
 //! A socket that listens without an address is given one by the system: a port at all addresses.
 #![allow(unsafe_code)]
@@ -24,7 +24,7 @@ use crate::python::values::errors;
 pub const MODULE: &str = "_socket";
 const CLASS: &str = "socket";
 
-/// Where the descriptor is among the arguments that a socket is made with, and its name.
+/// The position and the name of the descriptor among the arguments that a socket is made with.
 const DESCRIPTOR: (isize, &std::ffi::CStr) = (3, c"fileno");
 
 /// The C function of a socket's method without arguments.
@@ -41,16 +41,16 @@ static ADDRESS: OnceLock<Told> = OnceLock::new();
 static FILENO: OnceLock<Told> = OnceLock::new();
 
 thread_local! {
-    /// Tells whether the socket that is being made is one of a descriptor that is open already.
+    /// True if the socket that is being made is of a descriptor that is open already.
     static WRAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes sockets of the module come here as they are made, and as they listen.
+/// Routes the making of the module's sockets, and their listening, here.
 ///
 /// # Errors
-/// `RuntimeError` where a method is called by a convention that is not known here.
+/// `RuntimeError` if a method is called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Where the module is not ready yet, it will be looked at again.
+    // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.getattr_opt(CLASS)? else {
         return Ok(());
     };
@@ -84,7 +84,7 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Makes `__init__`, by its name, come here: classes call it so, and those made later take it over.
+/// Routes `__init__`, by its name, here: classes call it so, and those made later take it over.
 fn replace_wrapper(class: &Bound<'_, PyType>) -> PyResult<()> {
     let wrapper = class.getattr("__init__")?;
     // SAFETY: the layout is read for the type that has it. The slot that is replaced is the one that
@@ -112,7 +112,7 @@ fn replace_init(class: &Bound<'_, PyType>) {
         };
         let own = std::mem::transmute::<ffi::initproc, Init>(own);
         let is_ours = std::ptr::fn_addr_eq(own, init as Init);
-        // Python code may give a class one of its own.
+        // Python code may give a class its own.
         if !is_ours && std::ptr::fn_addr_eq(own, *INIT.get_or_init(|| own)) {
             (*class).tp_init = Some(std::mem::transmute::<Init, ffi::initproc>(init as Init));
             ffi::PyType_Modified(class);
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn init(
     }
 }
 
-/// Tells that a descriptor is among the arguments.
+/// Returns whether a descriptor is among the arguments.
 ///
 /// # Safety
 /// They are a tuple, and a dict or null.
@@ -172,13 +172,13 @@ pub fn is_ordinary(args: &Bound<'_, PyTuple>) -> bool {
     WRAPS.get() || ((is_known || family == DEFAULT) && (is_plain || kind == DEFAULT))
 }
 
-/// The family or the kind that CPython chooses: that of a stream of the internet.
+/// CPython's choice of the family or the kind: that of a stream of the internet.
 const DEFAULT: i64 = -1;
 
-/// The kinds of sockets that carry what is sent and no more: streams, datagrams, packets in sequence.
+/// The kinds of sockets that only carry what is sent: streams, datagrams, packets in sequence.
 const PLAIN: [i64; 3] = [1, 2, 5];
 
-/// The bits of a kind that are no flags.
+/// The bits of a kind that are not flags.
 const KIND: i64 = 0xf;
 
 /// # Safety
@@ -218,9 +218,9 @@ unsafe extern "C-unwind" fn listen_fast(
     }
 }
 
-/// Raises the event of a socket that is going to listen and has no address: the system gives it a port
-/// at all addresses. One that has an address was judged as it was bound, or is the host's. Tells
-/// whether it may listen, else the exception is set.
+/// Raises the event of a socket that is going to listen and has no address: the system gives it a
+/// port at all addresses. One that has an address was judged as it was bound, or is the host's.
+/// Returns whether it may listen; else the exception is set.
 ///
 /// # Safety
 /// The thread is attached; it is a socket, which lives for the call.
@@ -237,7 +237,7 @@ unsafe fn may_listen(socket: *mut PyObject) -> bool {
                 let told = calling::held(|| method(socket.as_ptr(), std::ptr::null_mut()));
                 Bound::from_owned_ptr_or_err(py, told).ok()
             };
-            // Of one that is closed listening says so.
+            // Listening on a closed socket fails by itself.
             match (told(&FILENO), told(&ADDRESS)) {
                 (Some(descriptor), Some(address))
                     if !is_bound(&address) && !listens(&descriptor) =>
@@ -251,7 +251,8 @@ unsafe fn may_listen(socket: *mut PyObject) -> bool {
     raised.is_some()
 }
 
-/// Tells that an address of the internet has a port; others are given by binding alone.
+/// Returns whether an address of the internet has a port; addresses of others are given by binding
+/// alone.
 fn is_bound(address: &Bound<'_, PyAny>) -> bool {
     let Ok(address) = address.cast::<PyTuple>() else {
         return true;
@@ -261,7 +262,7 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
         .is_ok_and(|port| raw::int_value(&port) != Some(0))
 }
 
-/// Tells that the socket listens already: then nothing is new but the length of its queue.
+/// Returns whether the socket listens already: then only the length of its queue is new.
 #[cfg(unix)]
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
     let number = raw::int_value(descriptor).and_then(|number| i32::try_from(number).ok());

@@ -1,6 +1,6 @@
-//! SQL statements that open databases by themselves: for them `sqlite3` raises no event, and SQLite
-//! asks nobody. Under a guard each raises `sqlite3.attach` first, also on a connection that was open
-//! before.
+//! SQL statements that open databases by themselves: `sqlite3` raises no event for them, and SQLite
+//! asks nobody. Under a guard each raises `sqlite3.attach` first, also on a connection that was
+//! open before.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -68,7 +68,7 @@ macro_rules! methods {
         /// Makes the methods that run statements look at them.
         ///
         /// # Errors
-        /// `RuntimeError` where they are called by a convention that is not known here.
+        /// `RuntimeError` if they are called by a convention that is not known here.
         pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
             $({
                 let by = |convention| match convention {
@@ -76,7 +76,7 @@ macro_rules! methods {
                     ffi::METH_O => Some($one as *mut ()),
                     _ => None,
                 };
-                // Where the module is not ready yet, it will be looked at again.
+                // If the module is not ready yet, it will be looked at again.
                 if let Some(class) = module.getattr_opt($class)? {
                     let class = class.cast_into::<PyType>()?;
                     // SAFETY: the functions have the conventions that they are given for.
@@ -140,7 +140,7 @@ fn raise(sql: &Bound<'_, PyString>, parameters: Option<&Bound<'_, PyAny>>) -> Py
     Ok(())
 }
 
-/// The first parameter of a statement, where it is a text that cannot be another later.
+/// The first parameter of a statement, if it is a text that cannot be another later.
 fn only<'py>(parameters: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let first = match parameters.cast_exact::<PyTuple>() {
         Ok(parameters) => parameters.get_item(0).ok()?,

@@ -1,5 +1,5 @@
-//! The native functions that start processes: which ones they start under a guard is noted, so that
-//! it may signal them.
+//! The native functions that start processes: the processes that they start under a guard are
+//! noted, so that it may signal them.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::PyObject;
@@ -106,7 +106,7 @@ unsafe fn begin(called: Called, silent: Option<&Silent>, is_copy: bool) -> *mut 
         if result.is_null() {
             return result;
         }
-        // The process is there: an error of noting it would hide it.
+        // The process exists already: an error while noting it would hide it.
         replace::ours(|py| {
             let _ = match forks::generation() == before {
                 true => note(&Borrowed::from_ptr(py, result)),
@@ -121,7 +121,7 @@ unsafe fn begin(called: Called, silent: Option<&Silent>, is_copy: bool) -> *mut 
 /// Notes a process for all guards in force, and those that they were entered under.
 fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = result.py();
-    // `os.forkpty` tells the descriptor of the terminal as well.
+    // `os.forkpty` returns the descriptor of the terminal as well.
     let pid = match result.cast::<PyTuple>() {
         Ok(both) => both.get_item(0)?,
         Err(_) => result.clone(),
@@ -135,7 +135,7 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The process of this number; none for 0, which a copy gets.
+/// The process of this number; `None` for 0, which a copy gets.
 fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
     let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
     pid.filter(|pid| *pid > 0).and_then(Pid::from_raw)

@@ -1,4 +1,4 @@
-//! The native functions of the standard library whose calls are looked at as they are made.
+//! The native functions of the standard library that are wrapped.
 //!
 //! Such a function is one object, however it was imported. Its calls are routed here, and then do
 //! what they always did. It stays the same object: sets and tables that hold it still find it.
@@ -33,10 +33,10 @@ use crate::python::wrapped::sql;
 use crate::python::wrapped::tasks;
 use crate::python::wrapped::without_event;
 
-/// A function whose calls come here.
+/// A function whose calls are routed here.
 #[derive(Clone, Copy)]
 struct Known {
-    /// The C function, which all objects have that are made of it, for each copy of its module.
+    /// The C function, which all objects made of it have, for each copy of its module.
     function: *const (),
     original: Convention,
     what: What,
@@ -113,10 +113,10 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Makes the classes of a module come here.
+/// Routes the calls of a module's classes here.
 type Install = fn(&Bound<'_, PyAny>) -> PyResult<()>;
 
-/// The modules whose classes are looked at, and what looks at them.
+/// The modules whose classes are wrapped, and the functions that wrap them.
 const CLASSES: &[(&str, Install)] = &[
     (pool_starts::MODULE, pool_starts::install),
     (executors::MODULE, executors::install),
@@ -130,7 +130,7 @@ const CLASSES: &[(&str, Install)] = &[
 
 /// Wraps the functions of a module.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
-    // Its functions are looked at as well, if any.
+    // Its functions are wrapped as well, if there are any.
     if let Some((_, install)) = CLASSES.iter().find(|(module, _)| *module == name) {
         install(module)?;
     }
@@ -273,8 +273,7 @@ unsafe fn is_loaded(module: *mut PyObject) -> bool {
     added.is_some()
 }
 
-/// Makes the functions come here of a module that may be one of the standard library under another
-/// name.
+/// Wraps the functions of a module that may be one of the standard library under another name.
 fn add_other(module: &Bound<'_, PyAny>, name: &str) {
     // The data about the classes come from the module of this name, or from none.
     if CLASSES.iter().any(|(module, _)| *module == name) {

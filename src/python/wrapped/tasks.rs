@@ -1,5 +1,5 @@
-//! Tasks that guarded code makes in a context of its choice: in one that was made before the guard they
-//! would not have it. Such a task is made in a copy of the context that does.
+//! Tasks that guarded code makes in a context of its choice: in one that was made before the guard
+//! they would not have it. Such a task is made in a copy of the context that has the guard.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -16,7 +16,7 @@ use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
-/// Where the class of tasks is.
+/// The module of the class of tasks.
 pub const MODULE: &str = "_asyncio";
 
 type Init = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
@@ -26,7 +26,7 @@ static INIT: Slot = Slot::unknown();
 /// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 
-/// Makes the making of tasks come here.
+/// Routes the making of tasks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let (Some(class), Some(running)) = (
         module.getattr_opt("Task")?,
@@ -85,7 +85,7 @@ unsafe extern "C-unwind" fn init(
     }
 }
 
-/// The arguments with a context that has the guard in force; `None` where they stay as they are. Where no
+/// The arguments with a context that has the guard in force; `None` if they stay as they are. If no
 /// loop runs yet, the task runs in one that runs under the guard.
 fn guarded<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = kwargs.py();

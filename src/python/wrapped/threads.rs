@@ -1,7 +1,7 @@
 //! A guard that is carried into the threads that start under it.
 //!
 //! CPython starts a thread with an empty context. Under a policy whose `threads` are `"inherit"`
-//! what the new thread is to call is put behind an object of ours, which enters the guard first.
+//! the function of the new thread is wrapped in an object of ours, which enters the guard first.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -63,8 +63,7 @@ impl Carried {
 }
 
 impl Carried {
-    /// Puts the guard in force, once: whoever gets hold of it and calls it later only calls the
-    /// function.
+    /// Puts the guard in force, once: later calls only call the function.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_started.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -79,12 +78,12 @@ impl Carried {
     }
 }
 
-/// Tells that the guard is the one that this thread was started under.
+/// Returns whether the guard is the one that this thread was started under.
 pub fn began_under(active: &Bound<'_, Active>) -> bool {
     BEGAN_UNDER.get() == active.as_ptr() as usize
 }
 
-/// Tells that some thread of this process was started under a guard.
+/// Returns whether some thread of this process was started under a guard.
 #[inline]
 pub fn any_began_under_a_guard() -> bool {
     ANY_CARRIED.load(Ordering::Relaxed)
@@ -122,8 +121,8 @@ pub fn is_carried(function: &Bound<'_, PyAny>) -> bool {
     Builtin::cast(function).is_some_and(|function| RUN.is_method_of(&function))
 }
 
-/// Tells that the event is the start of a thread that feeds a queue between processes, under its
-/// guard: it sends what was put into the queue.
+/// Returns whether the event is the start of a thread that feeds a queue between processes, under
+/// its guard: it sends the queue's items.
 pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     let Ok(function) = args.get_item(0) else {
         return false;
@@ -138,10 +137,10 @@ pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     })
 }
 
-/// How the names of the threads begin that an event loop's own executor starts.
+/// The beginning of the names of the threads that an event loop's own executor starts.
 const OF_EVENT_LOOP: &str = "asyncio_";
 
-/// Where an event loop is that starts threads.
+/// The module of event loops that start threads.
 const EVENT_LOOPS: &str = "asyncio.base_events";
 
 /// Returns whether the function is that of a thread that an event loop starts for its own executor,
@@ -213,7 +212,7 @@ unsafe extern "C-unwind" fn start_joinable_thread(
     unsafe { start(&START_JOINABLE_THREAD, args, nargsf, kwnames) }
 }
 
-/// Starts a thread, with the guard that is in force if its policy says so.
+/// Starts a thread, with the guard in force if its policy says so.
 ///
 /// # Safety
 /// The thread is attached, and the arguments are those of a vectorcall.
@@ -234,7 +233,7 @@ unsafe fn start(
             kwnames,
         };
         let Some(at) = arguments.position(0, Some(c"function")) else {
-            // CPython says what is wrong; there is nothing that could start.
+            // CPython raises the error; there is nothing that could start.
             return original.call(args, nargsf, kwnames);
         };
         let asked = replace::ours(|py| carried(&Borrowed::from_ptr(py, *args.add(at))));
@@ -251,7 +250,7 @@ unsafe fn start(
 /// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
 ///
 /// # Errors
-/// `RuntimeError` where the context is entered elsewhere: the thread could not run in it either.
+/// `RuntimeError` if the context is entered elsewhere: the thread could not run in it either.
 #[cfg(Py_3_14)]
 fn enter_context_of_thread(
     function: &Bound<'_, PyAny>,
@@ -267,10 +266,10 @@ fn enter_context_of_thread(
     scope::carry_into(&context, active)
 }
 
-/// A new reference to the function with the guard in force, where its policy lets threads start.
+/// A new reference to the function with the guard in force, if its policy lets threads start.
 ///
 /// # Errors
-/// Before 3.12, which raises no event for a thread: the denial of ours.
+/// Before 3.12, which raises no event for a thread: the denial by ours.
 fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
     let py = function.py();
     let active = match scope::current(py)? {

@@ -1,8 +1,8 @@
 //! Native functions of the standard library that change the world without an audit event of
 //! CPython's: under a guard each raises one first. The table of events says which raises which.
 //!
-//! Where what it does is what another operation does that has an event, opening a file for example,
-//! it is that one.
+//! A function that does the same as an operation with an event, opening a file for example, raises
+//! that event.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -27,7 +27,8 @@ use crate::python::wrapped::kinds::{Call, Mode, Raises, Silent, What};
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
 const NDBM: &[&str] = &["", ".db", ".dir", ".pag"];
 
-/// How those functions raise their event that do not with all arguments as they are given.
+/// The functions that do not raise their event with all arguments as they are given, and how they
+/// raise it.
 #[rustfmt::skip]
 const HOW: &[(&str, Raises)] = &[
     // Files.
@@ -61,7 +62,7 @@ const HOW: &[(&str, Raises)] = &[
     ("faulthandler.dump_traceback_later", Raises::When(ends_later)),
 ];
 
-/// A function of the table of events that this package raises the event of.
+/// A function in the table of events for which this package raises the event.
 struct Function {
     module: &'static str,
     name: &'static str,
@@ -88,7 +89,7 @@ static FUNCTIONS: LazyLock<Vec<Function>> = LazyLock::new(|| {
 });
 
 impl Silent {
-    /// Tells whether only policies that restrict reading ask.
+    /// True if only policies that restrict reading ask.
     fn only_reads(&self) -> bool {
         match self.raises {
             Raises::Reads(_) | Raises::ReadsFile(_) | Raises::ReadsForSystem(_) => true,
@@ -178,12 +179,12 @@ impl Call {
         }
         match calling::fs_path(&given) {
             Ok(path) => Ok((path.clone(), Some((position, path.into_ptr())))),
-            // The function says itself what it takes; nothing is approved by it.
+            // The function raises the error itself; nothing is approved by it.
             Err(_) => Ok((given, None)),
         }
     }
 
-    /// Raises the events of a call; the paths that are to be used where those are other objects.
+    /// Raises the events of a call; returns the paths to use if those are other objects.
     fn raise(&self, py: Python<'_>, silent: &Silent) -> PyResult<[Replaced; 2]> {
         match silent.raises {
             Raises::Reads(places) => {
@@ -216,7 +217,7 @@ impl Call {
             }
             Raises::ReadsForSystem(files) => {
                 for file in files() {
-                    // A policy blocks what a link leads to.
+                    // A policy blocks the target of a link.
                     let file = file.canonicalize().unwrap_or(file);
                     raw::audit(py, silent.event, &[&path_object(py, &file)?])?;
                 }
@@ -269,7 +270,7 @@ impl Call {
                     Some(position) if !self.at(py, position).is_none() => {
                         self.path(py, position)?
                     }
-                    // readline(3) takes these then.
+                    // readline(3) uses these then.
                     _ => match mode {
                         Mode::Dbm(_) => return Ok(None),
                         Mode::History(_) => (path_object(py, &in_home(".history"))?, None),
@@ -360,7 +361,7 @@ fn opened_for_reading(path: &Bound<'_, PyAny>) -> PyResult<()> {
     raw::audit(py, c"open", &[path, &mode, &flags])
 }
 
-/// A path with another ending; the path itself where that is empty, or it is no path.
+/// A path with another ending; the path itself if the ending is empty, or it is not a path.
 fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'py, PyAny>> {
     let bytes = match ending {
         "" => None,
