@@ -1,4 +1,4 @@
-# What can be done with this repository: `make help`.
+# The tasks of this repository: `make help`.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help

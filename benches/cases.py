@@ -70,7 +70,7 @@ PROGRAMS = (
 )
 
 
-# What is measured under other conditions: nothing native loaded, call sites retired.
+# Measurements under other conditions: nothing native loaded, call sites retired.
 CONDITIONS = ("", "-plain", "-retire")
 
 

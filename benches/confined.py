@@ -1,4 +1,4 @@
-"""What a call that is confined costs: the goal is at most 0.25 ms.
+"""The cost of a confined call: the goal is at most 0.25 ms.
 
 It is measured beside a bare thread and a bare interpreter that do the same, in turns; the least of
 the repeats counts.
@@ -18,7 +18,7 @@ CALLS = 200
 
 
 def work() -> int:
-    """What is called: nothing much."""
+    """The function that is called: next to nothing."""
     return sum(range(10))
 
 

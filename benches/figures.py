@@ -36,7 +36,7 @@ def with_programs(rounds: Rounds) -> Rounds:
 
 
 def net(rounds: Rounds, case: Case, name: str) -> list[float]:
-    """What an implementation takes for a case in each round, without the bare operation."""
+    """The times of an implementation for a case in each round, without the bare operation."""
     times = rounds.get(name, {}).get(case.key, [])
     bare = rounds.get("bare", {}).get(case.key, [])
     if not case.net or name == "bare" or not bare:
@@ -61,7 +61,7 @@ def ratio(rounds: Rounds, case: Case, of: str, name: str = "ours") -> dict[str, 
 
 
 def holds(rounds: Rounds, case: Case) -> bool | None:
-    """Whether the goal of a case holds; `None` where it was not measured."""
+    """True if the goal of a case holds; `None` if it was not measured."""
     ours = net(rounds, case, "ours")
     if not ours:
         return None
@@ -73,7 +73,7 @@ def holds(rounds: Rounds, case: Case) -> bool | None:
 
 
 def is_as_far_ahead(rounds: Rounds, case: Case) -> bool | None:
-    """Whether ours under the rules of 0.2 is as far ahead of 0.2.10 as ours is of 0.1.0.
+    """True if ours under the rules of 0.2 is as far ahead of 0.2.10 as ours is of 0.1.0.
 
     `None` where it was not measured. A tenth is no difference.
     """

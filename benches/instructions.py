@@ -37,7 +37,7 @@ def event(count: int) -> None:
 
 
 def cases(base: str) -> dict[str, tuple[str, Case]]:
-    """What each case runs under, and what it does so many times."""
+    """The guard of each case, and the operation that it repeats."""
     deep = os.path.join(base, "ok/a/b/c/d/e")
     os.makedirs(deep, exist_ok=True)
     file, outside = os.path.join(deep, "file"), os.path.join(base, "file")
@@ -143,7 +143,7 @@ def run(name: str, count: int, base: str) -> None:
     ask = {"on_call": on_call} if "asking" in mode else {}
     audit_perms = mk_audit([os.path.join(base, "ok")], monitor_calls=monitored, **ask)
     with audit_perms():
-        # What is done once is done now.
+        # Work that is done only once is done now.
         case(5)
     if mode.startswith("entering"):
         for _ in range(count):
@@ -214,7 +214,7 @@ def measure(python: str, names: list[str]) -> dict[str, float]:
 
 
 def compare(measured: dict[str, float], baseline: dict[str, float]) -> list[str]:
-    """What is wrong with the counts, a line each."""
+    """The problems with the counts, a line each."""
     wrong = []
     for name, found in measured.items():
         known = baseline.get(name)

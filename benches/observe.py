@@ -1,4 +1,4 @@
-"""What observing costs more than a guard does, for each event: the goal is at most 150 ns.
+"""The cost of observing above that of a guard, for each event: the goal is at most 150 ns.
 
 Each event is raised many times, under a guard and under one that observes, in turns; the least of
 the repeats counts. The clock is that of the machine, so that only the difference says much.

@@ -27,13 +27,13 @@ from run import machine  # noqa: E402
 
 WORKER = ROOT / "benches" / "ordinary_worker.py"
 PAGE = ROOT / "docs" / "ordinary.md"
-#: What the median snippet may take under the preset, of what it takes bare.
+#: The limit for the median snippet under the preset, as a multiple of its time without a guard.
 GOAL = 1.02
-#: How far bare beside itself may be off for the goal to be judged.
+#: The distance of bare from itself up to which the goal can be judged.
 NOISE = 0.01
 ALL = {"allow_all": True}
 BARE, AGAIN = corpus.BARE, "bare again"
-#: What is measured: the guard, and with which callbacks and options.
+#: The measurements: the guard, and its callbacks and options.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     BARE: (BARE, {}),
     AGAIN: (BARE, {}),
@@ -51,7 +51,7 @@ Times = dict[str, list[float] | str]
 
 
 def measure(snippet: dict[str, Any], kinds: list[str], rounds: int, place: Any) -> Times:
-    """What one snippet takes."""
+    """The times of one snippet."""
     base = os.path.realpath(tempfile.mkdtemp())
     try:
         report = Path(base, "report")
@@ -127,7 +127,7 @@ def table(measured: dict[str, Times], kinds: list[str]) -> str:
 
 
 def missed(measured: dict[str, Times]) -> str | None:
-    """What is to be said where the goal does not hold, or cannot be judged."""
+    """The message if the goal does not hold, or cannot be judged."""
     control, preset = over_all(measured, AGAIN), over_all(measured, corpus.NOTEBOOK)
     if not control or not preset:
         return None

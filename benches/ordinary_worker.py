@@ -25,7 +25,7 @@ import snippet_worker
 #: The seconds of CPU that a figure is to be of: short snippets are repeated.
 ENOUGH = 0.1
 MOST = 50
-#: How long a copy may take.
+#: The seconds that a copy may take.
 PATIENCE = 120
 
 
@@ -52,7 +52,7 @@ def figure(request: dict[str, Any], kind: dict[str, Any], number: int) -> float:
         kind["guard"], [], request["originals"].get(kind["guard"]), **kind["options"]
     )
     code = compile(request["snippet"]["code"], "<snippet>", "exec")
-    # What it imports late, and what a guard makes once in a process.
+    # Late imports, and the work that a guard does once in a process.
     once(code, request["url"], make)
     return sum(once(code, request["url"], make) for _ in range(number)) / number
 

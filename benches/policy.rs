@@ -1,4 +1,4 @@
-//! What the policy core takes by itself, without an interpreter: `make bench-policy`.
+//! The time of the policy core by itself, without an interpreter: `make bench-policy`.
 
 use std::fs;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-"""What a guard costs: ours, both releases of the original, and the floor, in one run.
+"""The cost of a guard: ours, both releases of the original, and the floor, in one run.
 
 Each implementation has its own environment and its own processes, which take turns. The least time
 of all rounds counts, net of the bare operation; the spread is that of the ratios over the rounds.
@@ -38,7 +38,7 @@ print(perf_counter_ns() - start)
 
 
 def worker(python: Path, name: str, suite: str, base: str, *rest: str) -> dict[str, float]:
-    """What one process measures."""
+    """The measurements of one process."""
     command = [python, "-B", HERE / "worker.py"]
     output = venvs.quietly(*command, name, suite, base, *rest)
     measured: dict[str, float] = json.loads(output.splitlines()[-1])
@@ -88,7 +88,7 @@ def measure(pythons: dict[str, Path], rounds: int, programs: str | None) -> Roun
 
 
 def machine(python: Path) -> dict[str, str]:
-    """What the figures are of."""
+    """The machine that the figures are of."""
     cpu = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []:
         if line.startswith("model name"):

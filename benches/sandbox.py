@@ -1,4 +1,4 @@
-"""What a run in a sandbox takes, beside others that run the same snippet.
+"""The time of a run in a sandbox, beside others that run the same snippet.
 
 Each is measured in turns, in this process; the least of the repeats counts. The peers run in this
 process or in one of theirs: what they do not hold is not their row's concern.
@@ -20,7 +20,7 @@ from smolagents.local_python_executor import LocalPythonExecutor
 from fastaudit_rs import Limits, Policy, Sandbox
 
 ROUNDS = 7
-#: How many runs of a row in a round, and how many snippets for the rows that count them.
+#: The number of runs of a row in a round, and of snippets for the rows that count them.
 RUNS, SNIPPETS = 5, 120
 THREADS = 2
 
@@ -41,7 +41,7 @@ def printed(code: str) -> str:
 
 
 def check(answer: object) -> None:
-    """What comes back is what the snippet computes."""
+    """The answer must be the value that the snippet computes."""
     if int(str(answer)) != ANSWER:
         raise ValueError(f"it answered {answer!r}")
 
@@ -109,7 +109,7 @@ def rows(stack: ExitStack) -> dict[str, tuple[str, Row]]:
     }
 
 
-#: Those whose snippets a second are counted.
+#: The rows whose snippets a second are counted.
 COUNTED = (
     "`subprocess.run`",
     "`sandlock` alone",

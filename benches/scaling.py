@@ -1,7 +1,7 @@
-"""How the cost of a guard grows: with roots, paths, stacks, nested guards, tasks and threads.
+"""The growth of a guard's cost: with roots, paths, stacks, nested guards, tasks and threads.
 
-A check does not look at each root, frame or guard, so that most curves are flat. What is linear is
-the operating system's own walk over a path.
+A check does not look at each root, frame or guard, so that most curves are flat. The operating
+system's own walk over a path is linear.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def slope(curve: dict[int, float]) -> float:
 
 
 def word(exponent: float) -> str:
-    """What such a curve is called."""
+    """The name of such a curve."""
     if abs(exponent) < 0.15:
         return "flat"
     return "linear" if 0.75 < exponent < 1.25 else f"n^{exponent:.1f}"

@@ -159,7 +159,7 @@ def events(name: str, mk_audit: Any, base: str) -> dict[str, float]:
             "system": least(system, 5_000),
         }
     if name == "floor":
-        # What one system call takes, beside that of the operation itself.
+        # The time of one system call, beside that of the operation itself.
         results["write"] = least(resolve, 5_000) + least(write, 2_000)
     return results
 
@@ -230,7 +230,7 @@ def programs(mk_audit: Any, base: str, directory: str, **options: bool) -> dict[
     found: list[Callable[[], object]] = []
 
     class Runner:
-        """What the programs use of `pyperf.Runner`: takes note of what is to be run."""
+        """The part of `pyperf.Runner` that the programs use: it notes what is to be run."""
 
         def __init__(self, *_: object, **__: object) -> None:
             import argparse

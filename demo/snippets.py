@@ -63,7 +63,8 @@ subprocess.run(["echo", "hello"], capture_output=True, check=True)
 """,
 }
 
-# What the interpreter tells of only since a version: before, `mk_audit` lets it pass.
+# Snippets whose events the interpreter raises only since a version: before, `mk_audit` lets them
+# pass.
 TOLD_SINCE = {"work in a thread": (3, 12)}
 
 OVERREACH = {

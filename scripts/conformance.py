@@ -1,7 +1,7 @@
 """Run the test files of fastaudit, as they come from PyPI, on this package.
 
-Those of 0.1.0 have to pass. Those of 0.2.10 are run on fastaudit 0.2.10 too: what passes there has
-to pass here, and what does not is shown with what it does here.
+The files of 0.1.0 have to pass. The files of 0.2.10 are run on fastaudit 0.2.10 too: tests that
+pass there have to pass here, and tests that fail there are shown with their outcome here.
 
     conformance.py            both
     conformance.py --inside   the files of 0.2.10 once, on the package that `fastaudit` is
@@ -62,7 +62,7 @@ def run_inside(package: str, report: str) -> int:
 
 
 def outcomes(python: str, package: str, environment: dict[str, str]) -> tuple[dict[str, str], str]:
-    """What became of each test of 0.2.10, by its name, and what the run printed."""
+    """The outcome of each test of 0.2.10, by its name, and the output of the run."""
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report.xml")
         command = [python, Path(__file__).resolve(), "--inside", package, report]

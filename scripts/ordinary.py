@@ -39,7 +39,7 @@ def markdown(rows):
 
 def cell(verdict, said):
     """A verdict in a table."""
-    # What is not approved has another name each time.
+    # A path that is not approved has another name each time.
     what = said.split(":")[0].replace("|", "\\|")
     if verdict == "pass":
         return "✓"
@@ -48,7 +48,7 @@ def cell(verdict, said):
 
 
 def counts(guards, found):
-    """How many of each verdict, for each guard and each time of importing."""
+    """The number of each verdict, for each guard and each time of importing."""
     kinds = [(guard, when) for guard in guards for when in corpus.WHENS]
     counted = {
         kind: Counter(verdict for (_, *of), (verdict, _) in found.items() if tuple(of) == kind)
@@ -80,7 +80,7 @@ def table(snippets, guards, found):
 
 
 def versions(snippets):
-    """What was run: Python and the distributions of the packages."""
+    """The versions in use: Python and the distributions of the packages."""
     of = importlib.metadata.packages_distributions()
     names = {
         name
@@ -93,7 +93,7 @@ def versions(snippets):
 
 
 def contract(snippets):
-    """What the rules of 0.1 deny whatever packages are declared."""
+    """The acts that the rules of 0.1 deny whatever packages are declared."""
     rows = [["snippet", "denied", "why"]]
     for snippet in snippets:
         if "contract" in snippet:

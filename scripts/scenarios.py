@@ -16,7 +16,7 @@ import runner  # noqa: E402
 
 
 def table(scenarios, guards, found):
-    """How many each guard held, of those that could be run."""
+    """The number that each guard held, of those that could be run."""
     rows = [["", *guards], ["---"] * (len(guards) + 1)]
     for kind, title in (("stop", "to be stopped"), ("allow", "to be allowed")):
         of_kind = [at for at, scenario in enumerate(scenarios) if scenario["kind"] == kind]

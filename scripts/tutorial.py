@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial.ipynb"
 
-#: What the directory that it runs in is called in the notebook.
+#: The name in the notebook of the directory that it runs in.
 SHOWN = "/home/ada/notes"
 
 
@@ -51,7 +51,7 @@ def _rename(output: Any, directory: str) -> None:
 
 
 def told(notebook: Any) -> list[list[tuple[str, str]]]:
-    """What each cell of code gave: the kinds and texts, without colours, pictures by their kind."""
+    """The outputs of each cell: kinds and texts, without colours, pictures by their kind."""
     cells = []
     for cell in notebook.cells:
         if cell.cell_type == "code":

@@ -1,4 +1,4 @@
-"""What the tests share: the implementation under test, and a directory tree to overreach in."""
+"""Fixtures of all tests: the implementation under test, and a directory tree to overreach in."""
 
 import contextvars
 import importlib

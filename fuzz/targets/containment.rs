@@ -106,7 +106,7 @@ fn make(entries: &[Entry<'_>]) {
     }
     for entry in entries.iter().take(MAX_ENTRIES) {
         let path = dirs[usize::from(entry.dir) % dirs.len()].join(name(entry.name));
-        // What is there stays.
+        // Existing files stay.
         match &entry.kind {
             Kind::Dir if fs::create_dir(&path).is_ok() => dirs.push(path),
             Kind::Dir => {}

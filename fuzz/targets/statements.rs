@@ -12,8 +12,8 @@ use rusqlite::limits::Limit;
 
 thread_local! {
     static ASKED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// What to say to opening a database. The next statement runs only if this one is ignored, and
-    /// `VACUUM` crashes SQLite if that is.
+    /// The answer to opening a database. The next statement runs only if this one is ignored, and
+    /// `VACUUM` crashes SQLite if it is ignored.
     static ANSWER: Cell<Authorization> = const { Cell::new(Authorization::Deny) };
 }
 
@@ -52,7 +52,7 @@ fn ask(sql: &str) -> Vec<String> {
     } else {
         Authorization::Ignore
     });
-    // What is wrong with the statements does not matter.
+    // Errors in the statements do not matter.
     let _ = database.execute_batch(sql);
     ASKED.take()
 }
@@ -65,7 +65,7 @@ fuzz_target!(|sql: &str| {
         return;
     }
     for name in ask(sql) {
-        // What `VACUUM` makes for itself.
+        // Databases that `VACUUM` makes for itself.
         if name.is_empty() && sql.to_ascii_lowercase().contains("vacuum") {
             continue;
         }

@@ -1,4 +1,4 @@
-"""What the benchmark makes of measured times: figures, goals, the table and the pictures."""
+"""Figures, goals, the table and the pictures that the benchmark makes of measured times."""
 
 import sys
 from xml.etree import ElementTree

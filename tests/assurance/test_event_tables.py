@@ -24,7 +24,7 @@ NATIVE = pytest.mark.skipif(
 
 
 def of_this_version(versions):
-    """Whether the page says that this version raises the event."""
+    """True if the page says that this version raises the event."""
     numbers = [int(number) for number in re.findall(r"3\.(\d+)", versions)]
     minor = sys.version_info.minor
     if versions == "all":

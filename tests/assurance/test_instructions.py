@@ -1,4 +1,4 @@
-"""How `make bench-instructions` reads a profile and holds it to the baseline."""
+"""The reading of a profile by `make bench-instructions`, and its comparison with the baseline."""
 
 import importlib.util
 import textwrap

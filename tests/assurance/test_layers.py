@@ -36,7 +36,7 @@ def leaves(tree: str):
 
 
 def rust():
-    """Which file of `src` uses which."""
+    """The files of `src` that each file uses."""
     files = {}
     for path in (ROOT / "src").rglob("*.rs"):
         name = path.relative_to(ROOT / "src").with_suffix("").as_posix()
@@ -64,7 +64,7 @@ def rust():
 
 
 def python():
-    """Which module of the package imports which, as it is imported itself."""
+    """The modules of the package that each module imports, as it is imported itself."""
     package = ROOT / "fastaudit_rs"
     paths = package.rglob("*.py")
     modules = {path.relative_to(package).with_suffix("").as_posix() for path in paths}
@@ -117,7 +117,7 @@ def upwards(arrows, folders):
     }
 
 
-#: Circles of files that are still there. None is added.
+#: Circles of files that are still there. New ones are not added.
 KNOWN = [
     {"policy/files/descriptors", "policy/files/fs", "policy/sql/write_ahead_log"},
     {f"python/denials/{name}" for name in ("asked", "denial", "hint")},

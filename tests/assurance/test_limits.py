@@ -229,7 +229,7 @@ NEEDS_MONITORING = {"c-code", "operator"}
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_limit(mk_audit, places, limit):
-    """What stands before a first `yield` runs unguarded, as does what follows a second."""
+    """Code before a first `yield` runs unguarded, as does code after a second."""
     monitor = sys.version_info >= (3, 12)
     if limit in NEEDS_MONITORING and not monitor:
         pytest.skip("a limit of call monitoring, which came with 3.12")

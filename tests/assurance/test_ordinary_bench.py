@@ -1,4 +1,4 @@
-"""What `make bench-ordinary` makes of measured times, and that it measures."""
+"""The results that `make bench-ordinary` makes of measured times, and that it measures."""
 
 import sys
 

@@ -91,7 +91,7 @@ def test_writes_below_the_roots_alone(package, before, writes, tmp_path):
     assert caught.value.path in {made["path"], str(outside)}
 
 
-#: What is called with a path that a call event does not show.
+#: Functions that are called with a path that a call event does not show.
 UNSEEN = {
     "csv": (
         "pyarrow",

@@ -31,7 +31,7 @@ def counted():
 
 
 def grown(operation):
-    """What is there more after `ROUNDS` of it: references, and blocks of memory.
+    """The growth after `ROUNDS` of it: references, and blocks of memory.
 
     The least of some repeats, as caches of CPython's own grow now and then.
     """

@@ -85,7 +85,7 @@ def test_the_standard_library_and_python_code(watched, way):
 
 
 def test_one_caller_for_many(watched):
-    """That one method is harmless says nothing of the next."""
+    """A harmless method says nothing of the next."""
     call = operator.methodcaller("dumps", 1)
 
     class Harmless:

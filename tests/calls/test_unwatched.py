@@ -41,7 +41,7 @@ def run(tmp_path):
 
 
 def expected(line):
-    """What is told of a call of `mk_audit` in a line of the program, and its text."""
+    """The warning about a call of `mk_audit` in a line of the program, and its text."""
     return (
         f"program.py:{line}: RuntimeWarning: Python 3.{sys.version_info.minor} cannot watch calls, "
         "3.12 and newer can: under a guard native code is called unseen. "
@@ -131,7 +131,7 @@ mk_audit([])
     assert len(told) == 2
 
 
-# What guards by itself does without where it has to: what it says of that is in its docs.
+# Guards of the package's own that do without watching where they have to: their docs say so.
 OWN = {
     "guarded": "from fastaudit_rs import guarded\n@guarded(Policy())\ndef f(): pass\nf()",
     "run": "from fastaudit_rs.tools.cli import main\nmain(['run', '-c', 'pass'])",

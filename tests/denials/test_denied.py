@@ -219,7 +219,7 @@ def test_the_call_chain_of_an_import(places, start):
 
 
 def test_the_call_chain_is_not_built_before_it_is_read(perms, places):
-    """What is caught and dropped leaves nothing behind: the frames are gone."""
+    """An exception that is caught and dropped leaves nothing behind: the frames are gone."""
 
     class Local:
         pass
@@ -327,7 +327,7 @@ def test_survives_what_libraries_make_of_it(perms, places, monkeypatch):
     assert str(denied).startswith(f"shutil.rmtree '{places.out}/tree/sub' not in (")
 
     def before_deny(event, args, frame, message, data):
-        # What `shutil.rmtree` calls, and whose errors it decorates with a file name.
+        # The function that `shutil.rmtree` calls, and whose errors it decorates with a file name.
         return event == "shutil.rmtree"
 
     with mk_audit([places.ok], before_deny, monitor_calls=False)():
@@ -344,7 +344,7 @@ def test_survives_what_libraries_make_of_it(perms, places, monkeypatch):
 
 
 def test_of_others(places):
-    """What is raised by others has a message and nothing else."""
+    """A denial that others raised has a message and nothing else."""
     denied = AuditDenied("no")
     assert (denied.args, denied.message, denied.event) == (("no",), "no", "")
     assert denied.event_args == denied.call_chain == denied.roots == ()

@@ -29,9 +29,9 @@ class Case:
 
     #: The fields, each as TOML has it.
     fields: dict[str, str]
-    #: What passes before, and has to afterwards.
+    #: The code that passes before, and has to afterwards.
     kept: str
-    #: What is denied.
+    #: The code that is denied.
     code: str
     #: The field that has to be another one; several for what needs them all.
     rule: str | tuple[str, ...]
@@ -266,7 +266,7 @@ def python(text):
 
 
 def denial(audit_perms, code):
-    """What is denied of running it, or None."""
+    """The denial of running it, or None."""
     before = os.getcwd()
     environment = dict(os.environ)
     try:
@@ -290,7 +290,7 @@ def forget(*modules):
         sys.modules.pop(module, None)
 
 
-#: What the cases and snippets make.
+#: The files that the cases and snippets make.
 MADE = """
 a b c d x l s kept link hard copy new back db all.zip tree log turned turned.1 .bashrc Makefile
 """.split()
@@ -394,7 +394,7 @@ def test_of_the_magic(kernel, case, name, places, tmp_path):
     assert (ran.status, ran.error) == ("ok", "")
 
 
-#: What pytest is asked to tell of each test that is denied something.
+#: A plugin by which pytest tells of each test that is denied something.
 TELLING = """
 import json
 import os
@@ -475,7 +475,7 @@ def test_in_tests(case, places, pytester, form):
             ran.assert_outcomes(passed=len(cases))
 
 
-#: What a guard of `mk_audit` denies too.
+#: The cases that a guard of `mk_audit` denies too.
 OF_ROOTS = [
     name
     for name, case in CASES.items()
@@ -511,7 +511,7 @@ def test_of_mk_audit(case, name, places):
     assert denial(audit_perms, again) is None
 
 
-#: What is done in a sandbox: making it takes long.
+#: The cases that are run in a sandbox: making it takes long.
 IN_SANDBOX = [
     "open",
     "remove",
@@ -538,13 +538,13 @@ def test_of_a_sandbox(make_sandbox, case, name, places):
     hint = ran.violations[0].hint
     written = {}
     exec(hint, {"Network": Network}, written)
-    # The sandbox's own directory is none of them.
+    # The sandbox's own directory is not among them.
     assert all(os.path.dirname(places.ok) in path for path in written.get("write", []))
     ran = make_sandbox(Policy().replace(**fields).replace(**written)).run(case_again(case, places))
     assert (ran.stderr, ran.violations, ran.success) == ("", [], True)
 
 
-#: What is asked, and what the policy would have to say: no less would do.
+#: The operations, and the least that the policy would have to say.
 LEAST = [
     # At the top it is the file itself.
     ({"write": ["/data"]}, ("open", "/database", "w", 0), {"write": ["/data", "/database"]}),
@@ -653,7 +653,7 @@ def test_what_is_told_of_a_suggestion_is_plain(places):
 
 
 def test_a_path_that_tells_another_each_time(places):
-    """What it says of itself is no hint."""
+    """Its word about itself is no hint."""
 
     class Odd:
         def __fspath__(self):
@@ -665,7 +665,7 @@ def test_a_path_that_tells_another_each_time(places):
 
 
 class TestBefore:
-    """What the same field denied before is in a hint too."""
+    """A hint includes earlier denials by the same field."""
 
     def test_the_same_field(self, places):
         caught = []

@@ -81,7 +81,7 @@ def test_that_falls_out_of_the_block(run, fork):
     assert ended(pid) == {STATUS}
     """
     said, errors = run(code)
-    # What the copy says in a terminal of its own is not seen here.
+    # The copy's output in a terminal of its own is not seen here.
     assert [line for line in said if "host" in line] == [
         "host: guarded",
         "host: on",

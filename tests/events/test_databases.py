@@ -178,7 +178,7 @@ def test_extensions(guard, places):
 
 
 class TestStatements:
-    """What opens databases by itself, on a connection that was open before too."""
+    """Statements that open databases by themselves, on a connection that was open before too."""
 
     @pytest.fixture(params=["before", "under"])
     def connect(self, request, guard):

@@ -26,7 +26,8 @@ def write_at(name, dir_fd):
     os.close(os.open(name, os.O_WRONLY | os.O_CREAT, dir_fd=dir_fd))
 
 
-# What each does to the entry `name`, relative to `dir_fd`, and whether that must be there before.
+# The effect of each on the entry `name`, relative to `dir_fd`, and whether the entry must be there
+# before.
 OPERATIONS = {
     "mkdir": (None, lambda fd: os.mkdir("name", dir_fd=fd)),
     "open": (None, lambda fd: write_at("name", fd)),
@@ -210,7 +211,7 @@ def test_rmtree_outside_from_inside(guard, places, monkeypatch):
 
 @pytest.mark.original_fails()
 class TestOpenDescriptors:
-    """What may be done with a descriptor was decided when it was opened."""
+    """The use of a descriptor was decided when it was opened."""
 
     @pytest.fixture
     def descriptor(self, places):

@@ -20,7 +20,7 @@ SOME = {
     "workspace": lambda: Policy.preset("workspace").guard(),
     "0.2 rules": lambda: v02.mk_audit(["."], monitor_calls=False),
 }
-#: Those that let none.
+#: The guards that let none be changed.
 NONE = {
     "mk_audit": lambda: mk_audit_01(["."], monitor_calls=False),
     "a policy": lambda: Policy(write=["."]).guard(monitor_calls=False),
@@ -240,7 +240,7 @@ CHANGES = {
 
 
 class TestHalfWay:
-    """What is denied leaves the environment as it was."""
+    """A denial leaves the environment as it was."""
 
     @pytest.mark.parametrize("make", NONE.values(), ids=NONE)
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -379,7 +379,7 @@ class TestWhoseGuard:
 
 
 class TestHostile:
-    """What puts back runs no code of the guarded one's."""
+    """Putting back runs no code of the guarded one's."""
 
     def test_replaced(self, same, monkeypatch):
         monkeypatch.setattr(os, "environ", os.environ)
@@ -418,7 +418,7 @@ class TestHostile:
         assert shown() == same
 
     def test_odd_names(self):
-        """Those that a process can be started with, and that nobody can set."""
+        """Names that a process can be started with, and that nobody can set."""
         code = """
         import os, sys
         from fastaudit_rs import Policy

@@ -19,7 +19,7 @@ OTHERWISE = {
 
 
 def is_shared(row):
-    """Whether both packages judge the event alike."""
+    """True if both packages judge the event alike."""
     return row.event not in OTHERWISE and (not row.is_own or row.event in SHARED)
 
 

@@ -190,7 +190,7 @@ def environment(places):
 
 @pytest.mark.parametrize("guard", GUARDS)
 class TestEnvironmentInARoot:
-    """Which most notebooks have: the root is the current directory."""
+    """The case of most notebooks: the root is the current directory."""
 
     def test_its_packages(self, run, package, environment, guard):
         site, python = environment
@@ -223,7 +223,7 @@ sys.meta_path.append(Finder)
 """
         code = "importlib.import_module('ext.' + NAME)"
         assert run(code, GUARDS[guard], before, python=python)[0] == "loaded"
-        # What guarded code puts there is its own.
+        # Files that guarded code puts there are its own.
         copy = (
             f"os.remove({source!r} + '/ext/' + FILE)\nshutil.copy(SOURCE, {source!r} + '/ext/')\n"
         )

@@ -1,4 +1,4 @@
-"""Which paths lie inside the roots, also paths that lie."""
+"""The paths that lie inside the roots, also paths that lie about themselves."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What CPython changes the world by without an audit event, one of ours is raised for."""
+"""Acts for which CPython raises no audit event raise one of ours."""
 
 import ctypes
 import importlib.util
@@ -157,7 +157,8 @@ class TestOpened:
         assert sorted(os.listdir(places.ok)) == ["s", "t"]
 
 
-# What changes a process for good, with arguments that do no harm when a call is made after all.
+# Calls that change a process for good, with arguments that do no harm when a call is made after
+# all.
 CHANGES = {
     "chroot": ("/missing",),
     "initgroups": ("", -2),
@@ -334,7 +335,7 @@ def test_a_policy_judges_them_too(places):
 
 
 class TestForeignFunctions:
-    """What `ctypes` found before the guard began."""
+    """Functions that `ctypes` found before the guard began."""
 
     @pytest.mark.original_fails()
     def test_calls(self, guard, places):

@@ -1,4 +1,4 @@
-"""Which SQL opens a database: SQLite's own authorizer is asked of the same texts."""
+"""The SQL that opens a database: SQLite's own authorizer is asked of the same texts."""
 
 import contextlib
 import sqlite3
@@ -30,7 +30,7 @@ NAMES = [
 
 @st.composite
 def statements(draw):
-    """What opens a database, or nearly."""
+    """Statements that open a database, or nearly."""
     gap = st.sampled_from(GAPS)
     words = draw(
         st.sampled_from(
@@ -126,7 +126,7 @@ def test_whatever_sqlite_opens_is_seen(asked, mk_audit, places):
                     run(database, sql, script)
         finally:
             database.close()
-        # What is in memory passes without a question, and `explain` opens nothing.
+        # A database in memory passes without a question, and `explain` opens nothing.
         files = [name for name in opened if name not in ("", ":memory:")]
         if files and "explain" not in sql:
             seen["opened"] += 1

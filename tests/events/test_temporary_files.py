@@ -68,7 +68,7 @@ GUARDS = {
     "learning": "Policy().observe(monitor_calls=WATCH)",
 }
 
-#: What the host knows of temporary files before, and what `tempfile.tempdir` is then.
+#: The host's knowledge of temporary files before, and the value of `tempfile.tempdir` then.
 KNOWN = {
     "nothing": ("", "None"),
     "the module": ("import tempfile", "None"),
@@ -105,8 +105,8 @@ def run(tmp_path):
 
     run.base = tmp_path
     yield run
-    # What a failed test leaves may be deeper than pytest can remove before 3.13, which then ends in
-    # a RecursionError in place of its report, here and in each later run.
+    # The files that a failed test leaves may be deeper than pytest can remove before 3.13, which
+    # then ends in a RecursionError in place of its report, here and in each later run.
     subprocess.run(["rm", "-rf", *(tmp_path / name for name in ("host", "work", "out"))])
 
 
@@ -317,7 +317,7 @@ class TestWhatMayBeWritten:
 
 
 class TestDenials:
-    """What `tempfile` and `shutil` do with a `PermissionError` hides none of ours."""
+    """The handling of `PermissionError` by `tempfile` and `shutil` hides no denial."""
 
     def test_a_directory_that_may_be_written_and_not_read(self, run):
         # The cleanup of 3.10 to 3.12 tries again for ever where it may not read.
@@ -571,7 +571,7 @@ class TestTheModule:
 
 
 class TestSharing:
-    """What shares one directory, and has it where the kernel looks too."""
+    """Guards that share one directory, and have it where the kernel looks too."""
 
     @pytest.mark.skipif(sys.platform != "linux", reason="Landlock")
     def test_calls_that_the_kernel_confines(self, run):

@@ -128,7 +128,7 @@ class TestCalling:
 
 
 class TestKernel:
-    """What no audit hook sees."""
+    """Operations that no audit hook sees."""
 
     def test_the_c_library(self, policy, places):
         assert policy.call(write_unseen, places.ok + "/a") == "written"
@@ -311,7 +311,7 @@ class TestRefusal:
         assert policy.call(nested) == ("written", "Permission denied")
 
 
-#: What a call on another thread cannot do, or cannot hold.
+#: Scenarios that a call on another thread cannot run, or cannot hold.
 NOT_FOR_CALLS = {
     "a socket that was connected before": "the descriptor is open already",
     **dict.fromkeys(
@@ -347,7 +347,7 @@ NOT_FOR_CALLS = {
 
 
 def test_scenarios():
-    """What a guard must stop is stopped in such a call, and ordinary code passes."""
+    """Scenarios that a guard must stop are stopped in such a call, and ordinary code passes."""
     scenarios = [one for one in runner.load() if one["name"] not in NOT_FOR_CALLS]
     assert len(runner.load()) - len(scenarios) == len(NOT_FOR_CALLS)
     kind = "ours, a confined call"

@@ -300,13 +300,13 @@ class TestDecorator:
     def test_guards_each_call(self, audit_perms, guarded):
         @audit_perms()
         def function(a, b=2):
-            "What it does."
+            "Returns its arguments."
             return a, b, guarded()
 
         assert function(1) == (1, 2, True)
         assert function(1, b=3) == (1, 3, True)
         assert not guarded()
-        assert (function.__name__, function.__doc__) == ("function", "What it does.")
+        assert (function.__name__, function.__doc__) == ("function", "Returns its arguments.")
 
     def test_takes_the_data_of_the_time_of_the_call(self, mk_audit, places):
         seen = []

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# What a thread does over and over, where it can be: `slow` gives other threads their turn.
+# The work that a thread does over and over: `slow` gives other threads their turn.
 WORK = {
     "a named pipe": "os.mkfifo(Path())",
     "a node": "os.mknod(Path())",

@@ -1,4 +1,4 @@
-"""What guarded code hands to threads that run already."""
+"""Jobs that guarded code hands to threads that run already."""
 
 import asyncio
 import concurrent.futures.thread

@@ -82,7 +82,7 @@ class TestMadeUnderAGuard:
             one = kind(guarded)
             one.gr_context = eval(given, places)
             assert one.switch()
-            # That of the greenlet that runs is the thread's.
+            # The context of the running greenlet is the thread's.
             current = greenlet.getcurrent()
             entered = current.gr_context
             current.gr_context = eval(given, places)

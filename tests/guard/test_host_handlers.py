@@ -180,7 +180,7 @@ class TestOfTheHost:
         assert (out / "a.log").read_text() == "said\n"
 
 
-#: What guarded code does with logging; `HOST` is a handler of the host, which opens its file late.
+#: Uses of logging by guarded code; `HOST` is a handler of the host, which opens its file late.
 DENIED = {
     "a handler of its own": "log.handlers = [logging.FileHandler(f'{OUT}/no', delay=True)]",
     "the class of the host": "log.handlers = [Custom()]",
@@ -226,7 +226,7 @@ DENIED = {
 }
 
 
-#: What of it is denied when it is done.
+#: The uses that are denied when they happen.
 AT_ONCE = ("an argument", "calling it", "opening it")
 
 HOST = """

@@ -1,4 +1,4 @@
-"""What guarded code leaves behind to run after its guard."""
+"""Code that a guarded block leaves behind to run after its guard."""
 
 import os
 import subprocess
@@ -189,7 +189,7 @@ class TestAtSignals:
         """) == ["True after", "False host"]
 
     def test_asyncio(self, run):
-        """Which sets a handler of its own, and looks whether it is still there."""
+        """asyncio sets a handler of its own, and looks whether it is still there."""
         assert run("""
             import asyncio, signal
             def is_default():

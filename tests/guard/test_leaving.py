@@ -20,7 +20,7 @@ NONE = (None, None, None)
 
 @pytest.fixture(params=["monitored", "not monitored"])
 def audit_perms(request, mk_audit, places):
-    # What is left undone as an object goes away is told to the hook of such errors.
+    # Steps that are left undone as an object goes away are reported to the hook of such errors.
     def pass_on(event, *_):
         return event in ("sys.unraisablehook", "signal.raise_signal")
 

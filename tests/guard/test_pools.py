@@ -13,7 +13,7 @@ METHODS = ["fork", "spawn", "forkserver"]
 
 PRESETS = ["workspace", "notebook"]
 
-#: What a program has that uses pools: it is run as a script, which workers import.
+#: The beginning of a program that uses pools: it is run as a script, which workers import.
 PROGRAM = """
 import glob, multiprocessing, multiprocessing.pool, os, subprocess, sys, time
 from concurrent.futures import ProcessPoolExecutor
@@ -310,7 +310,8 @@ class TestWorkers:
                 error = raised(pool.apply, os.putenv, ("A", "b"))
                 assert type(error) is AuditDenied and error.rule == "env", error
         """
-        # What the program itself is imported from, and this package where it is not installed.
+        # The file that the program itself is imported from, and this package if it is not
+        # installed.
         read = f"['.', OUT + '/../program.py', {str(ROOT)!r}]"
         guard = f"Policy(write=['.'], read={read}, threads='inherit')"
         run(code, guard + ".guard(monitor_calls=False)")
@@ -502,7 +503,7 @@ class TestDenied:
 
     @pytest.mark.parametrize("kind", CLOSED)
     def test_what_feeds_it_keeps_the_guard(self, run, kind):
-        """What is put into it is pickled there."""
+        """Objects that are put into it are pickled there."""
         code = """
         class Pickled:
             def __reduce__(self):
@@ -520,7 +521,7 @@ class TestDenied:
 
 
 class TestSharedMemory:
-    """What others made is not the guard's."""
+    """Shared memory of others is not the guard's."""
 
     @pytest.fixture
     def theirs(self):

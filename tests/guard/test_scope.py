@@ -127,7 +127,7 @@ class TestContexts:
 
 
 class TestLeaving:
-    """What enters a guard by a `with` statement leaves it by the end of that alone."""
+    """A guard that a `with` statement enters is left by the end of that statement alone."""
 
     def found(self):
         """Whatever of guards the frames on the stack hold."""

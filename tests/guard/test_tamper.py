@@ -203,7 +203,7 @@ class TestDictionaries:
         )
 
 
-# What stands in for a function; it says another name each time that it is asked.
+# An object that stands in for a function; it says another name each time that it is asked.
 LOADING = """
 import _imp, importlib.util, itertools
 def spec_of(real, name):

@@ -76,7 +76,7 @@ pub fn uses<'a>(path: &'a [u8], root: &Path) -> [(Operation<'a>, bool); 6] {
     let inside = landing.starts_with(root) && landing != root;
     [
         (Operation::ChangeEntry(target), holder.starts_with(root)),
-        // What archives keep of ".": a root's own attributes, where they are extracted.
+        // The entry "." of archives: a root's own attributes, where they are extracted.
         (
             Operation::ChangeFile(target),
             inside || (is_place && landing == root),
@@ -98,7 +98,8 @@ pub fn uses<'a>(path: &'a [u8], root: &Path) -> [(Operation<'a>, bool); 6] {
     ]
 }
 
-/// Whether such a policy approves a symbolic link at this path, which is absolute, with this text.
+/// Returns whether such a policy approves a symbolic link at this path, which is absolute, with
+/// this text.
 pub fn may_link<'a>(text: &'a [u8], at: &'a [u8], root: &Path) -> (Operation<'a>, bool) {
     let operation = Operation::LinkTo {
         text: Name::Path(text),
@@ -108,7 +109,7 @@ pub fn may_link<'a>(text: &'a [u8], at: &'a [u8], root: &Path) -> (Operation<'a>
     let dir = where_it_is(Path::new(OsStr::from_bytes(&at[..=slash])));
     let target = dir.join(OsStr::from_bytes(text));
     let lands_inside = where_it_is(&target).starts_with(root);
-    // What an absolute text names is an entry that the link gives another way to.
+    // An absolute text names an entry to which the link gives another way.
     let names_inside = !text.starts_with(b"/")
         || uses(text, root)
             .iter()

@@ -74,7 +74,7 @@ def original(release, python):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """What the snippets of `network.toml` talk to."""
+    """The server that the snippets of `network.toml` talk to."""
 
     protocol_version = "HTTP/1.1"
 
@@ -115,7 +115,7 @@ def setting(python=sys.executable, guards=()):
 
 
 def run(snippet, guard, when, place):
-    """What became of a snippet under a guard: its verdict, and what is to be said about it."""
+    """The outcome of a snippet under a guard: its verdict, and a message about it."""
     base = os.path.realpath(tempfile.mkdtemp())
     try:
         return judge(*observe(snippet, guard, when, place, base))
@@ -124,7 +124,7 @@ def run(snippet, guard, when, place):
 
 
 def request_of(snippet, guard, when, place, **more):
-    """What the worker is told."""
+    """The request for the worker."""
     return {
         "snippet": snippet,
         "guard": guard,
@@ -198,7 +198,7 @@ def last_line(text):
 
 
 def results(snippets, guards, whens, place, jobs=2, progress=None):
-    """What became of each snippet under each guard, `{(name, guard, when): (verdict, said)}`.
+    """The outcome of each snippet under each guard, `{(name, guard, when): (verdict, said)}`.
 
     The bare ones run first: they warm what is kept in the home directory.
     """
@@ -219,7 +219,7 @@ def results(snippets, guards, whens, place, jobs=2, progress=None):
 
 
 def went_wrong(snippet, guard, verdict, said):
-    """What is to be said of a snippet that did not go as it must; `None` if it did."""
+    """The message about a snippet that did not go as it must; `None` if it did."""
     text = f"{snippet['name']}: {guard}: {verdict} {said}".strip()
     if verdict == "missing" and snippet.get("optional") and said.startswith("no module"):
         return None

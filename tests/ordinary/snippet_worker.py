@@ -22,7 +22,7 @@ class Missing(Exception):
 
 
 def factory(guard, denials, original=None, allow_all=False, **options):
-    """What makes the guards of a kind.
+    """A factory of guards of a kind.
 
     `denials` takes note of what they deny where they do not tell it themselves. With `allow_all`
     the host's callbacks let all pass.

@@ -20,7 +20,7 @@ AS_FASTAUDIT = ["-m", "fastaudit_rs.as_fastaudit", "--version", "0.2"]
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """What became of each case, on fastaudit and on this package."""
+    """The outcome of each case, on fastaudit and on this package."""
     shared = tmp_path_factory.mktemp("shared")
     found = {}
     for package, options in (("fastaudit", []), ("fastaudit_rs", AS_FASTAUDIT)):
@@ -91,7 +91,7 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
-    """What became of each cell, on fastaudit and on this package."""
+    """The outcome of each cell, on fastaudit and on this package."""
     shared, found = tmp_path_factory.mktemp("shared"), {}
     for package in ("fastaudit", "fastaudit_rs"):
         home = tmp_path_factory.mktemp("home")

@@ -216,7 +216,7 @@ OTHERS = st.one_of(
 
 
 def kinds(tree, plain):
-    """What each kind of argument may be; `plain` leaves out descriptors and devices."""
+    """The values of each kind of argument; `plain` leaves out descriptors and devices."""
     path = mostly(paths(tree), of("none", None) | of("number", 1), every=20)
     devices = [*DEVICES, "/dev/full", "/dev/../dev//null", "/dev/null/", f"{tree}/ok/dev/null"]
     fds = of("number", *DESCRIPTORS, 0, 99, True) | of("index", 103)

@@ -1,7 +1,6 @@
 """`fastaudit_rs.v02`: guards with the rules of fastaudit 0.2, their events, callbacks and messages.
 
-What the original's own tests, the differential test and the test of its client show is not repeated
-here.
+The original's own tests, the differential test and the test of its client are not repeated here.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ class TestEvents:
             os.unsetenv("FASTAUDIT_TEST")
 
     def test_beside_the_rules_of_0_1(self, guard, places):
-        """What is in force is the guard of the context, whichever others there are."""
+        """The guard of the context is in force, whichever others there are."""
         with mk_audit_01([places.ok], monitor_calls=False)():
             sys.audit("somelib.event")
         with guard():
@@ -270,7 +269,7 @@ class TestCallbacks:
 
 class TestChain:
     def test_survives_code_that_cuts_the_traceback(self, guard):
-        """What a handler leaves of the traceback is less than what led to the denial."""
+        """The traceback that a handler leaves is shorter than the chain that led to the denial."""
 
         def overreach():
             os.mkdir("/nowhere/a")

@@ -1,4 +1,4 @@
-"""What installed packages declare for `fastaudit` in their entry points."""
+"""Declarations of installed packages for `fastaudit` in their entry points."""
 
 import subprocess
 import sys

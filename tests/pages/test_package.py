@@ -13,7 +13,7 @@ from repository import ROOT
 import fastaudit_rs
 from fastaudit_rs import _native
 
-#: What only extras bring.
+#: The packages that only extras bring.
 EXTRAS = ("IPython", "cloudpickle", "distributed", "docker", "pytest", "rich", "sandlock", "shtab")
 
 

@@ -27,7 +27,7 @@ def recipe(name):
 
 
 def shown(name):
-    """What the page says that a recipe prints."""
+    """The output of a recipe according to the page."""
     rest = PAGE.split(f'--8<-- "recipes/{name}.py"', 1)[1]
     return re.match(r"\n```\n\nprints\n\n```text\n(.*?)```", rest, re.DOTALL)[1]
 
@@ -179,7 +179,7 @@ class TestFastAPI:
         assert sorted(path.name for path in (tmp_path / "ada").iterdir()) == ["a.txt", "c.txt"]
 
     def test_many_requests_at_once(self, client, tmp_path):
-        """None is under the guard of another."""
+        """No request is under the guard of another."""
 
         async def ask():
             import httpx

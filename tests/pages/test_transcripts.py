@@ -41,7 +41,7 @@ def clean(tmp_path_factory):
         return done.stdout.replace(str(project), "/project") + done.stderr
 
     subprocess.run([sys.executable, "-m", "venv", base / "venv"], check=True)
-    # What others configured of pip and Rust is needed to reach them; builds are used again.
+    # The settings of others for pip and Rust are needed to reach them; builds are used again.
     tools = {
         name: value
         for name, value in os.environ.items()

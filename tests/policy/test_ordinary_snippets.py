@@ -19,7 +19,7 @@ def place():
         yield place
 
 
-#: What comes with packages that the snippets name.
+#: Packages that come with those that the snippets name.
 IMPLIED = {"numpy", "pandas", "matplotlib", "pydantic"}
 
 

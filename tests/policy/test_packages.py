@@ -317,7 +317,7 @@ GUARDS = {
     "native": lambda: Policy(native=["package"]).guard(),
     "all native": lambda: Policy(native=True).guard(),
 }
-#: What names another package.
+#: Guards that name another package.
 OTHERS = {
     "mk_audit": lambda: mk_audit(["."], packages=["msgpack"]),
     "v02": lambda: v02.mk_audit(["."], packages=["msgpack"]),

@@ -16,7 +16,7 @@ from fastaudit_rs import AuditDenied, Policy
 def run(tmp_path):
     """`run(code, **fields)`: runs code under a policy in a process of its own.
 
-    What it prints is returned. The code may use `os`, `sys` and `denied(function)`, which tells the
+    Its output is returned. The code may use `os`, `sys` and `denied(function)`, which tells the
     rule by which a call of it is denied.
     """
 
@@ -71,7 +71,7 @@ class TestImports:
         assert run("import xml.etree; import xml.dom; print(1)", imports=["xml"]) == ["1"]
 
     def test_by_importlib(self, run, tmp_path):
-        """Which raises no `import` of its own, whatever kind of module it is."""
+        """This raises no `import` event of its own, whatever kind of module it is."""
         (tmp_path / "own.py").write_text("")
         code = """
         import importlib

@@ -192,7 +192,7 @@ Policy(on_violation=told.append).install(monitor_calls=False)
 
 
 class TestLifting:
-    """What would turn it off, all at once and one by one: none of it does."""
+    """Attempts to turn it off, all at once and one by one: none succeeds."""
 
     def test_a_second_hook(self, run):
         code = """
@@ -255,7 +255,7 @@ class TestLifting:
         assert run(code) == ["write", "True"]
 
     def test_frames(self, run):
-        """What runs during a check finds nothing to change."""
+        """Code that runs during a check finds nothing to change."""
         code = """
         import gc
         names = set()

@@ -32,7 +32,7 @@ def port():
 
 @pytest.fixture
 def by_rules(under):
-    """What is raised when something is done under a guard with rules for the network."""
+    """The denial of an operation under a guard with rules for the network."""
 
     def run(operation, *args, write=(), **rules):
         denied = under(operation, *args, write=write, network=Network(**rules))
@@ -131,7 +131,7 @@ class TestHosts:
         assert under(connect_directly, name.upper(), port, **by_name) is None
 
     def test_looked_up_under_one_guard(self, port):
-        """What another guard looked up is none of its business."""
+        """Another guard's look-ups are none of its business."""
         name, address = own_name()
         perms = Policy(network=Network(hosts=[name])).guard(monitor_calls=False)
         with perms():

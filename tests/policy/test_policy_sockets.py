@@ -208,7 +208,7 @@ class TestFamilies:
             assert under(socket.socket, netlink, socket.SOCK_RAW, 0, None, network=False)
 
     def test_a_hook_that_makes_sockets(self, under):
-        """That a socket is of an open descriptor says nothing of one that is made meanwhile."""
+        """A socket of an open descriptor says nothing of one that is made meanwhile."""
         netlink = family("AF_NETLINK")
         if netlink is None:
             pytest.skip("of Linux")

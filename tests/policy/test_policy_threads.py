@@ -180,7 +180,7 @@ class TestInherit:
         assert in_a_thread(os.mkdir, places.out + "/b") is None
 
     def test_a_later_call_of_the_function_carries_nothing(self, perms, places):
-        """What a hook gets hold of is no way to put a guard in force elsewhere."""
+        """An object that a hook gets hold of is no way to put a guard in force elsewhere."""
         seen = []
 
         def hook(event, args):

@@ -120,7 +120,7 @@ class TestPolicy:
         assert list(tmp_path.iterdir()) == []
 
     def test_behind_it_the_kernel(self, make_sandbox, tmp_path):
-        """What programs do that the policy lets start."""
+        """The acts of programs that the policy lets start."""
         sandbox = make_sandbox(LOOSE.replace(network=False, block=["/etc/passwd"]))
         code = f"""
             import subprocess, sys
@@ -147,7 +147,7 @@ class TestPolicy:
 
     @pytest.mark.parametrize("commands", [True, ["cat"]])
     def test_programs_where_reading_is_restricted(self, make_sandbox, tmp_path, commands):
-        """What the policy lets start the kernel lets be read."""
+        """Programs that the policy lets start, the kernel lets be read."""
         (tmp_path / "secret").write_text("x")
         sandbox = make_sandbox(LOOSE.replace(read=[], commands=commands))
         sandbox.write_file("own", "mine")
@@ -221,7 +221,7 @@ class TestLimits:
         assert ran.duration < 4
 
     def test_cpu_percent(self, make_sandbox):
-        """How much it computes in a second, judged by how long that takes."""
+        """The time that a computation takes shows the share of the processor."""
         code = """
             import time
             begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""What of a sandbox's policy the kernel holds, and what is left where it cannot."""
+"""The part of a sandbox's policy that the kernel holds, and the rest where it cannot."""
 
 import sys
 

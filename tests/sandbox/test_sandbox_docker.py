@@ -1,6 +1,6 @@
 """The docker backend, against a server that speaks the protocol: no daemon was met.
 
-What a container isolates is not tested here: what is asked for is.
+The isolation of a container is not tested here: the requests for it are.
 """
 
 import os
@@ -120,7 +120,7 @@ class TestLimits:
 
 
 class TestAsked:
-    """What the daemon is asked for."""
+    """The requests to the daemon."""
 
     def asked(self, make, daemon, policy=LOOSE, **limits):
         make(policy, **limits).run("1")

@@ -1,4 +1,4 @@
-"""What goes wrong in a sandbox, judged from outside of it."""
+"""Faults in a sandbox, judged from outside of it."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ class TestFaults:
             other.wait()
 
     def test_it_lies_about_itself(self, make_sandbox):
-        """What it says of itself is no code, and harms nobody."""
+        """Its report about itself is no code, and harms nobody."""
         code = """
             import os
             written = 0
@@ -148,7 +148,7 @@ class TestFaults:
         assert gone(mark)
 
     def test_what_waits_for_work_ends_by_itself(self, make_sandbox, monkeypatch):
-        """That is no limit: it is told as what it is."""
+        """Such an end is no limit: it is reported as what it is."""
         import fastaudit_rs.sandbox.host.process
 
         broken = "import fastaudit_rs.sandbox.inside.worker as w; "

@@ -49,7 +49,7 @@ def run(places):
 
 
 def test_paths(run, places):
-    """Those outside are denied for writing, and a name that only begins alike is outside."""
+    """Paths outside are denied for writing, and a name that only begins alike is outside."""
     os.mkdir(places.cwd + "evil")
     code = """
     install_sandbox(SandboxPolicy(allowed_paths=["."], blocked_paths=["private"]))

@@ -62,7 +62,7 @@ CHANGES = {
 
 
 def run(sandbox, change, name):
-    """What a program says of a change of a file."""
+    """The report of a program on a change of a file."""
     program = f"import os, sys; name = sys.argv[1]; {change}"
     code = f"""
         import subprocess, sys
@@ -95,7 +95,7 @@ def test_inside(sandbox, change):
 
 
 def test_links(sandbox, outside):
-    """What is judged is where they lead; a link itself is where it is."""
+    """Their targets are judged; a link itself is where it is."""
     sandbox.write_file("a", "x")
     link = sandbox.directory / "link"
     link.symlink_to(outside)

@@ -1,4 +1,4 @@
-"""What of a policy's network the kernel holds in a sandbox: for programs, which have no guard."""
+"""The part of a policy's network that the kernel holds in a sandbox: for unguarded programs."""
 
 import contextlib
 import json

@@ -165,7 +165,7 @@ class TestWorker:
 
 
 class TestEnds:
-    """What the end of an interpreter does is done."""
+    """The steps at the end of an interpreter are done."""
 
     @pytest.mark.parametrize(
         "code",
@@ -243,7 +243,7 @@ class TestPool:
             assert asyncio.run(pool.arun("print(input())", input="x\n")).stdout == "x\n"
 
     def test_modules_of_the_host(self, tmp_path):
-        """That a path names: for what is preloaded, and for the code."""
+        """Modules that a path names: for preloading, and for the code."""
         (tmp_path / "helper.py").write_text("VALUE = 7")
         policy = LOOSE.replace(read=[])
         with Sandbox(policy, path=[tmp_path]) as sandbox, sandbox.pool(1, ["helper"]) as pool:
@@ -256,7 +256,7 @@ class TestPool:
             Sandbox(policy, path="here")
 
     def test_renaming_between_directories(self):
-        """What the kernel holds of signals says nothing of files."""
+        """The kernel's rules for signals say nothing of files."""
         code = "import os; os.makedirs('a/b'); open('c', 'w').close(); os.rename('c', 'a/b/c')"
         for policy in (LOOSE, LOOSE.replace(read=[])):
             with Sandbox(policy) as sandbox:

@@ -32,7 +32,7 @@ KINDS = {"path": str, "descriptor": int, "socket": lambda told: Socket(*told), "
 
 
 def attempt(code, names):
-    """What running it raises."""
+    """The exception that running it raises."""
     try:
         exec(code, names)
     except BaseException as error:

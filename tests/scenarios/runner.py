@@ -66,7 +66,7 @@ def state(places):
 
 
 def run(scenario, guard, python=sys.executable):
-    """Whether the scenario went as it must under a guard; `None` where it cannot be run.
+    """True if the scenario went as it must under a guard; `None` if it cannot be run.
 
     Returns it with what is to be said about it.
     """
@@ -123,7 +123,7 @@ def judge(scenario, guard, places, python):
 
 
 def results(scenarios, guards, pythons, jobs=3):
-    """What became of each scenario under each guard."""
+    """The outcome of each scenario under each guard."""
     found = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         tasks = {
@@ -137,14 +137,14 @@ def results(scenarios, guards, pythons, jobs=3):
 
 
 def is_claimed(scenario, guard):
-    """Whether the guard is held to the scenario."""
+    """True if the guard is held to the scenario."""
     if guard == SANDBOX:
         return True
     return guard in scenario.get("claims", GUARDS)
 
 
 def went_wrong(scenario, guard, found):
-    """What is to be said of a scenario that did not go as it must; `None` if it did."""
+    """The message about a scenario that did not go as it must; `None` if it did."""
     went_well, said = found
     if went_well is None:
         return None

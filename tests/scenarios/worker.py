@@ -1,7 +1,7 @@
 """Runs one scenario under one guard, in a process of its own, and says what it saw of it.
 
 Started by `runner.py` with a JSON request as its argument; the report is a line on the descriptor
-that the request names. What happened is judged from outside wherever that can be.
+that the request names. The effects are judged from outside wherever that can be.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 
 
 def is_there(name):
-    """Whether a module, or an attribute of one, is there."""
+    """True if a module, or an attribute of one, is there."""
     module, _, attribute = name.rpartition(".")
     if importlib.util.find_spec(module or attribute) is None:
         return False
@@ -62,7 +62,7 @@ def policy_of(guard, roots, fields=()):
 
 
 def factory(guard, roots, fields=()):
-    """What makes the guards of a kind."""
+    """A factory of guards of a kind."""
     if guard == "none":
         return contextlib.nullcontext
     module = importlib.import_module(GUARDS[guard])
@@ -116,7 +116,7 @@ def run(request):
     return report
 
 
-#: What comes before, in the process of a sandbox that is then copied for the code.
+#: The code that comes before, in the process of a sandbox that is then copied for the code.
 PREPARED = """
 import os
 from pathlib import Path
@@ -132,7 +132,7 @@ except BaseException as error:
 
 
 def hosts_own(name, value):
-    """How code in another process can name a thing of the host's; `None` for no such thing."""
+    """Return how another process can name a thing of the host's; `None` if it cannot."""
     if name == "DESCRIPTOR":
         return {"descriptor": value}
     if isinstance(value, str) and value.startswith("/"):
@@ -145,9 +145,9 @@ def hosts_own(name, value):
 def run_in_sandbox(scenario, places, policy):
     """Run the code in a process of its own.
 
-    What comes before and after it runs in the host, for what it does to the places, and in the
-    sandbox for the names that the code uses: before its policy is installed there, and under it.
-    Names of things of the host's are those, as far as code in another process can name them.
+    The code before and after it runs in the host, for its effects on the places, and in the sandbox
+    for the names that the code uses: before its policy is installed there, and under it. Names of
+    things of the host's are those, as far as code in another process can name them.
     """
     if "not_in_a_sandbox" in scenario:
         return {"skipped": scenario["not_in_a_sandbox"]}
@@ -173,7 +173,7 @@ def run_in_sandbox(scenario, places, policy):
     try:
         exec(after, names)
     except BaseException as error:
-        # What only the code would have made is missing here.
+        # An object that only the code would have made is missing here.
         if scenario["kind"] == "allow":
             report["after"] = f"{type(error).__name__}: {error}"
     report["happened"] = bool(report["happened"] or names.get("happened", names["DONE"]))
@@ -182,7 +182,7 @@ def run_in_sandbox(scenario, places, policy):
 
 def main():
     request = json.loads(sys.argv[1])
-    # What the scenario does to the standard streams, or to open files, is its own affair.
+    # The scenario's changes of the standard streams, or of open files, are its own affair.
     report = os.dup(request["fd"])
     os.write(report, json.dumps(run(request)).encode())
     if request["guard"] == SANDBOX:

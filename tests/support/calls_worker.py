@@ -42,7 +42,7 @@ class OfPython(list):
         super().append(item)
 
 
-# What is called, by a name for it.
+# The callees, by a name for each.
 CALLED = {
     "a function": lambda: native._escape_inner("x"),
     "by a variable": lambda: (lambda f: f("x"))(native._escape_inner),
@@ -99,7 +99,7 @@ def denied_names():
 
 
 def after_a_safe_call():
-    """What is remembered of a safe function is no excuse for others: what becomes of each call."""
+    """A safe function that is remembered is no excuse for others: the outcome of each call."""
     found = []
 
     def attempt(function, *args):
@@ -141,7 +141,7 @@ def one_site():
 
 
 def after_a_disable():
-    """What `on_call` switches off is off under this guard, and not under the next."""
+    """A site that `on_call` switches off is off under this guard, and not under the next."""
     found = []
 
     def on_call(caller, callee, fn, code, off, data, calls):
@@ -156,7 +156,7 @@ def after_a_disable():
 
 
 def first_import():
-    """Whether a first import passes, which loads native code."""
+    """True if a first import passes, which loads native code."""
     passes = {}
     environment = {**os.environ, "MPLCONFIGDIR": tempfile.mkdtemp()}
     for module in ("ctypes", "numpy", "pandas", "matplotlib.pyplot", "asyncio"):
@@ -173,7 +173,7 @@ with mk_audit([])():
 
 
 def ctypes_after_import():
-    """What ctypes does is denied once it is imported."""
+    """The acts of ctypes are denied once it is imported."""
     denied = []
     with mk_audit([])():
         import ctypes

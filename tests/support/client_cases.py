@@ -1,4 +1,4 @@
-"""What is run through safepyrun: code, or code and options of `RunPython`.
+"""The code that is run through safepyrun: code, or code and options of `RunPython`.
 
 The names that the code uses are those that `client_worker.py` gives it.
 """
@@ -16,7 +16,7 @@ CASES = {
     "error": "1 / 0",
     "syntax error": "1 +",
     "last value is awaitable": "asyncio.sleep(0, 'slept')",
-    # What safepyrun itself refuses.
+    # Code that safepyrun itself refuses.
     "function": "def f(): pass",
     "function allowed": ("def f(): return 1\nf()", {"ban_defs": False}),
     "import of socket": "import socket",

@@ -151,7 +151,7 @@ def is_ours(error):
 
 
 def outcome(run):
-    """What came of a run with a call denied."""
+    """The outcome of a run with a call denied."""
     try:
         run()
     except BaseException as error:
@@ -182,7 +182,7 @@ def main():
     workload = globals()[name]
     unraisable = []
     sys.unraisablehook = lambda error: unraisable.append(error.exc_value)
-    # What is imported late is imported now, so that each run makes the same calls.
+    # Late imports are made now, so that each run makes the same calls.
     expected = [workload(base) for _ in range(3)][-1]
     count, denied = 0, -1
 

@@ -1,4 +1,4 @@
-"""What both packages have to say of a request of the differential test, and why they may differ.
+"""The verdicts of both packages on a request of the differential test, and why they may differ.
 
 `DIFFERENCES` are those that the section "Verdicts" of `docs/compatibility.md` lists. A difference
 says what makes the verdicts differ and what ours has to be then, worked out here by `os.path`: a
@@ -13,8 +13,8 @@ from differential_worker import DESCRIPTORS
 from event_rows import ROWS
 from test_events import BOTH, DENIED, DESTINATION, FIRST, IGNORED
 
-# What the arguments of each event are; an event that is not here has any. `dir_fd` belongs to the
-# path in the same order, and for `os.symlink` to the link.
+# The arguments of each event; an event that is not here has any. `dir_fd` belongs to the path in
+# the same order, and for `os.symlink` to the link.
 SHAPES = {
     "open": ["path|fd", "mode", "flags"],
     "os.chdir": ["path|fd"],
@@ -58,7 +58,7 @@ JUDGED = {
     **{row.event: row.judged for row in ROWS.values() if row.judged and not row.is_own},
     "open": (0,),
 }
-# Those that follow links, and the paths that events of their own will be raised for.
+# The events that follow links, and the paths that events of their own will be raised for.
 FOLLOWING = """
 open os.chflags os.chmod os.chown os.removexattr os.setxattr os.truncate os.utime shutil.chown
 sqlite3.connect sqlite3.load_extension
@@ -79,7 +79,7 @@ DEVICES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 def text(arg):
-    """A path argument as `str`; `None` for what is no path. What overrides its text decides not."""
+    """A path argument as `str`; `None` for others. An overridden method decides nothing."""
     kind, value = arg
     if kind == "bytes":
         return os.fsdecode(bytes.fromhex(value))
@@ -91,7 +91,7 @@ def text(arg):
 
 
 def shown(arg):
-    """How ours shows an argument in a message."""
+    """The text of an argument in our messages."""
     kind, value = arg
     if kind == "path":
         return repr(PurePosixPath(value))
@@ -127,7 +127,7 @@ class Case:
             self.roots += [fixed] if self.oks[-1] != "." else [] if self.gone else [self.cwd]
         self.loosens = original is not None and ours is None
         kinds = {kind for kind, _ in self.args}
-        # What is odd about the request itself; requests have at most one oddity.
+        # The oddities of the request itself; a request has at most one.
         self.oddities = kinds & {"unshowable", "overridden", "failing", "code"}
         if self.gone:
             self.oddities.add("gone")
@@ -152,7 +152,7 @@ class Case:
 
     @property
     def under_top(self):
-        """Whether everything is approved."""
+        """True if everything is approved."""
         return "/" in self.roots
 
     @property
@@ -185,7 +185,7 @@ class Case:
         return mode is not None or not isinstance(flags, int) or bool(flags & write)
 
     def start(self, index):
-        """What a relative path at this position starts from; `None` where that has no path."""
+        """The directory that a relative path at this position starts from; `None` without one."""
         places = [i for i, kind in enumerate(SHAPES[self.event]) if kind == "dir_fd"]
         which = 0 if self.event == "os.symlink" else index
         _, fd = self.arg(places[which]) if which < len(places) else (None, None)
@@ -198,14 +198,14 @@ class Case:
 
     @property
     def is_open_directory(self):
-        """Whether the descriptor is open on a directory that may be the current one."""
+        """True if the descriptor is open on a directory that may be the current one."""
         path = DESCRIPTORS.get(self.arg(0)[1])
         path = path and os.path.join(self.tree, path)
         return self.contains(path) or path == self.first
 
     @property
     def uses_dir_fd(self):
-        """Whether a path that is judged starts from another directory than the current one."""
+        """True if a path that is judged starts from another directory than the current one."""
         moved = any(
             self.is_relative(i) and self.start(i) != (None if self.gone else self.cwd)
             for i in ([1] if self.event == "os.symlink" else self.judged)
@@ -227,13 +227,13 @@ class Case:
         return any(f"{path}/".startswith(root.rstrip("/") + "/") for root in self.roots)
 
     def directory_is_approved(self, index):
-        """Whether the directory of a path is, as all is judged by the original."""
+        """True if the directory of a path is approved, as the original judges all."""
         path = text(self.arg(index))
         directory = path if path is None else os.path.dirname(path) or "."
         return self.contains(self.resolve(directory, self.start(index)))
 
     def file_is_approved(self, index):
-        """Whether what a path leads to lies in a root."""
+        """True if the target of a path lies in a root."""
         landing = self.resolve(text(self.arg(index)), self.start(index))
         return landing is not None and self.contains(os.path.dirname(landing))
 
@@ -253,7 +253,7 @@ class Case:
         return self.directory_is_approved(index) and (not follows or self.file_is_approved(index))
 
     def link_is_approved(self):
-        """Whether the text of a link leads into a root from the directory of the link."""
+        """True if the text of a link leads into a root from the directory of the link."""
         link, leads_to = text(self.arg(1)), text(self.arg(0))
         if not self.is_relative(0):
             landing = self.resolve(leads_to, None)
@@ -262,13 +262,13 @@ class Case:
         return self.contains(self.resolve(leads_to, beside))
 
     def directory_of_link_is_approved(self):
-        """Whether the directory of an absolute text is."""
+        """True if the directory of an absolute text is approved."""
         leads_to = text(self.arg(0))
         return leads_to is not None and self.contains(self.resolve(os.path.dirname(leads_to), None))
 
     @property
     def lands_elsewhere(self):
-        """Whether what is changed is not in the directory of its path."""
+        """True if the file that is changed is not in the directory of its path."""
         if self.event == "open" and (self.is_device or self.is_root):
             return False
         if self.event == "os.symlink":
@@ -292,7 +292,7 @@ class Case:
 
     @property
     def expected(self):
-        """What ours has to say; of databases, only of those that are plain files."""
+        """The answer that ours has to give; of databases, only for those that are plain files."""
         if self.event in ("os.link", "os.rename", "shutil.move") and len(self.args) == 1:
             return self.blocked if self.entry_is_approved(0) else self.denial(0)
         if self.event == "socket.bind":
@@ -323,7 +323,7 @@ class Case:
 
     @property
     def bound(self):
-        """What ours says of an address: that of a Unix socket is a path."""
+        """The verdict of ours on an address: the address of a Unix socket is a path."""
         if len(self.args) < 2:
             return self.blocked
         name = text(self.args[1]) if self.args[1][0] in ("text", "bytes") else None
@@ -340,13 +340,13 @@ class Case:
 
     @property
     def is_root(self):
-        """Whether the path is that of a root that is a directory."""
+        """True if the path is that of a root that is a directory."""
         path = self.resolve(text(self.arg(0)), None if self.gone else self.cwd)
         return path in self.roots and os.path.isdir(path)
 
     @property
     def is_plain(self):
-        """Whether only the paths and the roots matter: no other difference has to do with it."""
+        """True if only the paths and the roots matter: no other difference has to do with it."""
         relative_link = self.event == "os.symlink" and self.is_relative(0)
         database = self.event == "sqlite3.connect" and self.opens_private_or_uri
         moved = self.uses_dir_fd or self.is_descriptor or relative_link or database
@@ -359,7 +359,7 @@ class Case:
 
     @property
     def uri_is_approved(self):
-        """Whether a `file:` URI may be opened, as a URI and as the file of this very name."""
+        """True if a `file:` URI may be opened, as a URI and as the file of this very name."""
         name = text(self.arg(0))
         path, _, query = name[len("file:") :].partition("#")[0].partition("?")
         if path.startswith("//"):
@@ -377,12 +377,12 @@ class Case:
 
 
 def as_expected(case):
-    """Whether ours says what has to be said."""
+    """True if ours gives the answer that it has to."""
     return case.ours == case.expected
 
 
 def is_only(case, *oddities):
-    """Whether these are what is odd about the request."""
+    """True if these are the oddities of the request."""
     return case.oddities == set(oddities)
 
 

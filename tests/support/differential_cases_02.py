@@ -21,7 +21,7 @@ from differential_cases import (
     text,
 )
 
-# What CPython raises in place of what 0.2.10 names, and what does nothing that would matter.
+# Events that CPython raises in place of those that 0.2.10 names, and harmless ones.
 HARMLESS = """
 sys.set_asyncgen_hook_finalizer sys.set_asyncgen_hook_firstiter ctypes.create_string_buffer
 ctypes.create_unicode_buffer ctypes.get_errno ctypes.set_errno
@@ -122,7 +122,7 @@ class Case02(Case):
             is_free = text(self.arg(0)) is not None and name not in SENSITIVE
             return None if is_free and not name.startswith(prefixes) else self.blocked
         if self.event not in JUDGED and self.event not in ("os.chdir", "object.__setattr__"):
-            # Which of the others pass is what the original says.
+            # The original's word on the other events decides.
             return self.blocked if self.original is None or self.too_short else self.shown
         return super().expected
 

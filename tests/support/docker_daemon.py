@@ -2,7 +2,7 @@
 
 Its containers are processes here: the command of each runs with this Python, as the user of the
 tests, in the working directory and with the environment that were asked for, and sees the mounts at
-the places where they are on the host. It isolates nothing. What it was asked for can be read.
+the places where they are on the host. It isolates nothing. The requests to it can be read.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 VERSION = "1.45"
 
-#: How much of its output is kept until it is killed.
+#: The bytes of its output that are kept until it is killed.
 MOST = 4 << 20
 
 
@@ -89,7 +89,7 @@ class Daemon(ThreadingHTTPServer):
 
     @property
     def address(self):
-        """What ``DOCKER_HOST`` is to be."""
+        """The value for ``DOCKER_HOST``."""
         return f"tcp://127.0.0.1:{self.server_port}"
 
 
@@ -135,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.about(container, name, verb, query)
 
     def about(self, container, name, verb, query):
-        """What is asked of one container."""
+        """A request about one container."""
         if self.command == "DELETE":
             container.kill()
             del self.server.containers[name]
@@ -156,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer({"message": f"what is {self.path}?"}, 400)
 
     def logs(self, container, query):
-        """What it writes, until it ends: in frames, each with its stream and its length."""
+        """Its output, until it ends: in frames, each with its stream and its length."""
         self.send_response(200)
         self.send_header("Content-Type", "application/vnd.docker.multiplexed-stream")
         self.send_header("Transfer-Encoding", "chunked")

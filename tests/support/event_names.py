@@ -18,7 +18,7 @@ from elftools.elf.relocation import RelocationSection
 
 EXPORTED = ("PySys_Audit", "PySys_AuditTuple")
 NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*(/[a-z0-9]+)?\Z")
-# How far from its call an argument is loaded, in instructions.
+# The distance of an argument's loading from its call, in instructions.
 REACH = 60
 
 
@@ -77,7 +77,7 @@ class Image:
         return names
 
     def calls(self):
-        """What is called, and the texts it is called with: `{(target, register): {text, ...}}`."""
+        """The callees, and the texts they are called with: `{(target, register): {text, ...}}`."""
         decoder = Cs(CS_ARCH_X86, CS_MODE_64)
         decoder.skipdata = True
         names = self.symbols()

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
     @property
     def is_own(self):
-        """Whether this package raises it, and CPython does not."""
+        """True if this package raises it, and CPython does not."""
         return self.versions == "this package"
 
     @property

@@ -1,4 +1,4 @@
-"""What other processes are asked to do: they import it from here."""
+"""Jobs for other processes, which import them from here."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def end_process():
 
 @guarded(Policy(write=[]))
 def decorated(path):
-    """What it does."""
+    """The decorated function."""
     os.mkdir(path)
 
 

@@ -90,7 +90,7 @@ class OddMapping(dict):
 
 
 class Harm:
-    """What an object does when it is asked something."""
+    """The acts of an object when it is asked something."""
 
     def __init__(self, world, value, chosen):
         self.world = world
@@ -202,7 +202,7 @@ class World:
             *(b"inside", b"outside", b"out", b"in", b"blocked", b"a", b"..", b".", b"", b".git"),
             *(b"hooks", b"new"),
         ]
-        # What is said in events beside paths.
+        # The words in events beside paths.
         self.words = [
             *("r", "w", "a+", "rb", "LANG", "PATH", "json", "ctypes", "localhost", "10.0.0.1"),
             *("::1", "git", "/bin/sh", "-c", ":memory:", "file:a?mode=ro", "file://x/y", "x"),
@@ -276,7 +276,7 @@ def lands_inside(path):
 
 def judge(data):
     """Raises one event under one guard; `AssertionError` when the guard was wrong."""
-    # What is left behind in a context ends with it.
+    # Objects that are left behind in a context end with it.
     contextvars.Context().run(judge_here, data)
 
 
@@ -302,7 +302,7 @@ def judge_here(data):
 
 
 def raised_by(name, args):
-    """Whether the event passed; it is denied, or stopped by one of the arguments, otherwise."""
+    """True if the event passed; otherwise it is denied, or stopped by one of the arguments."""
     try:
         sys.audit(name, *args)
     except AuditDenied as denied:

@@ -13,19 +13,19 @@ TIMEOUT = 60
 
 @dataclass
 class Ran:
-    """What a cell gave."""
+    """The outcome of a cell."""
 
     status: str = ""
     out: str = ""
     err: str = ""
     #: The traceback as it is shown, without colours.
     error: str = ""
-    #: What was shown, by type.
+    #: The displayed data, by type.
     data: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def value(self):
-        """What the cell's last expression was, as text."""
+        """The value of the cell's last expression, as text."""
         return self.data[-1]["text/plain"] if self.data else None
 
 

@@ -237,4 +237,4 @@ NATIVE = {
     "numpy": "import numpy; numpy.save('a.npy', numpy.arange(3)); print(numpy.load('a.npy').sum())",
     "orjson": "import orjson; print(orjson.dumps({'a': [1]}))",
 }
-"""Those that need packages, and watch calls where the version can."""
+"""Programs that need packages, and watch calls where the version can."""

@@ -13,7 +13,7 @@ import sysconfig
 import types
 import warnings
 
-#: How the names of modules begin that test CPython itself.
+#: The beginnings of the names of modules that test CPython itself.
 OF_TESTS = ("_test", "_xxtest", "xx", "_ctypes_test")
 
 METHODS = (

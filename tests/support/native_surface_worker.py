@@ -109,7 +109,7 @@ __buffer__ __release_buffer__ __length_hint__ __missing__ __reversed__ __travers
 __abstractmethods__ __slots__ __weakref__ __dict__ __class__ __bases__ __mro__ mro __wrapped__
 """.split()
 SLOTS = sorted(set(SLOTS))
-# What ends or holds up the process by itself, whoever calls it.
+# Functions that end or hold up the process by themselves, whoever calls them.
 HARMLESS_NOT = {"enter_worker", "_use_tracker", "install", "wait", "confine"}
 
 
@@ -260,7 +260,7 @@ def reduce_one(objects, one, name, given):
 def put_into_its_dictionary(objects, one, name, given):
     made = one if is_a(one, _type) else _type(one)
     if not is_ours(made):
-        # What is CPython's does not stand that.
+        # CPython's own objects do not stand that.
         return
     dictionary = gc.get_referents(made.__dict__)[0]
     if chance.random() < 0.7:
@@ -400,7 +400,7 @@ def main():
     threading.excepthook = lambda *_: None
     sys.stdout = io.StringIO()
     data = {"host": 1}
-    # What is poked at may tell hosts, and asks for what they let pass.
+    # Objects that are poked at may tell hosts, and ask for what they let pass.
     policy = Policy(write=[OK], network=Network(hosts=["example.com"]))
     factories = [
         mk_audit([OK], data=data),

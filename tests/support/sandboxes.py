@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastaudit_rs import Policy
 
-#: What the code may do where only the kernel is to say no.
+#: The policy of code where only the kernel is to say no.
 LOOSE = Policy(native=True, commands=True, network=True, threads="inherit", env=True)
 
 
@@ -26,12 +26,12 @@ def running(mark):
 
 
 def of(sandbox):
-    """What is in the command of each process of a sandbox."""
+    """The text that is in the command of each process of a sandbox."""
     return str(sandbox.directory.parent)
 
 
 def gone(mark, seconds=2.0):
-    """Whether no such process is left, at the latest after some time."""
+    """True if no such process is left, at the latest after some time."""
     deadline = time.monotonic() + seconds
     while running(mark):
         if time.monotonic() > deadline:

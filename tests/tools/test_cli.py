@@ -248,7 +248,7 @@ class TestLearn:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
 def test_the_page(places):
-    """What docs/shell.md shows is what is printed."""
+    """The page docs/shell.md shows what is printed."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), re.MULTILINE)
     assert len(steps) > 5

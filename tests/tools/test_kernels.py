@@ -174,7 +174,7 @@ class TestOutput:
         assert (ran.out, ran.error) == ("told\n", "")
 
 
-#: What guarded code does by itself, and what it has the host's channel do.
+#: Acts of guarded code itself, and acts that it has the host's channel do.
 DENIED = {
     "a socket": "zmq.Context.instance().socket(zmq.PUSH)",
     "connecting": "idle.connect('inproc://nobody')",

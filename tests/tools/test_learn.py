@@ -81,7 +81,7 @@ class TestLearning:
 
 
 class TestLeast:
-    """What is suggested opens nothing beside what was touched."""
+    """The suggestion opens nothing beside the files that were touched."""
 
     def test_exact_paths(self, workplace, tmp_path):
         policy, place = learn(

@@ -24,7 +24,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(home):
-    """That of a user who has never run IPython."""
+    """The environment of a user who has never run IPython."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
     return {
         **kept,

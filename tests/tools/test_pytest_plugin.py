@@ -323,7 +323,7 @@ def outside():
     ("name", "options"), [("notes", ["-q", "--tb=no"]), ("report", ["--audit=record"])]
 )
 def test_the_page(pytester, monkeypatch, name, options):
-    """What docs/pytest.md shows is what is printed to a terminal of 80 columns."""
+    """The page docs/pytest.md shows what is printed to a terminal of 80 columns."""
     for variable in ("CI", "BUILD_NUMBER"):  # There pytest does not shorten lines.
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("COLUMNS", "80")

@@ -47,7 +47,7 @@ def run(places):
 
 
 class Page(HTMLParser):
-    """What is on a page: the rows of its table, the marks of its timeline, what it would load."""
+    """The parts of a page: the rows of its table, the marks of its timeline, what it would load."""
 
     def __init__(self, text):
         super().__init__()
