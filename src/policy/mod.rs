@@ -14,6 +14,7 @@ pub mod events;
 pub mod files;
 pub mod hosts;
 mod index;
+pub mod judge;
 pub mod learn;
 pub mod network;
 pub mod operation;

@@ -1,5 +1,6 @@
 //! A policy as a host writes it: its fields, TOML, presets, and checks of its values.
 
+pub mod landings;
 pub mod lint;
 pub mod presets;
 pub mod spec;

@@ -6,8 +6,8 @@ use pyo3::types::PyTuple;
 use crate::policy::Policy;
 use crate::policy::events;
 use crate::policy::files::path::Base;
+use crate::policy::judge::Follows;
 use crate::policy::rules::{NetworkEvent, Rule};
-use crate::python::values::call_notes::Follows;
 
 /// The state that an event does not tell of, and that differs later.
 #[derive(Clone, Copy, Default)]

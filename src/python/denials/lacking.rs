@@ -9,6 +9,7 @@ use crate::policy::commands;
 use crate::policy::events;
 use crate::policy::files::fs::{FileSystem, Link, Os};
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
+use crate::policy::judge::{Arguments, Follows, Named, PathLikes, is_open_for_reading};
 use crate::policy::learn::{self, Need};
 use crate::policy::rules::{Access, PathArg, Rule};
 use crate::policy::written::widening::Lack;
@@ -16,10 +17,9 @@ use crate::policy::{Operation, Verdict, Why};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denied_event::{Lacking, Noted};
 use crate::python::denials::lacking_network;
-use crate::python::values::call_notes::{self, Follows};
+use crate::python::values::call_notes;
 use crate::python::values::command;
-use crate::python::values::decode::is_open_for_reading;
-use crate::python::values::decode::{self, PathLikes};
+use crate::python::values::decode;
 use crate::python::values::distributions;
 use crate::python::values::simple;
 
@@ -170,7 +170,7 @@ impl Lacking<'_, '_> {
                 self.note(Operation::ChangeDirectory { to, left: None }, &mut lacks);
             })?,
             Rule::Symlink => {
-                let base = decode::base_at(self.args, Some(2));
+                let base = self.args.base(Some(2));
                 let link = decode::name_at(self.args, 1, false, PathLikes::AskedLater)?;
                 let at = link.target(base);
                 self.at(0, Base::CurrentDir, |text| {
@@ -195,7 +195,7 @@ impl Lacking<'_, '_> {
         if matches!(path.access, Access::Read | Access::Look) && !self.policy.checks_reads() {
             return Ok(());
         }
-        let base = decode::base_at(self.args, path.dir_fd);
+        let base = self.args.base(path.dir_fd);
         self.at(path.path, base, |target| match path.access {
             Access::Change => self.note(Operation::ChangeEntry(target), lacks),
             Access::Move => self.note(Operation::MoveEntry(target), lacks),

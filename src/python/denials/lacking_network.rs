@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::files::fs::Os;
+use crate::policy::judge::Host;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::rules::NetworkEvent;
@@ -14,7 +15,7 @@ use crate::policy::written::widening::Lack;
 use crate::policy::{Operation, Why};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denied_event::{Lacking, network_event};
-use crate::python::values::addresses::{Host, bytes_of, port_in, read_host};
+use crate::python::values::addresses::{bytes_of, port_in, read_host};
 use crate::python::values::seen::Seen;
 
 /// Returns the permissions that a denied event needs of the network and the policy does not give.

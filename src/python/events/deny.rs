@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::Why;
-use crate::policy::events;
+use crate::policy::judge::Reason;
 use crate::policy::written::spec::OnViolation;
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
@@ -18,10 +18,8 @@ use crate::python::events::outcome;
 use crate::python::guard::asking::{Asking, is_asking_host, is_awaitable};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::declared::Declared;
-use crate::python::guard::event::Reason;
 use crate::python::guard::scope::Active;
 use crate::python::values::errors;
-use crate::python::values::imports;
 use crate::python::values::place;
 use crate::python::values::process_start;
 use crate::python::values::simple::shown;
@@ -42,18 +40,6 @@ pub fn deny(
     reason: Reason,
 ) -> PyResult<()> {
     let py = args.py();
-    let rest = config.policy().rest();
-    let packages = &rest.import_allow;
-    if !rest.packages.is_empty() && is_imported(py, rest.packages.imports(), event, reason)? {
-        return Ok(());
-    }
-    if config.is_strict() {
-        if is_part_of_import(py, packages, event, reason)? {
-            return Ok(());
-        }
-    } else if !packages.is_empty() && is_imported(py, packages, event, reason)? {
-        return Ok(());
-    }
     let proceeds = config.on_violation() != OnViolation::Raise;
     if proceeds && is_asking_host() {
         return Ok(());
@@ -87,10 +73,7 @@ pub fn deny(
         process_start::approved(name, args);
         return Ok(());
     }
-    let why = match reason {
-        Reason::Event => None,
-        Reason::Switch(why) | Reason::Path(_, why) => Some(why),
-    };
+    let why = reason.why();
     let asked = Asked::now(active, config, &name.to_string_lossy(), args, why)?;
     let decision = Decision {
         path: match reason {
@@ -206,51 +189,6 @@ impl Told {
     }
 }
 
-/// Returns whether the event is part of an import that may do anything under the rules of fastaudit
-/// 0.2.
-fn is_part_of_import(
-    py: Python<'_>,
-    packages: &[String],
-    event: &CStr,
-    reason: Reason,
-) -> PyResult<bool> {
-    if event.to_bytes().starts_with(b"audit_perms.") || loads_own(event, reason) {
-        return Ok(false);
-    }
-    if !packages.is_empty() && imports::is_importing_named(py, packages)? {
-        return Ok(true);
-    }
-    match Declared::known(py) {
-        Some(declared) => is_imported(py, &declared.loading_native, event, reason),
-        None => Ok(false),
-    }
-}
-
-/// Returns whether the event is part of importing a package whose import may do anything. Denials
-/// of blocked and protected files, and of the guard's own events, stay.
-#[cold]
-fn is_imported(
-    py: Python<'_>,
-    packages: &[String],
-    event: &CStr,
-    reason: Reason,
-) -> PyResult<bool> {
-    let why = match reason {
-        Reason::Event => None,
-        Reason::Switch(why) | Reason::Path(_, why) => Some(why),
-    };
-    if matches!(
-        why,
-        Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch)
-    ) {
-        return Ok(false);
-    }
-    if !event.to_str().is_ok_and(events::is_excused_by_import) || loads_own(event, reason) {
-        return Ok(false);
-    }
-    imports::is_importing(py, packages)
-}
-
 /// Tells the host of a denial.
 ///
 /// # Errors
@@ -357,9 +295,4 @@ fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> 
         }
         repr => repr,
     }
-}
-
-/// Returns whether a native module that the guarded code may have written is loaded.
-fn loads_own(event: &CStr, reason: Reason) -> bool {
-    event == c"import" && matches!(reason, Reason::Event)
 }

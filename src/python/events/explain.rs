@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::events;
+use crate::policy::judge;
 use crate::policy::written::spec::OnViolation;
 use crate::python::denials::denial;
 use crate::python::guard::allowed::Allowed;
@@ -46,7 +47,7 @@ impl Explanation {
             reads_passed: false,
             probe: None,
         };
-        let denied = match event.check_any(events::lookup(name.as_bytes())) {
+        let denied = match judge::judge_any(&event, events::lookup(name.as_bytes())) {
             Ok(()) => None,
             Err(error) if denial::is_denial(&error, py) => Some(error.into_value(py).into_any()),
             Err(error) => return Err(error),

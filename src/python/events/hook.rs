@@ -11,6 +11,7 @@ use pyo3::types::PyTuple;
 
 use crate::policy::Policy;
 use crate::policy::events;
+use crate::policy::judge::{self, is_open_for_reading};
 use crate::policy::rules::Rule;
 use crate::policy::rules_02;
 use crate::python::calls::monitor;
@@ -20,7 +21,6 @@ use crate::python::events::observe;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::guard::tempfile;
-use crate::python::values::decode::is_open_for_reading;
 use crate::python::values::errors;
 
 /// Raised once, to see that the hook is there: CPython does not report a refusal.
@@ -239,7 +239,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         reads_passed: true,
         probe: None,
     };
-    raw::with_attachment_counted(|| event.check(rule).map_err(|error| error.restore(py)))
+    raw::with_attachment_counted(|| judge::judge(&event, rule).map_err(|error| error.restore(py)))
 }
 
 /// The same while some guard restricts more than fastaudit 0.1 does, or is installed.
@@ -293,5 +293,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         reads_passed: false,
         probe: None,
     };
-    raw::with_attachment_counted(|| event.check_any(rule).map_err(|error| error.restore(py)))
+    raw::with_attachment_counted(|| {
+        judge::judge_any(&event, rule).map_err(|error| error.restore(py))
+    })
 }

@@ -4,6 +4,5 @@ pub mod deny;
 pub mod explain;
 pub mod hook;
 pub mod judge;
-pub mod network;
 pub mod observe;
 pub mod outcome;

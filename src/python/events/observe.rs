@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::policy::events;
 use crate::policy::events::{EVENTS, Effect, Known};
+use crate::policy::judge;
 use crate::policy::learn::Need;
 use crate::policy::rules::Rule;
 use crate::python::cpython::ffi as raw;
@@ -99,7 +100,7 @@ pub fn event(
     if !records.enforces && recorder.count(key, records) {
         return Ok(());
     }
-    let result = judged.check_any(rule);
+    let result = judge::judge_any(&judged, rule);
     if event == c"os.chdir" {
         recorder.directories.fetch_add(1, Ordering::Relaxed);
     }
@@ -122,7 +123,7 @@ fn note_if_denied(
     recorder: &Recorder,
     records: &Records,
 ) -> PyResult<()> {
-    let result = judged.check_any(rule);
+    let result = judge::judge_any(judged, rule);
     if probe.denied().is_some() {
         let key = key(judged.name, judged.args, rule, recorder);
         if !recorder.count(key, records) {

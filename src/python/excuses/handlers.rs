@@ -16,13 +16,13 @@ use pyo3::types::{
 
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
+use crate::policy::judge::Reason;
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
 use crate::python::excuses::channels;
 use crate::python::guard::event::Event;
-use crate::python::guard::event::Reason;
 use crate::python::values::imports;
 use crate::python::values::stack;
 

@@ -14,10 +14,10 @@ use crate::policy::events;
 use crate::policy::files::fs::Os;
 use crate::policy::files::path::{self, Base, Name, Resolved};
 use crate::policy::files::roots::is_within;
+use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
-use crate::python::guard::event::Reason;
 use crate::python::guard::workers;
 use crate::python::values::decode;
 use crate::python::values::imports;
@@ -104,11 +104,11 @@ fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
         Some(Rule::Open) => None,
         _ => return Ok(None),
     };
-    let name = decode::name_at(event.args, index, false, decode::PathLikes::CheckedAgain)?;
+    let name = decode::name_at(event.args, index, false, PathLikes::CheckedAgain)?;
     let Name::Path(name) = name.name() else {
         return Ok(None);
     };
-    let base = decode::base_at(event.args, dir_fd);
+    let base = event.args.base(dir_fd);
     if dir_fd.is_none() && !name.starts_with(b"/") {
         return Ok(None);
     }

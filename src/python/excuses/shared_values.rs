@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::Why;
+use crate::policy::judge::Reason;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
-use crate::python::guard::event::Reason;
 use crate::python::values::imports;
 
 /// The beginning of the names of the files.

@@ -7,6 +7,7 @@
 use pyo3::prelude::*;
 
 use crate::policy::Why;
+use crate::policy::judge::Reason;
 use crate::python::excuses::acts_of_packages;
 use crate::python::excuses::channels;
 #[cfg(unix)]
@@ -20,7 +21,6 @@ use crate::python::excuses::shared_values;
 use crate::python::excuses::unchanging;
 use crate::python::excuses::variables;
 use crate::python::guard::event::Event;
-use crate::python::guard::event::Reason;
 use crate::python::guard::tempfile;
 #[cfg(unix)]
 use crate::python::guard::workers;

@@ -9,10 +9,10 @@ use pyo3::types::{PyInt, PyTuple};
 use crate::policy::Why;
 use crate::policy::files::fs::Os;
 use crate::policy::files::path::{self, Name};
+use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
 use crate::python::guard::event::Event;
-use crate::python::guard::event::Reason;
 use crate::python::values::decode;
 
 /// Signals that do nothing if the process does not handle them: signal(7).
@@ -50,11 +50,11 @@ pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if !matches!(reason, Reason::Path(0, Why::Unapproved)) || !event.config.is_of_policy() {
         return Ok(false);
     }
-    let name = decode::name_at(event.args, 0, false, decode::PathLikes::AskedLater)?;
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
     let Name::Path(name) = name.name() else {
         return Ok(false);
     };
-    let landing = path::resolve(&Os, name, decode::base_at(event.args, Some(2)));
+    let landing = path::resolve(&Os, name, event.args.base(Some(2)));
     Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
 }
 

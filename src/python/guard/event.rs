@@ -70,53 +70,21 @@ impl Probe {
         self.enforces
     }
 
+    /// Notes what an operation needs.
     #[cold]
-    fn note(&self, operation: Operation<'_>) {
-        self.needs.borrow_mut().extend(learn::needs(&Os, operation));
-    }
-}
-
-impl Event<'_, '_> {
-    /// Returns whether an operation that the roots do not allow is one in the guard's temporary
-    /// directory.
-    #[cold]
-    pub fn is_temporary(&self, operation: Operation<'_>) -> bool {
-        // A recording that may write nowhere has one, and notes that it needed one.
-        let with = match self.config.policy().may_write() {
-            true => self.config.policy_with_temporary(),
-            false => None,
-        };
-        with.is_some_and(|with| with.check(&Os, operation).allows())
-    }
-
-    /// Returns whether it is only observed, and happens whatever the policy says.
-    pub fn observes(&self) -> bool {
-        self.probe.is_some_and(|probe| !probe.enforces())
-    }
-
-    /// Notes the needs of the operation, if somebody asks for them.
-    #[inline]
     pub fn note(&self, operation: Operation<'_>) {
-        if let Some(probe) = self.probe {
-            probe.note(operation);
-        }
+        self.needs.borrow_mut().extend(learn::needs(&Os, operation));
     }
 
     /// Notes a need that is not an operation.
     pub fn need(&self, need: Need) {
-        if let Some(probe) = self.probe {
-            probe.needs.borrow_mut().push(need);
-        }
+        self.needs.borrow_mut().push(need);
     }
 }
 
-/// The reason of a denial, as its message words it.
-#[derive(Clone, Copy)]
-pub enum Reason {
-    /// The event is denied as such.
-    Event,
-    /// The event is denied as such by this field of the policy.
-    Switch(Why),
-    /// The path at this position of the event's arguments may not be used so.
-    Path(usize, Why),
+impl Event<'_, '_> {
+    /// Tells whether it is only observed, and happens whatever the policy says.
+    pub fn observes(&self) -> bool {
+        self.probe.is_some_and(|probe| !probe.enforces())
+    }
 }

@@ -6,16 +6,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::policy::check::Rest;
 use crate::policy::commands;
 use crate::policy::files::fs::{FileSystem, Os};
 use crate::policy::files::path::{self, Base};
-use crate::policy::network::{self, NetworkRules};
+use crate::policy::network::NetworkRules;
 use crate::policy::packages::Packages;
+use crate::policy::written::landings::Landings;
 use crate::policy::written::lint;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
-use crate::policy::{Blocked, Commands, Environment, Network, Protected};
+use crate::policy::{Blocked, Roots};
 use crate::python::guard::allowed::{Allowed, packages};
 use crate::python::guard::roots::{ApprovedRoots, expanded, read_oks};
 use crate::python::values::command;
@@ -54,50 +54,33 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         blocked.add(&resolved);
         resolved_blocks.push(String::from_utf8(resolved.as_bytes().to_vec()).ok());
     }
-    let mut protected = Protected::default();
-    for name in spec.protected_names() {
-        protected.add(name);
-    }
-    let environment = match &spec.env {
-        Choice::All(false) => Environment::Fixed,
-        Choice::All(true) => Environment::Harmless,
-        Choice::Named(names) => Environment::Only(names.clone()),
+    let unix = match &spec.network {
+        NetworkUse::Rules(rules) => unix_roots(py, rules)?,
+        NetworkUse::All(_) => None,
     };
-    let network = match &spec.network {
-        NetworkUse::All(true) => Network::Open,
-        NetworkUse::All(false) => Network::Closed,
-        NetworkUse::Rules(rules) => Network::Rules(Box::new(network_rules(py, rules)?)),
-    };
-    let commands = match &spec.commands {
-        Choice::All(false) => Commands::None,
-        Choice::All(true) => Commands::All,
+    let programs = match &spec.commands {
         Choice::Named(names) => {
             let names = names.iter().map(|name| expanded(py, name));
-            let names = names.collect::<PyResult<Vec<_>>>()?;
-            let names = names.iter().map(|name| &name[..]);
-            Commands::named(&Os, names, &command::own_path())
+            names.collect::<PyResult<_>>()?
         }
-    };
-    let rest = Rest {
-        import_allow: spec.import_allow.clone(),
-        threads: spec.threads,
-        denies_unknown: !spec.unknown_events,
-        max_bytes: spec.max_bytes,
-        packages: Packages::default(),
+        Choice::All(_) => Vec::new(),
     };
     let packages = packages(py, &spec.packages)?;
     let absolute = absolute(py, spec, &write.names, readable.as_ref(), resolved_blocks);
     Ok(Allowed {
         spec: absolute.map(Arc::new),
-        policy: crate::policy::Policy::new(write.roots)
-            .reading(read)
-            .without(blocked, protected)
-            .setting(environment)
-            .reaching(network)
-            .starting(commands)
-            .loading(spec.imports.clone(), spec.native.clone())
-            .with_rest(rest)
-            .with_packages(packages),
+        policy: spec.policy(
+            &Os,
+            Landings {
+                write: write.roots,
+                read,
+                block: blocked,
+                unix,
+                programs,
+                search: command::own_path(),
+                packages,
+            },
+        ),
         oks: write.names,
         readable,
         told: Some(told),
@@ -126,15 +109,13 @@ fn absolute(
     Some(spec)
 }
 
-fn network_rules(py: Python<'_>, rules: &NetworkRules) -> PyResult<network::Rules> {
-    let unix = match &rules.unix {
-        Where::Anywhere => None,
-        Where::Below(paths) => {
-            let files = paths.iter().filter(|path| !path.starts_with('@'));
-            Some(roots(py, &files.cloned().collect::<Vec<_>>())?.roots)
-        }
+/// The roots of Unix sockets that are files; `None` for all.
+fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots>> {
+    let Where::Below(paths) = &rules.unix else {
+        return Ok(None);
     };
-    Ok(network::Rules::new(rules, unix))
+    let files = paths.iter().filter(|path| !path.starts_with('@'));
+    Ok(Some(roots(py, &files.cloned().collect::<Vec<_>>())?.roots))
 }
 
 fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {

@@ -1,30 +1,13 @@
 //! Hosts, addresses and ports as events give them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, ToSocketAddrs};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyInt, PyString};
 
-use crate::policy::network::plain_name;
+use crate::policy::judge::{Host, family_of};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
-
-/// Reads an address; that of an IPv4 host is an IPv4 address.
-pub fn parse_address(text: &str) -> Option<IpAddr> {
-    // A link-local address may have a scope: fe80::1%eth0.
-    let text = text.split_once('%').map_or(text, |(address, _)| address);
-    text.parse()
-        .ok()
-        .map(|address: IpAddr| address.to_canonical())
-}
-
-/// A host as an event gives it.
-pub enum Host {
-    /// This machine, or all of its addresses.
-    Own,
-    Address(IpAddr),
-    Name(String),
-}
 
 /// Reads a host from an event's argument; `None` if it is not a host.
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
@@ -41,14 +24,7 @@ pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
         },
         Err(_) => String::from_utf8(bytes_of(object)?).ok()?,
     };
-    Some(match text.as_str() {
-        "" => Host::Own,
-        "<broadcast>" => Host::Address(Ipv4Addr::BROADCAST.into()),
-        text => match parse_address(text) {
-            Some(address) => Host::Address(address),
-            None => Host::Name(plain_name(text)),
-        },
-    })
+    Some(Host::of(&text))
 }
 
 pub fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
@@ -70,21 +46,22 @@ pub fn port_in(object: &Bound<'_, PyAny>) -> Option<u16> {
         .filter(|port| *port != 0 || object.is_instance_of::<PyInt>())
 }
 
-/// The family of Unix sockets, by its number here.
-pub const AF_UNIX: i64 = 1;
-
-/// Returns whether the family is one of the internet.
-pub fn is_internet(family: i64) -> bool {
-    FAMILIES.contains(&family)
+/// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
+    py.detach(|| {
+        let found = (name, 0).to_socket_addrs();
+        // A thread that comes back when the interpreter has ended would be unwound by CPython,
+        // through functions that cannot be.
+        while raw::is_finalizing_anywhere() {
+            std::thread::park();
+        }
+        let Ok(found) = found else {
+            return Vec::new();
+        };
+        found
+            .map(|address| address.ip())
+            .filter(|address| family_of(*address) == family)
+            .map(|address| address.to_canonical())
+            .collect()
+    })
 }
-
-/// `AF_INET` and `AF_INET6`.
-#[cfg(unix)]
-pub const FAMILIES: [i64; 2] = [
-    rustix::net::AddressFamily::INET.as_raw() as i64,
-    rustix::net::AddressFamily::INET6.as_raw() as i64,
-];
-
-/// The same of Windows.
-#[cfg(not(unix))]
-pub const FAMILIES: [i64; 2] = [2, 23];

@@ -4,18 +4,7 @@
 use std::cell::Cell;
 
 use crate::policy::files::path::Base;
-
-/// Tells whether a call follows a link that its path names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Follows {
-    /// It does.
-    #[default]
-    Always,
-    /// It changes the link itself.
-    Never,
-    /// An object decides, which is asked later.
-    Unknown,
-}
+use crate::policy::judge::Follows;
 
 /// The arguments of a call that its audit event leaves out.
 #[derive(Clone, Copy)]

@@ -8,9 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
-use crate::policy::files::opening::open_may_write;
-use crate::policy::files::path::{Base, Name, Target};
-use crate::policy::rules::Rule;
+use crate::policy::files::path::Name;
+use crate::policy::judge::{Named, PathLikes};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi::{self as raw, FsBytes};
 use crate::python::cpython::frames;
@@ -27,35 +26,6 @@ pub enum NameArg<'a, 'py> {
     Descriptor(i32),
     /// Nothing that can be judged.
     Unreadable,
-}
-
-impl NameArg<'_, '_> {
-    /// The name as the policy takes it.
-    pub fn name(&self) -> Name<'_> {
-        match self {
-            Self::Path(bytes) => Name::Path(bytes.as_bytes()),
-            Self::Made(bytes) => Name::Path(bytes),
-            Self::Descriptor(fd) => Name::Descriptor(*fd),
-            Self::Unreadable => Name::Unreadable,
-        }
-    }
-
-    /// The name as an operation's target.
-    pub fn target(&self, base: Base) -> Target<'_> {
-        Target {
-            name: self.name(),
-            base,
-        }
-    }
-}
-
-/// The treatment of an object that is not `str`, `bytes` or `int` by the operation behind an event.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PathLikes {
-    /// Everything that the operation does with the object raises events of its own.
-    CheckedAgain,
-    /// The operation asks the object for its path after the event, and no event follows.
-    AskedLater,
 }
 
 /// Reads the name at a position of the event's arguments.
@@ -201,21 +171,6 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(found.is_some_and(|found| found.is(py.get_type::<PyString>())))
 }
 
-/// Reads the `dir_fd` at a position of the event's arguments; it may be absent, `None` or -1.
-pub fn base_at(args: &Bound<'_, PyTuple>, index: Option<usize>) -> Base {
-    let Some(object) = index.and_then(|index| args.get_borrowed_item(index).ok()) else {
-        return Base::CurrentDir;
-    };
-    if object.is_none() {
-        return Base::CurrentDir;
-    }
-    match raw::int_value(&object) {
-        Some(-1) => Base::CurrentDir,
-        // A number that is not a descriptor has no path, and so nothing can be approved under it.
-        value => Base::Descriptor(value.and_then(|fd| i32::try_from(fd).ok()).unwrap_or(-1)),
-    }
-}
-
 /// The bytes of a root: a `str` or `bytes` as `os.fspath` gives it.
 pub fn root_name(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     if let Ok(text) = path.cast::<PyString>() {
@@ -233,23 +188,4 @@ fn owned_native_form(bytes: &[u8]) -> PathBuf {
 #[cfg(windows)]
 fn owned_native_form(bytes: &[u8]) -> PathBuf {
     crate::policy::files::fs::from_windows(bytes)
-}
-
-/// Returns whether the event is an `open` that only reads, by far the most frequent one with a
-/// rule.
-pub fn is_open_for_reading(args: &Bound<'_, PyTuple>, rule: Rule) -> bool {
-    if !matches!(rule, Rule::Open) || args.len() < 3 {
-        return false;
-    }
-    let (mode, flags) = (raw::tuple_item(args, 1), raw::tuple_item(args, 2));
-    match mode.cast::<PyString>() {
-        // A mode that cannot be encoded opens nothing, but is not known to only read.
-        Ok(mode) => {
-            raw::fs_encode(mode).is_ok_and(|mode| !open_may_write(Some(mode.as_bytes()), 0))
-        }
-        Err(_) => {
-            mode.is_none()
-                && raw::int_value(&flags).is_some_and(|flags| !open_may_write(None, flags))
-        }
-    }
 }

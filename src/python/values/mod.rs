@@ -1,6 +1,7 @@
 //! Python objects read as plain values; no state of guards.
 
 pub mod addresses;
+pub mod arguments;
 pub mod call_notes;
 #[cfg(Py_3_12)]
 pub mod callee;

@@ -10,9 +10,10 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
 use crate::policy::files::path::Base;
+use crate::policy::judge::Follows;
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::Called;
-use crate::python::values::call_notes::{self, Follows, NOTHING, Noted};
+use crate::python::values::call_notes::{self, NOTHING, Noted};
 
 /// The functions, and whether they follow links by default.
 pub const FUNCTIONS: &[(&str, Follows)] = &[

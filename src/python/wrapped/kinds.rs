@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use crate::policy::judge::Follows;
 #[cfg(Py_3_12)]
 use crate::python::calls::monitoring;
 use crate::python::cpython::arguments::Arguments;
-use crate::python::values::call_notes::Follows;
 
 /// The handling of a function's calls.
 #[derive(Clone, Copy)]

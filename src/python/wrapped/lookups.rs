@@ -8,10 +8,11 @@ use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
+use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::Original;
 use crate::python::guard::scope;
-use crate::python::values::addresses::{Host, parse_address, read_host};
+use crate::python::values::addresses::read_host;
 
 static GETADDRINFO: Original = Original::unknown();
 static GETHOSTBYNAME: Original = Original::unknown();

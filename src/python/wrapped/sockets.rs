@@ -17,7 +17,6 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::{Method, MethodDescriptor};
 use crate::python::cpython::replace;
 use crate::python::guard::scope;
-use crate::python::values::addresses;
 use crate::python::values::errors;
 
 /// The module of the class.
@@ -159,27 +158,10 @@ unsafe fn has_descriptor(args: *mut PyObject, kwargs: *mut PyObject) -> bool {
     }
 }
 
-/// Returns whether the socket of a `socket.__new__` event cannot act by itself: it was open before,
-/// or it is of the internet or of this machine, where connecting, sending and listening are events
-/// of their own. Others (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one.
-pub fn is_ordinary(args: &Bound<'_, PyTuple>) -> bool {
-    let number = |index| raw::int_value(&args.get_item(index).ok()?);
-    let (Some(family), Some(kind)) = (number(1), number(2)) else {
-        return false;
-    };
-    let is_known = family == addresses::AF_UNIX || addresses::is_internet(family);
-    let is_plain = PLAIN.contains(&(kind & KIND));
-    WRAPS.get() || ((is_known || family == DEFAULT) && (is_plain || kind == DEFAULT))
+/// Tells that the socket which is being made is one of a descriptor that is open already.
+pub fn wraps() -> bool {
+    WRAPS.get()
 }
-
-/// CPython's choice of the family or the kind: that of a stream of the internet.
-const DEFAULT: i64 = -1;
-
-/// The kinds of sockets that only carry what is sent: streams, datagrams, packets in sequence.
-const PLAIN: [i64; 3] = [1, 2, 5];
-
-/// The bits of a kind that are not flags.
-const KIND: i64 = 0xf;
 
 /// # Safety
 /// Called by CPython by the convention `METH_VARARGS` or `METH_O`.

@@ -1,0 +1,134 @@
+//! The arguments of an audit event, as plain values.
+
+use std::borrow::Cow;
+
+use super::address::{Endpoint, Host};
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::opening::{open_appends, open_may_write};
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::rules::Rule;
+
+/// A name among the arguments, with whatever keeps its bytes alive.
+pub trait Named {
+    /// Returns the name as the policy takes it.
+    fn name(&self) -> Name<'_>;
+
+    /// Tells whether the name is a text that its object gave: another time it may give another one.
+    fn is_text(&self) -> bool {
+        matches!(self.name(), Name::Path(_))
+    }
+
+    /// Returns the name as the target of an operation.
+    fn target(&self, base: Base) -> Target<'_> {
+        Target {
+            name: self.name(),
+            base,
+        }
+    }
+}
+
+/// How the operation behind an event treats an object that is not `str`, `bytes` or `int`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathLikes {
+    /// Everything it does with the object raises events of its own.
+    CheckedAgain,
+    /// It asks the object for its path after the event, and no event follows.
+    AskedLater,
+}
+
+/// The arguments of an audit event. Anybody may raise one with fewer arguments, or with others.
+///
+/// Values are read from the objects' own buffers: what a subclass overrides decides nothing.
+pub trait Arguments {
+    /// The error that reading an argument raises.
+    type Error;
+    /// A name among them.
+    type Name<'a>: Named
+    where
+        Self: 'a;
+
+    /// Returns how many there are.
+    fn count(&self) -> usize;
+    /// Tells whether the argument is there and `None`.
+    fn is_none(&self, index: usize) -> bool;
+    /// Tells whether the argument is a `str`, `bytes` or `bytearray`.
+    fn is_texts(&self, index: usize) -> bool;
+    /// Returns the value of an `int`.
+    fn integer(&self, index: usize) -> Option<i64>;
+    /// Returns the text of a `str`; what cannot be encoded is replaced.
+    fn text(&self, index: usize) -> Option<Cow<'_, str>>;
+    /// Reads the bytes of a `str`, `None` where the file system has none for it; does not read at all
+    /// where the argument is none.
+    fn with_encoded<R>(&self, index: usize, read: impl FnOnce(Option<&[u8]>) -> R) -> Option<R>;
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// The error that an object raised which was asked for its path, if that is no `Exception`.
+    fn name(
+        &self,
+        index: usize,
+        descriptor: bool,
+        path_likes: PathLikes,
+    ) -> Result<Self::Name<'_>, Self::Error>;
+
+    /// Returns the path in a `str`, a `bytes` or a path of the standard library.
+    fn path(&self, index: usize) -> Option<PathBuf>;
+    /// Returns the paths at the beginning of a list or tuple, up to the first item that is none.
+    fn paths(&self, index: usize) -> Option<Vec<PathBuf>>;
+    /// Returns the `PATH` of the environment for a child; `own` is that of this process, which an
+    /// argument that is absent or `None` stands for.
+    fn search_path(&self, index: usize, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>>;
+
+    /// Returns the family and the descriptor of a socket, whatever a subclass says they are.
+    fn socket(&self, index: usize) -> Option<(i64, i32)>;
+    /// Reads an argument as a host.
+    fn host(&self, index: usize) -> Option<Host>;
+    /// Reads the first item of a tuple as a host.
+    fn first_host(&self, index: usize) -> Option<Host>;
+    /// Reads a tuple as an address with a port.
+    fn endpoint(&self, index: usize) -> Option<Endpoint>;
+    /// Reads the name of a Unix socket.
+    fn socket_name(&self, index: usize) -> Option<Vec<u8>>;
+
+    /// Reads a `dir_fd`; absent, `None` and -1 are none.
+    fn base(&self, index: Option<usize>) -> Base {
+        let Some(index) = index.filter(|index| *index < self.count()) else {
+            return Base::CurrentDir;
+        };
+        if self.is_none(index) {
+            return Base::CurrentDir;
+        }
+        match self.integer(index) {
+            Some(-1) => Base::CurrentDir,
+            // A number that is no descriptor has no path, and so nothing can be approved under it.
+            value => Base::Descriptor(value.and_then(|fd| i32::try_from(fd).ok()).unwrap_or(-1)),
+        }
+    }
+}
+
+/// Tells whether the event is an `open` that only reads, by far the most frequent one with a rule.
+#[inline]
+pub fn is_open_for_reading(args: &impl Arguments, rule: Rule) -> bool {
+    if !matches!(rule, Rule::Open) || args.count() < 3 {
+        return false;
+    }
+    let by_mode = args.with_encoded(1, |mode| {
+        // A mode that cannot be encoded opens nothing, but is not known to only read.
+        mode.is_some_and(|mode| !open_may_write(Some(mode), 0))
+    });
+    by_mode.unwrap_or_else(|| {
+        let flags = || args.integer(2);
+        args.is_none(1) && flags().is_some_and(|flags| !open_may_write(None, flags))
+    })
+}
+
+/// Tells whether an `open` that may write only adds to the end.
+pub(super) fn is_open_for_appending(args: &impl Arguments) -> bool {
+    let by_mode = args.with_encoded(1, |mode| {
+        mode.is_some_and(|mode| open_appends(Some(mode), 0))
+    });
+    by_mode.unwrap_or_else(|| {
+        args.integer(2)
+            .is_some_and(|flags| open_appends(None, flags))
+    })
+}

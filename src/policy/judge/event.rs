@@ -1,0 +1,278 @@
+//! One event: its arguments are decoded by its rule, and the policy is asked.
+
+use std::ffi::OsString;
+
+use super::arguments::{Arguments, Named, PathLikes};
+use super::program::program;
+use super::surroundings::{Reason, Surroundings};
+use crate::policy::commands::Commands;
+use crate::policy::control::{self, Effect};
+use crate::policy::environment::files_named;
+use crate::policy::events;
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::learn::Need;
+use crate::policy::operation::{Operation, Verdict, Why};
+use crate::policy::rules::Rule;
+use crate::policy::rules_02::RuleSet;
+use crate::policy::signalling::has_signals_sent;
+
+/// Judges an event by its rule, or for having none.
+///
+/// # Errors
+/// The denial.
+pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S::Error> {
+    if let Some(rule) = rule {
+        return judge(event, rule);
+    }
+    let name = std::str::from_utf8(event.event());
+    if name.is_ok_and(|name| events::known(name).is_some()) {
+        return Ok(());
+    }
+    event.need(Need::UnknownEvent);
+    match event.policy().rest().denies_unknown {
+        true => Judge(event).deny(Reason::Switch(Why::Unknown)),
+        false => Ok(()),
+    }
+}
+
+/// Judges an event by its rule.
+///
+/// # Errors
+/// The denial.
+#[inline]
+pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
+    let judge = Judge(event);
+    match rule {
+        Rule::Deny if event.is_own() => Ok(()),
+        Rule::Deny => judge.deny(Reason::Event),
+        Rule::LowLevelStart if event.is_start_covered() => Ok(()),
+        Rule::Start | Rule::LowLevelStart => judge.start(),
+        Rule::Entries(paths) | Rule::Read(paths) => judge.paths(paths),
+        Rule::SetVariable => {
+            judge.set_variable()?;
+            judge.read_by_variable()
+        }
+        Rule::RemoveVariable => {
+            event.before_removal();
+            judge.set_variable()
+        }
+        Rule::RemoveVariables => {
+            event.before_removal();
+            judge.remove_variables()
+        }
+        Rule::Network(kind) => judge.network(kind),
+        Rule::Socket => judge.socket(),
+        Rule::Bind => judge.bind(),
+        Rule::Fork => judge.fork(),
+        Rule::End if event.is_in_copy() => Ok(()),
+        Rule::End => judge.deny(Reason::Event),
+        Rule::Signalling => judge.signalling(),
+        Rule::Limits if judge.args().is_none(2) => Ok(()),
+        Rule::Limits => judge.deny(Reason::Event),
+        Rule::Import => judge.import(),
+        Rule::Exec => judge.exec(),
+        Rule::Thread => judge.thread(),
+        Rule::Native => judge.native(),
+        Rule::WriteBytes => judge.deny(Reason::Switch(Why::TooMuch)),
+        Rule::Open => judge.open(),
+        Rule::Control => judge.control(),
+        Rule::ChangeDirectory => judge.change_directory(),
+        Rule::Symlink => judge.symlink(),
+        Rule::Database => judge.database(),
+        Rule::SetAttribute => judge.set_attribute(),
+    }
+}
+
+/// An event that is being judged.
+pub(super) struct Judge<'a, S>(pub(super) &'a S);
+
+impl<'a, S: Surroundings> Judge<'a, S> {
+    pub(super) fn args(&self) -> &'a S::Arguments {
+        self.0.arguments()
+    }
+
+    pub(super) fn name_at(
+        &self,
+        index: usize,
+        descriptor: bool,
+    ) -> Result<<S::Arguments as Arguments>::Name<'a>, S::Error> {
+        self.args().name(index, descriptor, PathLikes::CheckedAgain)
+    }
+
+    #[inline]
+    pub(super) fn deny(&self, reason: Reason) -> Result<(), S::Error> {
+        if self.0.excuses(reason)? {
+            return Ok(());
+        }
+        if !self.0.observes() && super::imports::excused_by_import(self.0, reason)? {
+            return Ok(());
+        }
+        self.0.deny(reason)
+    }
+
+    /// Asks the policy; `path` is the position of the path that a denial names.
+    pub(super) fn judge(&self, operation: Operation<'_>, path: usize) -> Result<(), S::Error> {
+        self.0.note(operation);
+        let (policy, fs) = (self.0.policy(), self.0.fs());
+        match policy.check(fs, operation) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(_) if self.0.is_temporary(operation) => Ok(()),
+            // An event without the argument that its rule asks for did not come from CPython.
+            Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
+            Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
+                let everywhere = policy.denies_everywhere(fs, operation);
+                self.deny(Reason::Path(path, everywhere.unwrap_or(why)))
+            }
+            Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
+        }
+    }
+
+    /// Asks the policy of an operation that is allowed or denied as such.
+    #[inline]
+    pub(super) fn switch(&self, operation: Operation<'_>) -> Result<(), S::Error> {
+        self.0.note(operation);
+        match self.0.policy().check(self.0.fs(), operation) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(why) => self.deny(Reason::Switch(why)),
+        }
+    }
+
+    /// A copy of the process would wait for the locks of its other threads.
+    fn fork(&self) -> Result<(), S::Error> {
+        if self.0.has_other_threads()? {
+            self.deny(Reason::Event)?;
+        }
+        self.0.before_fork()
+    }
+
+    fn set_variable(&self) -> Result<(), S::Error> {
+        let name = self.name_at(0, false)?;
+        self.switch(Operation::SetVariable(name.name()))
+    }
+
+    /// Judges the files that the variable names and that native code reads later, without an event.
+    fn read_by_variable(&self) -> Result<(), S::Error> {
+        if !self.0.records() && !self.0.policy().checks_reads() {
+            return Ok(());
+        }
+        let (name, value) = (self.name_at(0, false)?, self.name_at(1, false)?);
+        let (Name::Path(name), Name::Path(value)) = (name.name(), value.name()) else {
+            return Ok(());
+        };
+        for path in files_named(name, value) {
+            self.judge(Operation::Read(Target::path(&path)), 1)?;
+        }
+        Ok(())
+    }
+
+    fn remove_variables(&self) -> Result<(), S::Error> {
+        let environment = self.0.policy().environment();
+        let may_set = |name: &OsString| environment.may_set(name.as_encoded_bytes());
+        let names = std::env::vars_os().map(|(name, _)| name);
+        let (free, kept): (Vec<_>, Vec<_>) = names.partition(may_set);
+        if !kept.is_empty() {
+            self.deny(Reason::Switch(Why::Environment))?;
+        }
+        for name in &free {
+            let name = Name::Path(name.as_encoded_bytes());
+            self.0.note(Operation::SetVariable(name));
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> Result<(), S::Error> {
+        // Which program it is matters only where some may be started.
+        let program = match self.0.policy().commands() {
+            Commands::None | Commands::All if !self.0.records() => None,
+            _ => program(self.0.fs(), self.0.event(), self.args(), &|| {
+                self.0.own_path()
+            }),
+        };
+        self.switch(Operation::Start(program.as_deref()))?;
+        self.0.allow_start();
+        Ok(())
+    }
+
+    /// A thread runs under the guard that it carries; the rules of fastaudit 0.2 let an event loop start
+    /// its own as well.
+    fn thread(&self) -> Result<(), S::Error> {
+        self.0.need(Need::Thread);
+        if self.args().count() > 0 {
+            let policy = self.0.policy();
+            let passes = (policy.rest().threads && self.0.carries_guard())
+                || (policy.rules() == RuleSet::Strict && self.0.is_of_event_loop()?);
+            if passes {
+                return Ok(());
+            }
+        }
+        self.deny(Reason::Switch(Why::Thread))
+    }
+
+    fn native(&self) -> Result<(), S::Error> {
+        let Some(callee) = self.args().text(1) else {
+            return self.deny(Reason::Switch(Why::Native));
+        };
+        if self.0.records() {
+            self.0.need(Need::Native(self.0.package_being_called()));
+        }
+        let operation = Operation::CallNative(&callee);
+        match self.0.policy().check(self.0.fs(), operation) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(_) if self.is_of_named_package(&callee) => Ok(()),
+            Verdict::Deny(why) => {
+                // A hint names the package.
+                self.0.package_being_called();
+                self.deny(Reason::Switch(why))
+            }
+        }
+    }
+
+    /// Tells that a native callee is of a package that the policy names, under whatever name it goes.
+    fn is_of_named_package(&self, callee: &str) -> bool {
+        let Some(module) = self.0.module_being_called() else {
+            return false;
+        };
+        let policy = self.0.policy();
+        let packages = &policy.rest().packages;
+        (packages.have(&module) && packages.writer(callee).is_none())
+            || policy.calls_native_of(&module, || self.0.installed())
+    }
+
+    /// Judges an `ioctl` by what it may do to the file behind the descriptor.
+    fn control(&self) -> Result<(), S::Error> {
+        let Some(request) = self.args().integer(1) else {
+            return self.deny(Reason::Event);
+        };
+        match control::effect(request) {
+            Effect::None => Ok(()),
+            Effect::Disturbs => self.deny(Reason::Event),
+            Effect::Changes => {
+                let target = self.name_at(0, true)?;
+                let target = target.target(Base::CurrentDir);
+                self.judge(Operation::ChangeFile(target), 0)
+            }
+        }
+    }
+
+    fn signalling(&self) -> Result<(), S::Error> {
+        match self.args().integer(1) {
+            Some(request) if !has_signals_sent(request, self.args().integer(2)) => Ok(()),
+            _ => self.deny(Reason::Event),
+        }
+    }
+
+    fn set_attribute(&self) -> Result<(), S::Error> {
+        let allowed = self.args().with_encoded(1, |name| match name {
+            Some(b"__code__") => self.0.only_marks_awaitable(),
+            Some(name) => {
+                let operation = Operation::SetAttribute(name);
+                self.0.policy().check(self.0.fs(), operation).allows()
+            }
+            None => false,
+        });
+        match allowed {
+            Some(true) => Ok(()),
+            _ => self.deny(Reason::Event),
+        }
+    }
+}

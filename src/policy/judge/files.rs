@@ -1,0 +1,123 @@
+//! Events with paths among their arguments.
+
+use smallvec::SmallVec;
+
+use super::arguments::{Arguments, Named, PathLikes, is_open_for_appending, is_open_for_reading};
+use super::event::Judge;
+use super::surroundings::{Follows, Reason, Surroundings};
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::operation::Operation;
+use crate::policy::rules::{Access, PathArg, Rule};
+
+impl<'a, S: Surroundings> Judge<'a, S> {
+    /// Judges the paths of an event. Each is asked for its text once, though it may be judged in more
+    /// than one way: a path-like object can answer differently the next time.
+    pub(super) fn paths(&self, paths: &[PathArg]) -> Result<(), S::Error> {
+        let mut told = SmallVec::<[(usize, <S::Arguments as Arguments>::Name<'a>); 1]>::new();
+        for (number, path) in paths.iter().enumerate() {
+            if matches!(path.access, Access::Read | Access::Look)
+                && !self.0.records()
+                && !self.0.policy().checks_reads()
+            {
+                continue;
+            }
+            if let Some((_, name)) = told.iter().find(|(index, _)| *index == path.path) {
+                self.path(*path, name)?;
+                continue;
+            }
+            let name = self.name_at(path.path, path.descriptor)?;
+            self.path(*path, &name)?;
+            if name.is_text()
+                && paths[number + 1..]
+                    .iter()
+                    .any(|next| next.path == path.path)
+            {
+                told.push((path.path, name));
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, path: PathArg, name: &impl Named) -> Result<(), S::Error> {
+        let mut target = name.target(self.args().base(path.dir_fd));
+        let operation = match path.access {
+            Access::Change => Operation::ChangeEntry(target),
+            Access::Move => Operation::MoveEntry(target),
+            Access::Place => Operation::ChangePlace(target),
+            Access::Look => Operation::Look(target),
+            Access::Contents if matches!(target.name, Name::Descriptor(_)) => return Ok(()),
+            Access::File | Access::Contents => return self.change_file(target, path.path),
+            Access::Read => {
+                if self.args().is_none(path.path) {
+                    // `os.listdir()` and others read the current directory then.
+                    target.name = Name::Path(b".");
+                }
+                Operation::Read(target)
+            }
+        };
+        self.judge(operation, path.path)
+    }
+
+    /// Judges a change of a file by where the call that raised the event goes.
+    fn change_file(&self, target: Target<'_>, path: usize) -> Result<(), S::Error> {
+        let follows = self.0.follows();
+        if follows != Follows::Always {
+            self.judge(Operation::ChangeEntry(target), path)?;
+        }
+        if follows != Follows::Never {
+            self.judge(Operation::ChangeFile(target), path)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open(&self) -> Result<(), S::Error> {
+        let args = self.args();
+        if args.count() < 3 {
+            return self.deny(Reason::Event);
+        }
+        // Only `os.open` leaves the mode out, and only it takes a dir_fd.
+        let base = match args.is_none(1) {
+            true => self.0.base(),
+            false => Base::CurrentDir,
+        };
+        let reads = !self.0.reads_passed() && is_open_for_reading(args, Rule::Open);
+        if reads && !self.0.records() && !self.0.policy().checks_reads() {
+            return Ok(());
+        }
+        // All but `io.FileIO` give the text of a path-like object; it gives the object, and asks it
+        // by itself.
+        let name = args.name(0, true, PathLikes::AskedLater)?;
+        let target = name.target(base);
+        let operation = if reads {
+            Operation::Read(target)
+        } else if is_open_for_appending(args) {
+            Operation::OpenForAppending(target)
+        } else {
+            Operation::OpenForWriting(target)
+        };
+        self.judge(operation, 0)
+    }
+
+    pub(super) fn change_directory(&self) -> Result<(), S::Error> {
+        let left = self.0.first_dir();
+        let to = self.name_at(0, true)?;
+        let to = to.target(Base::CurrentDir);
+        self.judge(Operation::ChangeDirectory { to, left }, 0)
+    }
+
+    pub(super) fn symlink(&self) -> Result<(), S::Error> {
+        if self.args().count() < 2 {
+            return self.deny(Reason::Event);
+        }
+        let (text, link) = (self.name_at(0, false)?, self.name_at(1, false)?);
+        let at = link.target(self.args().base(Some(2)));
+        let text = text.name();
+        self.judge(Operation::LinkTo { text, at }, 0)?;
+        self.judge(Operation::MoveEntry(at), 1)
+    }
+
+    pub(super) fn database(&self) -> Result<(), S::Error> {
+        let name = self.args().name(0, false, PathLikes::AskedLater)?;
+        self.judge(Operation::OpenDatabase(name.name()), 0)
+    }
+}

@@ -1,0 +1,135 @@
+//! Imports, and what they excuse.
+
+use super::event::Judge;
+use super::surroundings::{Reason, Surroundings};
+use crate::policy::events;
+use crate::policy::operation::{Operation, Why};
+use crate::policy::rules_02::RuleSet;
+
+#[cfg(unix)]
+use super::arguments::{Arguments, Named, PathLikes};
+#[cfg(unix)]
+use crate::policy::check::Policy;
+#[cfg(unix)]
+use crate::policy::files::path::{self, Base, Name};
+#[cfg(unix)]
+use crate::policy::learn::Need;
+#[cfg(unix)]
+use crate::policy::operation::Verdict;
+
+impl<S: Surroundings> Judge<'_, S> {
+    pub(super) fn import(&self) -> Result<(), S::Error> {
+        let Some(module) = self.args().text(0) else {
+            return self.deny(Reason::Event);
+        };
+        #[cfg(unix)]
+        if self.args().count() > 1 && !self.args().is_none(1) {
+            self.load(&module)?;
+        }
+        if !self.0.records() && !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.import_of(&module)
+    }
+
+    /// Judges loading an extension module by where its file is from.
+    #[cfg(unix)]
+    fn load(&self, module: &str) -> Result<(), S::Error> {
+        let name = self.args().name(1, false, PathLikes::CheckedAgain)?;
+        let Name::Path(file) = name.name() else {
+            return self.deny(Reason::Event);
+        };
+        let fs = self.0.fs();
+        let Some(landing) = path::resolve(fs, file, Base::CurrentDir) else {
+            return self.deny(Reason::Event);
+        };
+        let origin = self.0.origin(file, &landing);
+        let judged = |policy: &Policy| policy.load(fs, module, &landing, origin);
+        let verdict = judged(self.0.policy());
+        // The guarded code may write in the guard's temporary directory too.
+        let with = self.0.policy_with_temporary();
+        match with.map_or(verdict, |with| verdict.and(|| judged(&with))) {
+            Verdict::Allow => Ok(()),
+            Verdict::Deny(Why::Native) => {
+                let package = module.split('.').next().unwrap_or(module);
+                self.0.need(Need::Native(package.to_owned()));
+                self.deny(Reason::Switch(Why::Native))
+            }
+            Verdict::Deny(_) => self.deny(Reason::Event),
+        }
+    }
+
+    /// Judges the code of a module that is imported, by `importlib` too, which raises no `import`.
+    pub(super) fn exec(&self) -> Result<(), S::Error> {
+        if !self.0.policy().restricts_imports() {
+            return Ok(());
+        }
+        self.0.with_module_being_loaded(|module| match module {
+            Some(module) => self.import_of(module),
+            None => Ok(()),
+        })?
+    }
+
+    fn import_of(&self, module: &str) -> Result<(), S::Error> {
+        self.0.note(Operation::Import {
+            module,
+            in_turn: false,
+        });
+        let denied = |in_turn| {
+            let operation = Operation::Import { module, in_turn };
+            !self.0.policy().check(self.0.fs(), operation).allows()
+        };
+        // Who imports is looked at only where it matters.
+        if denied(false) && (denied(true) || !self.0.is_in_turn()?) {
+            return self.deny(Reason::Switch(Why::Import));
+        }
+        Ok(())
+    }
+}
+
+/// Tells that a denied event is part of importing a package whose import may do what is denied.
+///
+/// # Errors
+/// The error that looking at frames raised.
+#[cold]
+pub fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
+    let policy = event.policy();
+    let rest = policy.rest();
+    let packages = rest.packages.imports();
+    if !packages.is_empty() && is_imported(event, packages, reason)? {
+        return Ok(true);
+    }
+    let named = &rest.import_allow;
+    if policy.rules() == RuleSet::Classic {
+        return Ok(!named.is_empty() && is_imported(event, named, reason)?);
+    }
+    if event.event().starts_with(b"audit_perms.") || loads_own(event, reason) {
+        return Ok(false);
+    }
+    if !named.is_empty() && event.is_importing_named(named)? {
+        return Ok(true);
+    }
+    let declared = event.declared_loading_native();
+    Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
+}
+
+/// Tells the same by the packages. An event that is blocked, protected or the guard's own stays denied.
+fn is_imported<S: Surroundings>(
+    event: &S,
+    packages: &[String],
+    reason: Reason,
+) -> Result<bool, S::Error> {
+    if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = reason.why() {
+        return Ok(false);
+    }
+    let name = std::str::from_utf8(event.event());
+    if !name.is_ok_and(events::is_excused_by_import) || loads_own(event, reason) {
+        return Ok(false);
+    }
+    event.is_importing(packages)
+}
+
+/// Tells whether a native module is loaded that the guarded code may have written.
+fn loads_own(event: &impl Surroundings, reason: Reason) -> bool {
+    event.event() == b"import" && reason == Reason::Event
+}

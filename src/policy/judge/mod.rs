@@ -1,0 +1,20 @@
+//! The judge: an audit event with its arguments in, a verdict out.
+//!
+//! [`Arguments`] reads the arguments as plain values, and [`Surroundings`] tells what only the
+//! interpreter knows: the binding implements both for Python objects, a test for plain values.
+
+mod address;
+mod arguments;
+mod event;
+mod files;
+mod imports;
+mod network;
+mod program;
+mod surroundings;
+
+pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet, parse_address};
+pub use arguments::{Arguments, Named, PathLikes, is_open_for_reading};
+pub use event::{judge, judge_any};
+pub use imports::excused_by_import;
+pub use program::{SHELL, program};
+pub use surroundings::{Follows, Reason, Surroundings};

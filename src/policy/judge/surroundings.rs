@@ -1,0 +1,181 @@
+//! An event under a guard, and what only the interpreter knows of the moment.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::arguments::Arguments;
+use crate::policy::check::{Origin, Policy};
+use crate::policy::distributions::Installed;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::path::{Base, Resolved};
+use crate::policy::learn::Need;
+use crate::policy::operation::{Operation, Why};
+
+/// The reason of a denial, as its message says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The event is denied as such.
+    Event,
+    /// The event is denied as such by this field of the policy.
+    Switch(Why),
+    /// The path at this position of the event's arguments may not be used so.
+    Path(usize, Why),
+}
+
+impl Reason {
+    /// Returns the field that denies; `None` where no policy allows the event.
+    #[must_use]
+    pub fn why(self) -> Option<Why> {
+        match self {
+            Self::Event => None,
+            Self::Switch(why) | Self::Path(_, why) => Some(why),
+        }
+    }
+}
+
+/// How a call treats a link that its path names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follows {
+    /// It follows the link.
+    #[default]
+    Always,
+    /// It changes the link itself.
+    Never,
+    /// An object says so, which is asked later.
+    Unknown,
+}
+
+/// An event under a guard. The judge asks of it what a policy's rules depend on, each when it is
+/// needed: most answers cost a look at frames or threads.
+pub trait Surroundings {
+    /// The denial, and the error that looking raised.
+    type Error;
+    /// The arguments of the event.
+    type Arguments: Arguments<Error = Self::Error>;
+    /// The file system that its paths are of.
+    type Fs: FileSystem;
+
+    /// Returns the name of the event.
+    fn event(&self) -> &[u8];
+    /// Returns its arguments.
+    fn arguments(&self) -> &Self::Arguments;
+    /// Returns the file system that its paths are of.
+    fn fs(&self) -> &Self::Fs;
+    /// Returns the policy of the guard.
+    fn policy(&self) -> &Policy;
+
+    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes: what
+    /// else it does is judged then.
+    ///
+    /// # Errors
+    /// The denial.
+    fn deny(&self, reason: Reason) -> Result<(), Self::Error>;
+    /// Tells that an event which is about to be denied does no harm here.
+    ///
+    /// # Errors
+    /// An error of looking at frames or arguments. The event is denied then.
+    fn excuses(&self, reason: Reason) -> Result<bool, Self::Error>;
+
+    /// Tells that what the event needs is recorded, whatever the policy says.
+    fn records(&self) -> bool;
+    /// Tells that the event is only observed, and happens whatever the policy says.
+    fn observes(&self) -> bool;
+    /// Records what an operation needs.
+    fn note(&self, operation: Operation<'_>);
+    /// Records a need that is no operation.
+    fn need(&self, need: Need);
+
+    /// Tells that an `open` that only reads was let pass before.
+    fn reads_passed(&self) -> bool;
+    /// Returns the directory that a relative name of `os.open` starts from.
+    fn base(&self) -> Base;
+    /// Tells how the call that raised the event treats links.
+    fn follows(&self) -> Follows;
+    /// Returns the directory that the guarded code was in before it first changed it.
+    fn first_dir(&self) -> Option<&[u8]>;
+    /// Tells whether the guard's own temporary directory allows an operation that the roots do not.
+    fn is_temporary(&self, operation: Operation<'_>) -> bool;
+    /// Tells whether a place is in the guard's own temporary directory.
+    fn is_in_temporary(&self, landing: &Resolved) -> bool;
+    /// Returns the policy with the guard's own temporary directory, once there is one.
+    fn policy_with_temporary(&self) -> Option<Arc<Policy>>;
+
+    /// Tells that it is this package that raised the event, for a callback of its own.
+    fn is_own(&self) -> bool;
+    /// Tells that the event belongs to the start of a program that was allowed just before.
+    fn is_start_covered(&self) -> bool;
+    /// Takes note that the start of a program was allowed.
+    fn allow_start(&self);
+    /// Returns the `PATH` of this process.
+    fn own_path(&self) -> Vec<u8>;
+    /// Tells that the process is a copy of the one that entered the guard.
+    fn is_in_copy(&self) -> bool;
+    /// Tells whether other threads run.
+    ///
+    /// # Errors
+    /// The error that counting them raised.
+    fn has_other_threads(&self) -> Result<bool, Self::Error>;
+    /// Prepares for a copy of the process.
+    ///
+    /// # Errors
+    /// The error that preparing raised.
+    fn before_fork(&self) -> Result<(), Self::Error>;
+    /// Takes note of the environment before variables are removed from it.
+    fn before_removal(&self);
+    /// Tells that the thread which is started carries this guard.
+    fn carries_guard(&self) -> bool;
+    /// Tells that the thread which is started is one of an event loop's own.
+    ///
+    /// # Errors
+    /// The error that looking at frames raised.
+    fn is_of_event_loop(&self) -> Result<bool, Self::Error>;
+    /// Tells that the value assigned to `__code__` differs from that before in being awaitable alone.
+    fn only_marks_awaitable(&self) -> bool;
+
+    /// Returns where the file of an extension module is from.
+    fn origin(&self, file: &[u8], landing: &Resolved) -> Origin;
+    /// Hands on the module whose code is about to run because it is imported, if that is so.
+    ///
+    /// # Errors
+    /// The error that looking at frames raised.
+    fn with_module_being_loaded<R>(
+        &self,
+        judge: impl FnOnce(Option<&str>) -> R,
+    ) -> Result<R, Self::Error>;
+    /// Tells that an installed module, or one of the standard library, imports in turn.
+    ///
+    /// # Errors
+    /// The error that looking at frames raised.
+    fn is_in_turn(&self) -> Result<bool, Self::Error>;
+    /// Tells that one of these packages, or one that they require, is being imported.
+    ///
+    /// # Errors
+    /// The error that looking at frames raised.
+    fn is_importing(&self, packages: &[String]) -> Result<bool, Self::Error>;
+    /// Tells that one of these modules is being imported, by the rules of fastaudit 0.2.
+    ///
+    /// # Errors
+    /// The error that looking at frames raised.
+    fn is_importing_named(&self, modules: &[String]) -> Result<bool, Self::Error>;
+    /// Returns the packages that declare native code which is safe to load as they are imported.
+    fn declared_loading_native(&self) -> &[String];
+
+    /// Returns the package of the native code that is about to be called, and remembers it for the
+    /// hint.
+    fn package_being_called(&self) -> String;
+    /// Returns the top-level module of the native code that is about to be called.
+    fn module_being_called(&self) -> Option<String>;
+    /// Returns the packages that are installed.
+    fn installed(&self) -> Arc<Installed>;
+
+    /// Tells that the socket which is made is that of a descriptor that is open already.
+    fn wraps_socket(&self) -> bool;
+    /// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+    fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr>;
+    /// Returns the names that were looked up to an address.
+    fn names_of(&self, address: IpAddr) -> Vec<String>;
+    /// Remembers the addresses of a name.
+    fn remember(&self, name: &str, addresses: &[IpAddr]);
+    /// Tells whether a socket may be connected beside those that still are.
+    fn may_connect(&self, socket: i32, most: u32) -> bool;
+}

@@ -1,0 +1,201 @@
+//! The decisions of policies: `tests/decisions/*.toml`, asked of the policy core. `tests/test_decisions.py`
+//! asks guards the same; the tables say at their head how they are read.
+#![cfg(unix)]
+
+#[path = "decisions/plain.rs"]
+mod plain;
+
+use std::cell::Cell;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use fastaudit_rs::policy::files::fs::PathBuf;
+use fastaudit_rs::policy::files::path::resolve;
+use fastaudit_rs::policy::judge::{Reason, judge_any};
+use fastaudit_rs::policy::written::landings::Landings;
+use fastaudit_rs::policy::written::presets::PRESETS;
+use fastaudit_rs::policy::written::spec::{NetworkUse, Spec};
+use fastaudit_rs::policy::written::values::{Choice, Where};
+use fastaudit_rs::policy::{Base, Blocked, Os, Policy, Roots};
+use plain::{Argument, Event, Plain};
+use toml::{Table, Value};
+
+/// Makes what a table has in its tree.
+fn make_tree(tree: &Table, at: &Path) {
+    let texts = |key: &str| {
+        let found = tree.get(key).and_then(Value::as_array);
+        found
+            .into_iter()
+            .flatten()
+            .map(|text| text.as_str().unwrap())
+    };
+    for directory in texts("directories") {
+        fs::create_dir_all(at.join(directory)).unwrap();
+    }
+    for file in texts("files") {
+        fs::write(at.join(file), "").unwrap();
+    }
+    for program in texts("programs") {
+        fs::write(at.join(program), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(at.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let links = tree.get("links").and_then(Value::as_table);
+    for (link, text) in links.into_iter().flatten() {
+        let text = text.as_str().unwrap();
+        symlink(text.replace("TREE", at.to_str().unwrap()), at.join(link)).unwrap();
+    }
+}
+
+fn roots<'a>(paths: impl IntoIterator<Item = &'a String>) -> Roots {
+    let mut roots = Roots::new();
+    for path in paths {
+        match path.as_str() {
+            "." => roots.follow_current_dir(),
+            path => roots.add(&resolve(&Os, path.as_bytes(), Base::CurrentDir).unwrap()),
+        }
+    }
+    roots
+}
+
+/// Reads a policy as a host does who writes it so.
+fn policy(written: &Table, tree: &str) -> Policy {
+    if let Some(paths) = written.get("roots") {
+        let paths = paths.as_array().unwrap().iter();
+        let paths: Vec<_> = paths
+            .map(|path| path.as_str().unwrap().to_owned())
+            .collect();
+        return match written["contract"].as_str().unwrap() {
+            "mk_audit" => Policy::new(roots(&paths)),
+            "v02" => Policy::strict(roots(&paths), Vec::new()),
+            contract => panic!("no contract: {contract}"),
+        };
+    }
+    let mut text = String::new();
+    if let Some(preset) = written.get("preset") {
+        let preset = preset.as_str().unwrap();
+        let found = PRESETS.iter().find(|(name, _)| *name == preset);
+        text.push_str(found.unwrap().1);
+    }
+    if let Some(own) = written.get("toml") {
+        text.push_str(&own.as_str().unwrap().replace("TREE", tree));
+    }
+    let spec = Spec::from_toml(&text, false).unwrap();
+    let everywhere = ["/".to_owned()];
+    let (write, written) = match &spec.write {
+        Where::Anywhere => (roots(&everywhere), Vec::new()),
+        Where::Below(paths) => (roots(paths), paths.clone()),
+    };
+    let read = match &spec.read {
+        Where::Anywhere => None,
+        Where::Below(paths) => Some(roots(paths.iter().chain(&written))),
+    };
+    let mut block = Blocked::default();
+    for path in &spec.block {
+        block.add(&resolve(&Os, path.as_bytes(), Base::CurrentDir).unwrap());
+    }
+    let unix = match &spec.network {
+        NetworkUse::Rules(rules) => match &rules.unix {
+            Where::Anywhere => None,
+            Where::Below(paths) => Some(roots(paths.iter().filter(|path| !path.starts_with('@')))),
+        },
+        NetworkUse::All(_) => None,
+    };
+    let programs: &[String] = match &spec.commands {
+        Choice::Named(names) => names,
+        Choice::All(_) => &[],
+    };
+    let programs = programs.iter();
+    let landings = Landings {
+        write,
+        read,
+        block,
+        unix,
+        programs: programs
+            .map(|name| PathBuf::from_slice(name.as_bytes()))
+            .collect(),
+        search: search(tree),
+        ..Landings::default()
+    };
+    spec.policy(&Os, landings)
+}
+
+/// The `PATH` that rows are judged under.
+fn search(tree: &str) -> Vec<u8> {
+    format!("{tree}/bin").into_bytes()
+}
+
+/// The verdict on a row, as the tables write it.
+fn verdict(policy: &Policy, row: &[Value], tree: &str) -> &'static str {
+    let name = row[0].as_str().unwrap();
+    let args = row[1].as_array().unwrap().iter();
+    let facts = row.iter().skip(3).find_map(Value::as_table);
+    let facts = facts.cloned().unwrap_or_default();
+    let connected = facts.get("connected").and_then(Value::as_integer);
+    let event = Event {
+        name,
+        args: Plain(args.map(|value| Argument::read(value, tree)).collect()),
+        policy,
+        search: search(tree),
+        first_dir: Some(tree.as_bytes().to_vec()),
+        connected: Cell::new(connected.unwrap_or(0).try_into().unwrap()),
+        facts,
+    };
+    match judge_any(&event, policy.rules().rule(name.as_bytes())) {
+        Ok(()) => "allowed",
+        Err(Reason::Event) => "event",
+        Err(Reason::Switch(why) | Reason::Path(_, why)) => why.field(),
+    }
+}
+
+#[test]
+fn the_core_decides_as_the_tables_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions");
+    let mut wrong = Vec::new();
+    let mut rows = 0;
+    let mut tables: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .collect();
+    tables.sort();
+    for path in tables {
+        let table: Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().canonicalize().unwrap();
+        if let Some(tree) = table.get("tree") {
+            make_tree(tree.as_table().unwrap(), &at);
+        }
+        std::env::set_current_dir(&at).unwrap();
+        let tree = std::str::from_utf8(at.as_os_str().as_bytes()).unwrap();
+        for (number, written) in table["policy"].as_array().unwrap().iter().enumerate() {
+            let written = written.as_table().unwrap();
+            let policy = policy(written, tree);
+            for row in written["rows"].as_array().unwrap() {
+                let row = row.as_array().unwrap();
+                rows += 1;
+                let (expected, found) = (row[2].as_str().unwrap(), verdict(&policy, row, tree));
+                if expected != found {
+                    let name = path.file_name().unwrap().to_string_lossy();
+                    let row = format!("{} {}", row[0], row[1]);
+                    wrong.push(format!(
+                        "{name}, policy {number}: {row}: {found}, not {expected}"
+                    ));
+                }
+            }
+        }
+        // Another process may have its own there.
+        std::env::set_current_dir("/").unwrap();
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(rows >= 300, "{rows} rows");
+}
