@@ -72,16 +72,17 @@ fn policy(written: &Table, tree: &str) -> Policy {
             contract => panic!("no contract: {contract}"),
         };
     }
-    let mut text = String::new();
+    let mut fields = Table::new();
     if let Some(preset) = written.get("preset") {
         let preset = preset.as_str().unwrap();
-        let found = PRESETS.iter().find(|(name, _)| *name == preset);
-        text.push_str(found.unwrap().1);
+        let (_, text) = PRESETS.iter().find(|(name, _)| *name == preset).unwrap();
+        fields = text.parse().unwrap();
     }
     if let Some(own) = written.get("toml") {
-        text.push_str(&own.as_str().unwrap().replace("TREE", tree));
+        let own: Table = own.as_str().unwrap().replace("TREE", tree).parse().unwrap();
+        fields.extend(own);
     }
-    let spec = Spec::from_toml(&text, false).unwrap();
+    let spec = Spec::from_toml(&fields.to_string(), false).unwrap();
     let everywhere = ["/".to_owned()];
     let (write, written) = match &spec.write {
         Where::Anywhere => (roots(&everywhere), Vec::new()),
