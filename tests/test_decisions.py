@@ -171,7 +171,7 @@ def audit(event, args, facts, guard):
             sys.audit(event, *args)
 
 
-@pytest.mark.parametrize(("table", "number", "index"), rows())
+@pytest.mark.parametrize(("table", "number", "index"), list(rows()))
 def test_guards_decide_as_the_tables_say(table, number, index, trees, monkeypatch):
     tree, policies = trees(table)
     monkeypatch.chdir(tree)
