@@ -1,4 +1,4 @@
-//! The decisions of policies: `tests/decisions/*.toml`, asked of the policy core. `tests/test_decisions.py`
+//! The decisions of policies: `tests/decisions/*.toml`, asked of the policy core. `tests/policy/test_decisions.py`
 //! asks guards the same; the tables say at their head how they are read.
 #![cfg(unix)]
 

@@ -10,7 +10,6 @@ use crate::policy::commands;
 use crate::policy::files::fs::{FileSystem, Os};
 use crate::policy::files::path::{self, Base};
 use crate::policy::network::NetworkRules;
-use crate::policy::packages::Packages;
 use crate::policy::written::landings::Landings;
 use crate::policy::written::lint;
 use crate::policy::written::spec::{NetworkUse, Spec};

@@ -25,7 +25,7 @@ else:
 from fastaudit_rs import AuditDenied, Policy, mk_audit
 from fastaudit_rs.v02 import mk_audit as mk_audit_02
 
-TABLES = sorted((pathlib.Path(__file__).parent / "decisions").glob("*.toml"))
+TABLES = sorted((pathlib.Path(__file__).parents[1] / "decisions").glob("*.toml"))
 FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6, "unix": socket.AF_UNIX}
 
 
