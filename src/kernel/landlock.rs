@@ -83,7 +83,6 @@ struct Known {
 impl Confinement {
     /// Returns the confinement for a policy. `needed`, the files that the interpreter itself loads,
     /// can be read whatever the policy says.
-    #[must_use]
     pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
         Self {
             spec,

@@ -64,7 +64,6 @@ impl Children {
 
     /// Waits for the end of all children, and kills them after `patience`. Returns true if none is
     /// left.
-    #[must_use]
     pub fn end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {

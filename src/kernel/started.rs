@@ -42,7 +42,6 @@ impl Started {
     }
 
     /// Returns whether the process is one of them, a child of this process that was not waited for.
-    #[must_use]
     pub fn has(&self, pid: Pid) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().find(|process| process.pid == pid).copied();
@@ -51,7 +50,6 @@ impl Started {
     }
 
     /// Returns whether the process is one of them, or was started by one.
-    #[must_use]
     pub fn started(&self, pid: Pid) -> bool {
         self.has(pid) || self.has_above(pid)
     }
@@ -83,7 +81,6 @@ fn is_child(pid: Pid) -> bool {
 
 /// Returns the children of this process, also those that ended and were not waited for; `None` if
 /// the system does not tell.
-#[must_use]
 pub fn children() -> Option<Vec<Pid>> {
     #[cfg(target_os = "linux")]
     {
@@ -103,7 +100,6 @@ pub fn children() -> Option<Vec<Pid>> {
 
 /// Returns the process that a pidfd stands for: pidfd_open(2).
 #[cfg(target_os = "linux")]
-#[must_use]
 pub fn process_of(descriptor: i32) -> Option<Pid> {
     let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
     let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"))?;

@@ -64,7 +64,6 @@ const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
 const READS: u32 = 2;
 
 /// The effect of a request.
-#[must_use]
 pub fn effect(request: i64) -> Effect {
     if !cfg!(any(target_os = "linux", target_os = "android")) {
         return Effect::None;

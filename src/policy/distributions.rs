@@ -17,7 +17,6 @@ const EGG_INFO: &str = ".egg-info";
 
 /// The directories that distributions in these ones lead to: those that are installed so that their
 /// source can be edited, by a path of the import system or by a finder of their own.
-#[must_use]
 pub fn editable(directories: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in directories {
@@ -79,7 +78,6 @@ pub struct Installed {
 
 impl Installed {
     /// Reads the metadata in these directories, as far as they can be read.
-    #[must_use]
     pub fn read(directories: &[PathBuf]) -> Self {
         let mut installed = Self::default();
         for directory in directories {
@@ -130,20 +128,17 @@ impl Installed {
     }
 
     /// Returns whether something of this name is installed.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         !self.named(name).is_empty()
     }
 
     /// Returns whether some distribution has a top-level module of this name.
-    #[must_use]
     pub fn has_module(&self, module: &str) -> bool {
         self.by_module.contains_key(module)
     }
 
     /// Returns the name by which one imports the distribution of a top-level module or directory:
     /// `duckdb` for `_duckdb`; its own name if it belongs to none.
-    #[must_use]
     pub fn package_of<'a>(&'a self, module: &'a str) -> &'a str {
         let is_public = |name: &str| !name.starts_with('_') && !name.contains('.');
         if is_public(module) {
@@ -163,7 +158,6 @@ impl Installed {
 
     /// Returns the modules of these names: top-level modules, and the distributions of these names
     /// with all their modules and, in turn, those of the distributions that they require.
-    #[must_use]
     pub fn modules_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> AHashSet<String> {
         let mut modules = AHashSet::default();
         let mut seen = AHashSet::default();
@@ -187,7 +181,6 @@ impl Installed {
     }
 
     /// Returns a name of something here that looks like this one.
-    #[must_use]
     pub fn near(&self, name: &str) -> Option<&str> {
         let wanted = normalised(name);
         let names = self.by_name.keys().chain(self.by_module.keys());
@@ -214,7 +207,6 @@ fn normalised(name: &str) -> String {
 }
 
 /// Returns the number of letters to change, add or leave out to get from one name to another.
-#[must_use]
 pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<_> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -277,7 +269,6 @@ fn required(requirement: &str) -> Option<String> {
 
 /// Returns the top-level module of a file below a directory of installed modules, or the directory
 /// of libraries (`numpy.libs`); `None` for metadata and scripts.
-#[must_use]
 pub fn module_of(path: &str) -> Option<String> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let is_metadata = first.ends_with(DIST_INFO) || first.ends_with(EGG_INFO);

@@ -48,7 +48,6 @@ pub enum Environment {
 
 impl Environment {
     /// Returns whether the variable may be set or removed.
-    #[must_use]
     pub fn may_set(&self, name: &[u8]) -> bool {
         match self {
             Self::Fixed => false,
@@ -61,7 +60,6 @@ impl Environment {
     }
 
     /// Returns whether any variable may be set.
-    #[must_use]
     pub fn allows_some(&self) -> bool {
         match self {
             Self::Fixed => false,
@@ -71,7 +69,6 @@ impl Environment {
     }
 
     /// Returns whether the variable may be set to a place that may be written, and to no other.
-    #[must_use]
     pub fn may_place(&self, name: &[u8]) -> bool {
         *self == Self::Harmless && name == TEMPORARY
     }
@@ -86,7 +83,6 @@ fn matches(pattern: &str, name: &[u8]) -> bool {
 
 /// Returns whether a variable decides which code other programs run or load, or where they look for
 /// their settings.
-#[must_use]
 pub fn is_dangerous(name: &[u8]) -> bool {
     is_one_of(DANGEROUS, name) && !is_one_of(HARMLESS, name)
 }
@@ -124,7 +120,6 @@ enum Value {
 const ZONES: &[u8] = b"/usr/share/zoneinfo/";
 
 /// The files and directories that native code reads once a variable is set so.
-#[must_use]
 pub fn files_named(name: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
     let Some((_, kind)) = READ.iter().find(|(own, _)| own.as_bytes() == name) else {
         return Vec::new();

@@ -61,7 +61,6 @@ pub enum Effect {
 
 impl Effect {
     /// Its name, as records and denials give it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -111,7 +110,6 @@ pub struct Known {
 
 impl Known {
     /// Returns whether this package raises it.
-    #[must_use]
     pub fn is_own(&self) -> bool {
         self.versions.1 == 0
     }
@@ -448,13 +446,11 @@ const fn index(all: bool) -> Index {
 }
 
 /// The rule for an event; `None` for one that passes.
-#[must_use]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
     lookup_if(event, true)
 }
 
 /// The same, but with the rules alone that each guard needs if not `all`.
-#[must_use]
 #[inline]
 pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
     let index = if all { &ALL } else { &CLASSIC };
@@ -463,14 +459,12 @@ pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
 }
 
 /// Returns the tables' entry for an event; `None` for one that no supported CPython raises.
-#[must_use]
 pub fn known(name: &str) -> Option<&'static Known> {
     EVENTS.iter().find(|known| known.name == name)
 }
 
 /// Returns whether the event may pass while an allowed package is imported. The guard's own events
 /// may not.
-#[must_use]
 pub fn is_excused_by_import(event: &str) -> bool {
     known(event).is_none_or(|known| match known.effect {
         Effect::Guard => false,

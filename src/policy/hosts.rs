@@ -11,13 +11,11 @@ pub struct Ports(u16, u16);
 
 impl Ports {
     /// One port.
-    #[must_use]
     pub fn one(port: u16) -> Self {
         Self(port, port)
     }
 
     /// Reads `"443"` and `"8000-8999"`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -33,19 +31,16 @@ impl Ports {
     }
 
     /// Returns the port, if it is a single one.
-    #[must_use]
     pub fn single(self) -> Option<u16> {
         (self.0 == self.1).then_some(self.0)
     }
 
     /// Returns whether all of the other's ports are among these.
-    #[must_use]
     pub fn hold(self, other: Self) -> bool {
         self.has(other.0) && self.has(other.1)
     }
 
     /// Returns whether the port is one of them.
-    #[must_use]
     pub fn has(self, port: u16) -> bool {
         (self.0..=self.1).contains(&port)
     }
@@ -115,7 +110,6 @@ impl Host {
     }
 
     /// Returns whether the destination is one of these hosts, whatever the port.
-    #[must_use]
     pub fn matches(&self, to: &Destination<'_>) -> bool {
         match (&self.pattern, to) {
             (Pattern::Any, _) => true,
@@ -151,7 +145,6 @@ fn parse_name(text: &str) -> Option<String> {
 }
 
 /// A host name in the form in which names are compared: lower case, without the final dot.
-#[must_use]
 pub fn plain_name(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }

@@ -223,7 +223,6 @@ fn of_network(fs: &impl FileSystem, reach: Reach<'_>) -> Need {
 
 /// Returns whether a port of this machine is an ephemeral one, handed out by the system and
 /// different the next time.
-#[must_use]
 pub fn passes(to: Destination<'_>, port: u16) -> bool {
     let is_own = match to {
         Destination::Name(name) => name == "localhost",
@@ -233,7 +232,6 @@ pub fn passes(to: Destination<'_>, port: u16) -> bool {
 }
 
 /// An address as a policy names it before a port.
-#[must_use]
 pub fn shown(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
@@ -246,7 +244,6 @@ pub fn shown(address: IpAddr) -> String {
 ///
 /// Paths are exact. A directory stands for its entries if at least `threshold` of them are needed
 /// and it has no others: `list` returns the names in a directory.
-#[must_use]
 pub fn suggest(
     base: &Spec,
     needs: &BTreeSet<Need>,
@@ -404,7 +401,6 @@ fn generalised(
 }
 
 /// Returns the directory of a path; `None` for a path at the top.
-#[must_use]
 pub fn parent_of(path: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr(b'/', path)?;
     (slash > 0).then(|| path[..slash].to_vec())

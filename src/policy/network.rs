@@ -159,7 +159,6 @@ impl Part {
     ];
 
     /// Its name, as a field of a policy.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "network",
@@ -216,7 +215,6 @@ impl Network {
     }
 
     /// The rules, if there are some.
-    #[must_use]
     pub fn rules(&self) -> Option<&Rules> {
         match self {
             Self::Rules(rules) => Some(rules),
@@ -225,7 +223,6 @@ impl Network {
     }
 
     /// Returns whether everything is allowed.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
@@ -256,7 +253,6 @@ enum Listen {
 
 impl Rules {
     /// Makes rules of the written ones. `unix`: the places of Unix sockets, resolved.
-    #[must_use]
     pub fn new(rules: &NetworkRules, unix: Option<Roots>) -> Self {
         // Texts that are not hosts were refused before.
         let hosts = |texts: &[String]| -> Vec<Host> {
@@ -291,7 +287,6 @@ impl Rules {
     }
 
     /// Rules that allow everything.
-    #[must_use]
     pub fn all() -> Self {
         let rules = NetworkRules {
             listen: Choice::All(true),
@@ -302,19 +297,16 @@ impl Rules {
     }
 
     /// Returns whether a host is given by its address.
-    #[must_use]
     pub fn is_address(host: &str) -> bool {
         host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
     }
 
     /// Returns whether names may be looked up at all.
-    #[must_use]
     pub fn looks_up(&self) -> bool {
         self.lookup
     }
 
     /// Returns whether the destination is blocked at this port.
-    #[must_use]
     pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
         self.block
             .iter()

@@ -46,7 +46,6 @@ static TABLE: LazyLock<BTreeMap<String, Package>> =
     LazyLock::new(|| read(TEXT).unwrap_or_default());
 
 /// The packages that are declared, by the names that they are imported by.
-#[must_use]
 pub fn table() -> &'static BTreeMap<String, Package> {
     &TABLE
 }
@@ -193,14 +192,12 @@ impl Packages {
     }
 
     /// The names that they were given by.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.names)
     }
 
     /// Returns the names with one more by which this package is among them, if there is such a
     /// name: the name of all if the package is in the table.
-    #[must_use]
     pub fn names_with(&self, package: &str, installed: &Installed) -> Option<Vec<String>> {
         if self.have(package) {
             return None;
@@ -216,32 +213,27 @@ impl Packages {
     }
 
     /// Returns whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     /// Returns whether all of the table are among them.
-    #[must_use]
     pub fn have_all(&self) -> bool {
         self.0.as_ref().is_some_and(|chosen| chosen.has_all)
     }
 
     /// Returns whether a top-level module, or directory, is one of theirs.
-    #[must_use]
     pub fn have(&self, module: &str) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.modules.contains(module))
     }
 
     /// Returns how a native function of theirs writes files, if it does.
-    #[must_use]
     pub fn writer(&self, callee: &str) -> Option<&Writer> {
         self.0.as_ref()?.writers.get(callee)
     }
 
     /// Returns whether they may set an environment variable.
-    #[must_use]
     pub fn may_set(&self, name: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
@@ -252,21 +244,18 @@ impl Packages {
     }
 
     /// Returns whether they may run a program, given with its arguments.
-    #[must_use]
     pub fn may_run(&self, command: &str) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.runs.iter().any(|run| run == command))
     }
 
     /// The modules whose import may do anything.
-    #[must_use]
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
     }
 }
 
 /// Returns whether these packages allow nothing that the others do not: each is among them.
-#[must_use]
 pub fn are_of(new: &[String], old: &[String]) -> bool {
     let has = |name: &String| {
         old.contains(name) || (old.iter().any(|own| own == ALL) && TABLE.contains_key(name))
@@ -284,7 +273,6 @@ fn near(name: &str, installed: &Installed) -> Option<String> {
 }
 
 /// Returns the problem with the name of a package, if any.
-#[must_use]
 pub fn no_package(name: &str) -> Option<&'static str> {
     let is_odd = |letter: char| !letter.is_alphanumeric() && !matches!(letter, '-' | '_' | '.');
     (name.is_empty() || name.contains(is_odd) || is_within_module(name, "fastaudit_rs"))

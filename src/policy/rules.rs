@@ -113,7 +113,6 @@ pub enum NetworkEvent {
 
 impl Rule {
     /// Returns whether only some policies restrict such events: fastaudit 0.1 lets them pass.
-    #[must_use]
     pub const fn is_of_policies(self) -> bool {
         matches!(
             self,
@@ -246,7 +245,6 @@ const ORDINARY_ATTRIBUTES: &[&[u8]] = &[
 ];
 
 /// Returns whether assigning the attribute is part of ordinary class and function building.
-#[must_use]
 pub fn is_ordinary_attribute(name: &[u8]) -> bool {
     ORDINARY_ATTRIBUTES.contains(&name)
 }

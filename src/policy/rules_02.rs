@@ -19,7 +19,6 @@ pub enum RuleSet {
 
 impl RuleSet {
     /// The rule for an event; `None` if it passes.
-    #[must_use]
     #[inline]
     pub fn rule(self, event: &[u8]) -> Option<Rule> {
         match self {
@@ -65,7 +64,6 @@ static INDEX: Index = {
 };
 
 /// The rule for an event; `None` if it passes.
-#[must_use]
 #[inline]
 pub fn lookup(event: &[u8]) -> Option<Rule> {
     let found = INDEX.find(event, |position| match EVENTS.get(position) {

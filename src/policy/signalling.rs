@@ -19,7 +19,6 @@ mod requests {
 }
 
 /// Returns whether a request has signals sent. `argument` is `None` for one that is not a number.
-#[must_use]
 pub fn has_signals_sent(request: i64, argument: Option<i64>) -> bool {
     let (flags, asynchronous) = requests::FLAGS;
     // The kernel takes the lower half alone.

@@ -71,7 +71,6 @@ enum Runs<'a> {
 impl<'a> Worker<'a> {
     /// Returns the worker that a command line, whose first word is the interpreter's, starts;
     /// `None` for any other command line.
-    #[must_use]
     pub fn of(arguments: &'a [&'a str]) -> Option<Self> {
         let mut at = 1;
         loop {
@@ -103,7 +102,6 @@ impl<'a> Worker<'a> {
     }
 
     /// The module of its code.
-    #[must_use]
     pub fn module(&self) -> &'static str {
         match self.runs {
             Runs::Code(_, module) | Runs::Program(module) => module,
@@ -112,7 +110,6 @@ impl<'a> Worker<'a> {
 
     /// The command line that first runs other code, which guards the rest. If that fails, nothing
     /// else runs.
-    #[must_use]
     pub fn after(&self, first: &str) -> Vec<String> {
         let code = match self.runs {
             Runs::Code(code, _) => format!("{first}\n{code}"),

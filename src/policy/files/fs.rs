@@ -258,7 +258,6 @@ mod imp {
 
 /// A Windows path in the form the policy core uses: `/` as the separator, lower-case ASCII as the
 /// file system does not tell case apart, and a `/` before the drive.
-#[must_use]
 pub fn from_windows(path: &[u8]) -> PathBuf {
     let mut path: PathBuf = path
         .iter()

@@ -26,7 +26,6 @@ pub(crate) fn is_standing_device(fs: &impl FileSystem, entry: &[u8], appends: bo
 
 /// Returns whether `open(path, mode, flags)` may write. `mode` is `None` for `os.open`, whose flags
 /// then decide, as in open(2).
-#[must_use]
 pub fn open_may_write(mode: Option<&[u8]>, flags: i64) -> bool {
     match mode {
         Some(mode) => mode.iter().any(|letter| b"wax+".contains(letter)),
@@ -35,7 +34,6 @@ pub fn open_may_write(mode: Option<&[u8]>, flags: i64) -> bool {
 }
 
 /// Returns whether `open(path, mode, flags)`, which may write, keeps the contents.
-#[must_use]
 pub fn open_appends(mode: Option<&[u8]>, flags: i64) -> bool {
     match mode {
         Some(mode) => mode.contains(&b'a'),

@@ -42,7 +42,6 @@ pub struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// A path relative to the current directory, or absolute.
-    #[must_use]
     pub fn path(path: &'a [u8]) -> Self {
         Self {
             name: Name::Path(path),
@@ -57,27 +56,17 @@ pub struct Resolved(PathBuf);
 
 impl Resolved {
     /// The path's bytes, beginning with `/` and ending with one only for the root itself.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Returns the directory that it is in; for the top directory, itself.
-    #[must_use]
     pub fn parent(&self) -> &[u8] {
         let slash = memrchr(b'/', &self.0).unwrap_or(0);
         &self.0[..slash.max(1)]
     }
 
-    /// The parent as a path of its own.
-    #[must_use]
-    pub fn into_parent(mut self) -> Self {
-        pop(&mut self.0);
-        self
-    }
-
     /// The path of an entry of this directory.
-    #[must_use]
     pub fn join(&self, name: &[u8]) -> PathBuf {
         let mut path = self.0.clone();
         push(&mut path, name);
@@ -87,7 +76,6 @@ impl Resolved {
 
 /// Splits a path into the directory that holds its last component and that component, as
 /// `posixpath.split` does. A trailing slash makes the last component empty.
-#[must_use]
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let Some(slash) = memrchr(b'/', path) else {
         return (b"", path);

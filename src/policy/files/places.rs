@@ -17,19 +17,16 @@ impl Blocked {
     }
 
     /// Returns whether nothing is blocked.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns whether the path is blocked, or lies below a blocked one.
-    #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(path, blocked))
     }
 
     /// Returns whether a blocked path lies at or below this one: moving this one would move it.
-    #[must_use]
     pub fn is_below(&self, path: &[u8]) -> bool {
         self.0.iter().any(|blocked| is_within(blocked, path))
     }
@@ -46,7 +43,6 @@ impl Temporary {
     }
 
     /// Returns whether the path is one of them, or lies below one: asked if no root approves it.
-    #[must_use]
     #[cold]
     pub fn hold(&self, path: &[u8]) -> bool {
         self.0.iter().any(|directory| is_within(path, directory))
@@ -103,13 +99,11 @@ impl Protected {
     }
 
     /// Returns whether nothing is protected.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns whether the path has a protected name in it. It is absolute and resolved.
-    #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
         starts(path).any(|at| {
             self.0.iter().any(|name| {
@@ -121,7 +115,6 @@ impl Protected {
 
     /// Returns whether a path below this one may have a protected name: moving a directory to
     /// `.git` makes its `hooks` the hooks of the repository.
-    #[must_use]
     pub fn may_be_below(&self, path: &[u8]) -> bool {
         starts(path).any(|at| {
             self.0.iter().any(|name| {

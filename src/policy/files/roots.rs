@@ -16,13 +16,11 @@ pub struct Roots {
 
 impl Roots {
     /// Roots that approve nothing.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Roots that approve every path.
-    #[must_use]
     pub fn everywhere() -> Self {
         let mut roots = Self::new();
         roots.fixed.insert(PathBuf::from_slice(b"/"));
@@ -40,7 +38,6 @@ impl Roots {
     }
 
     /// Returns whether there are no roots.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty() && !self.follows_current_dir
     }
@@ -74,7 +71,6 @@ impl Roots {
 }
 
 /// Returns whether a path is a directory or lies below it, by component.
-#[must_use]
 pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir)
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || dir.ends_with(b"/"))

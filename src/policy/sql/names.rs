@@ -30,7 +30,6 @@ pub enum UriTarget {
 }
 
 /// Reads a database name as `sqlite3_open_v2` does.
-#[must_use]
 pub fn parse(name: &[u8]) -> Database {
     if name.is_empty() || name == b":memory:" {
         return Database::Private;

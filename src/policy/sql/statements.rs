@@ -17,7 +17,6 @@ pub enum Opened {
 }
 
 /// Returns whether the statements may open a database: a cheap test for the common case.
-#[must_use]
 pub fn may_open(sql: &[u8]) -> bool {
     [&b"attach"[..], b"vacuum"].iter().any(|word| {
         sql.windows(word.len())
@@ -39,7 +38,6 @@ enum Token {
 }
 
 /// Returns the databases that the statements of a script open.
-#[must_use]
 pub fn opened(sql: &[u8]) -> Vec<Opened> {
     let mut found = Vec::new();
     let mut tokens = Tokens(sql);

@@ -15,7 +15,6 @@ pub struct Found<'a> {
 }
 
 /// Names each rule that never applies, as a sentence that begins with the field.
-#[must_use]
 pub fn lint(found: &Found<'_>) -> Vec<String> {
     let spec = found.spec;
     let mut lints = Vec::new();

@@ -9,7 +9,6 @@ use crate::policy::written::values::{Choice, Where, is_within_module};
 
 /// Returns the first field by which the new policy allows something that the old one does not, if
 /// there is one. A field that cannot be compared counts as allowing more. Paths are resolved.
-#[must_use]
 pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
     let protects_less = || {
         let names: Vec<_> = new.protected_names().collect();

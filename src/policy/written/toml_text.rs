@@ -84,7 +84,6 @@ impl Spec {
     }
 
     /// Returns the policy as TOML, with all fields; `None` if a function of the host is one.
-    #[must_use]
     pub fn to_toml(&self) -> Option<String> {
         let mut table = Table::new();
         for field in FIELDS {
@@ -94,7 +93,6 @@ impl Spec {
     }
 
     /// Returns a field of the policy as TOML has it; `None` if it is a function of the host.
-    #[must_use]
     pub fn toml_value(&self, field: &str) -> Option<Value> {
         Some(match field {
             "write" => from_places(&self.write),
@@ -197,7 +195,6 @@ fn one_of<T: Copy>(key: &str, value: &Value, names: &[(&str, T)]) -> Result<T, S
 }
 
 /// Reads a size: a number, with `K`, `M`, `G` or `T` for powers of 1024.
-#[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     Config::new().with_binary().parse_size(text).ok()
 }

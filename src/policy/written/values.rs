@@ -26,7 +26,6 @@ pub enum Choice {
 
 impl Choice {
     /// Returns whether it has this name, or the beginning of a dotted one that does.
-    #[must_use]
     pub fn has_module(&self, module: &str) -> bool {
         match self {
             Self::All(all) => *all,
@@ -36,7 +35,6 @@ impl Choice {
 }
 
 /// Returns whether a module is the named one or below it; `*` names every module.
-#[must_use]
 pub fn is_within_module(module: &str, name: &str) -> bool {
     name == "*"
         || module

@@ -27,7 +27,6 @@ pub struct Lack {
 
 impl Lack {
     /// A need that is not about a place.
-    #[must_use]
     pub fn new(need: Need, why: Why) -> Self {
         Self {
             need,
@@ -52,7 +51,6 @@ pub trait Places {
 }
 
 /// Returns the policy changed to meet the needs as well; unchanged if no field can meet them.
-#[must_use]
 pub fn widened<'a>(
     spec: &Spec,
     lacks: impl IntoIterator<Item = &'a Lack>,
