@@ -91,7 +91,7 @@ class TestProfiles:
         """
         assert program(code).splitlines()[-1] == "2 0"
 
-    def test_the_guard_takes_no_id_that_is_anothers(self):
+    def test_the_guard_takes_no_id_of_another_tool(self):
         if not WATCHES:
             return
         code = """

@@ -342,7 +342,7 @@ def test_the_baseline_of_the_page(pytester):
     (block,) = re.findall(r"```console\n(.*?)```", text, re.S)
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
     pytester.makepyfile(test_report=code)
-    without_times = partial(re.sub, r"in \d+\.\d+s", "")
+    without_times = partial(re.sub, r"in \d+\.\d+s( \(\d+:\d+:\d+\))?", "")
     for command, shown in steps:
         command = command.replace("pytest", f"{sys.executable} -m pytest -p no:asyncio", 1)
         done = subprocess.run(
