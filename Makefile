@@ -8,8 +8,7 @@ MONITORING_VERSIONS := 3.12 3.13 3.14 3.15
 # Runs a command where Pythons are that this machine lacks; see scripts/test-version.
 export NEWER_PYTHON ?= $(abspath $(wildcard ../shared/tools/newer-python))
 
-# A file's tests share what they prepare.
-SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -35,12 +34,17 @@ demo: $(VENV)/.demo ## Build, and run snippets of the kind a language model writ
 	$(PY) demo/run.py
 
 .PHONY: test
-test: $(VENV)/.built ## Build, and run all tests on the newest Python here
+test: $(VENV)/.built ## Build, and run the quick tests, for about three minutes, on the newest Python here
+	cargo test --quiet --no-default-features
+	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
+
+.PHONY: test-full
+test-full: $(VENV)/.built ## The same with the slow tests
 	cargo test --quiet --no-default-features
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: check
-check: lint test ## Everything that a change must pass: lint and test
+check: lint test-full ## Everything that a change must pass: lint and all tests
 
 .PHONY: lint
 lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
@@ -65,12 +69,13 @@ fmt: $(VENV)/.built ## Format Rust and Python
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
+# QUICK=1 leaves out the slow tests.
 .PHONY: test-all
 test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3.15
 
 .PHONY: $(VERSIONS:%=test-%)
 $(VERSIONS:%=test-%): test-%:
-	scripts/test-version $* tests
+	scripts/test-version $* $(if $(QUICK),quick,tests)
 
 .PHONY: conformance
 conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own tests on this package, on 3.12 to 3.15

@@ -36,6 +36,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes long; `make test` leaves it out")
     config.addinivalue_line(
         "markers",
         "original_fails(since=None, until=None): the original fails this test, on the Python "

@@ -1,6 +1,5 @@
 """Odd uses of all that guarded code reaches of a guard: none ends the process or lifts a guard."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +8,16 @@ import pytest
 from repository import SUPPORT
 
 WORKER = SUPPORT / "native_surface_worker.py"
-# The whole of it takes a minute.
-POKES = 20_000 if os.environ.get("FASTAUDIT_RS_ALL_TESTS") else 2_500
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pokes(places, seed):
-    command = [sys.executable, str(WORKER), places.ok, places.out, str(seed), str(POKES)]
+@pytest.mark.parametrize("pokes", [2_500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_pokes(places, pokes, seed):
+    command = [sys.executable, str(WORKER), places.ok, places.out, str(seed), str(pokes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     again = f"POKES_SHOWN=1 tells each poke before it is made: {' '.join(command)}"
     assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2000:]}\n{again}"
-    assert done.stdout == f"{POKES} pokes\n"
+    assert done.stdout == f"{pokes} pokes\n"
 
 
 def test_it_tells_a_guard_that_is_lifted(places):

@@ -156,3 +156,17 @@ def went_wrong(scenario, guard, found):
     elif went_well or guard not in OURS or not is_claimed(scenario, guard):
         return None
     return f"{guard}: {scenario['category']}: {scenario['name']}: {said}"
+
+
+def judge_all(scenarios, guard):
+    """Fail for the scenarios that do not go as they must under a guard of ours.
+
+    Of each category a quarter or more can be run anywhere: fail too where fewer were.
+    """
+    found = results(scenarios, [guard], {})
+    wrong = [
+        went_wrong(scenario, guard, found[at, guard]) for at, scenario in enumerate(scenarios)
+    ]
+    assert [text for text in wrong if text] == []
+    ran = sum(went_well is not None for went_well, _ in found.values())
+    assert ran >= len(scenarios) / 4, [said for _, said in found.values()]
