@@ -37,6 +37,7 @@ def of_this_version(versions):
 
 
 @NATIVE
+@pytest.mark.slow
 def test_the_tables_name_each_event_of_this_python():
     from event_names import of_this_python
 
@@ -54,6 +55,7 @@ def test_the_tables_name_each_event_of_this_python():
 
 
 @NATIVE
+@pytest.mark.slow
 def test_an_event_that_the_tables_lack_is_found():
     """The test above can fail: without its row, an event of either kind is one too many."""
     from event_names import of_this_python

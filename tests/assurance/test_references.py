@@ -21,6 +21,8 @@ import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 100
 
 

@@ -15,6 +15,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("FASTAUDIT_RS_STRESS", 10))
 THREADS = 6
 TASKS = 50

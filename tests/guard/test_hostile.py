@@ -22,10 +22,12 @@ def come_back(monkeypatch):
     suppress_health_check=list(HealthCheck),
 )
 @given(st.binary(max_size=80))
+@pytest.mark.slow
 def test_a_guard_holds_whatever_the_arguments_do(data):
     hostile.judge(data)
 
 
+@pytest.mark.slow
 def test_what_fuzzing_found_to_be_different():
     inputs = list(FOUND.iterdir())
     assert len(inputs) > 100

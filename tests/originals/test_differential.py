@@ -302,6 +302,7 @@ def requests(draw, tree, events=tuple(EVENTS), shapes=SHAPES):
     }
 
 
+@pytest.mark.slow
 def test_verdicts_and_messages_agree(ask, tree):
     compare_all(ask, tree, requests(tree), EVENTS, explanations)
 

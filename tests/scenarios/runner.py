@@ -164,9 +164,7 @@ def judge_all(scenarios, guard):
     Of each category a quarter or more can be run anywhere: fail too where fewer were.
     """
     found = results(scenarios, [guard], {})
-    wrong = [
-        went_wrong(scenario, guard, found[at, guard]) for at, scenario in enumerate(scenarios)
-    ]
+    wrong = [went_wrong(scenario, guard, found[at, guard]) for at, scenario in enumerate(scenarios)]
     assert [text for text in wrong if text] == []
     ran = sum(went_well is not None for went_well, _ in found.values())
     assert ran >= len(scenarios) / 4, [said for _, said in found.values()]

@@ -9,6 +9,8 @@ import pytest
 from fastaudit_rs import Network, Policy
 from fastaudit_rs.tools.learning import merged
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = {
     "tempfile": """
 import os, tempfile

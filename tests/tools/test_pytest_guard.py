@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["record", "raise"])
 def unnoticed(request, run):

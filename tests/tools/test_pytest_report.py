@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 OBJECTS = """
 import signal, socket, subprocess
 
