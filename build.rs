@@ -1,5 +1,5 @@
-//! Passes on PyO3's `Py_3_x` cfgs, for C-API functions that differ between CPython versions, and the
-//! docstrings of the stub, which `help()` shows: the macro `doc!` includes them.
+//! Passes on PyO3's `Py_3_x` cfgs, for C-API functions that differ between CPython versions, and
+//! the docstrings of the stub, which `help()` shows: the macro `doc!` includes them.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -19,7 +19,7 @@ from ._native import (
 from .core import mk_audit
 from .denied import AuditDenied, AuditWarning
 
-# The names that few need, and their modules: imported when they are asked for (PEP 562).
+# Names that few need, and their modules: imported when they are asked for (PEP 562).
 _LATER = {
     "Limits": "sandbox.limits",
     "Sandbox": "sandbox.host.sandbox",
@@ -58,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what few need when it is asked for (PEP 562)."""
+    """Import a name that few need when it is asked for (PEP 562)."""
     from importlib import import_module
 
     if name in _LATER:
@@ -70,5 +70,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name what is public, also what is imported later."""
+    """List the public names, also those that are imported later."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

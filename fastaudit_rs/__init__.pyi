@@ -1,6 +1,6 @@
 """The names of the package for tools that read it without running it.
 
-Without "as" some of them take what a stub imports for its own.
+Without "as" some tools take a stub's imports for its own names.
 """
 
 from ._native import (

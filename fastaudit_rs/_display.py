@@ -23,7 +23,7 @@ _HARMLESS = {
 
 
 def harmless(text: str) -> str:
-    r"""Text without characters that do something where it is shown.
+    r"""Return the text without characters that act on the display.
 
     >>> harmless("\x1b[2J")
     '␛[2J'

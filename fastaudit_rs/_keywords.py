@@ -1,4 +1,4 @@
-"""Keywords that a function of Python does not have: the error names the near one."""
+"""Wrong keywords of a function: the error names the nearest one."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def checked(name: str) -> Callable[[T], T]:
-    """Make a decorator of a function or a class that refuses keywords which it does not have.
+    """Make a decorator of a function or a class that refuses unknown keywords.
 
     Args:
         name: Its name in the package, ``"Limits"`` for example.

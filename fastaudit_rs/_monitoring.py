@@ -2,5 +2,5 @@
 
 import sys
 
-#: Tells that calls of native code can be watched here.
+#: Return whether calls of native code can be watched here.
 MONITORING = sys.version_info >= (3, 12)

@@ -52,7 +52,7 @@ _BeforeDeny: TypeAlias = (
 )
 """``before_deny(event, args, frame, msg, data)``: a true answer allows the event.
 
-One that takes another argument, ``calls``, gets the tracked calls that are under way."""
+A callback that takes another argument, ``calls``, gets the tracked calls in progress."""
 
 _OnCall: TypeAlias = (
     Callable[[str, str, Any, CodeType, int, Any], object]
@@ -61,18 +61,18 @@ _OnCall: TypeAlias = (
 """``on_call(caller, callee, fn, code, off, data)``: ``False`` or ``sys.monitoring.DISABLE``
 suppresses the call's event.
 
-One that takes another argument, ``calls``, gets the tracked calls that are under way."""
+A callback that takes another argument, ``calls``, gets the tracked calls in progress."""
 
 _OnDenied: TypeAlias = Callable[[AuditDenied], object]
-"""``on_denied(denied)``: told of each denial before it is raised."""
+"""``on_denied(denied)``: called with each denial before it is raised."""
 
 _OnViolation: TypeAlias = Callable[[AuditDenied], object]
-"""``on_violation(violation)``: told of each violation, which then proceeds."""
+"""``on_violation(violation)``: called with each violation, which then proceeds."""
 
 __version__: Final[str]
 
 def installed_policy() -> Policy | None:
-    """The policy that `Policy.install` turned on last, ``None`` where none was."""
+    """The policy that `Policy.install` turned on last; ``None`` without one."""
 
 def mk_audit(
     oks: Iterable[_Path] | None,
@@ -92,8 +92,8 @@ def mk_audit(
     Args:
         oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
             (``'~'``) and resolved now, links included; ``'.'`` stands for the current directory at
-            the time of each check; ``'/'`` approves every path. No roots: nothing may be written.
-            One that is not there warns, unless it looks like a file that will be made.
+            the time of each check; ``'/'`` approves every path. No roots: nothing may be written. A
+            root that does not exist warns, unless it looks like a file that will be made.
         before_deny: ``before_deny(event, args, frame, msg, data)``, called before an event is
             denied. A true answer allows it. ``frame`` is the innermost Python frame. Its exceptions
             go to the guarded code. An event that is denied while it runs is denied without asking
@@ -102,8 +102,8 @@ def mk_audit(
             raises ``fastaudit.call``. ``False`` suppresses the event;
             ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
         data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
-            3 or another one that is free (``AuditPerms.tool_id``).
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; by default 3 or another
+            free one (``AuditPerms.tool_id``).
         monitor_calls: True if calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
             error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
@@ -119,11 +119,11 @@ def mk_audit(
             name is denied, and ``oks`` may be ``None``.
         packages: Packages that may do what they need, as one installs or imports them; ``'data'``
             names all that fastaudit_rs declares (numpy, pandas, matplotlib and so on,
-            ``docs/packages.md``). Their native code may be called, with that of what they require;
-            importing them may do what is denied otherwise; variables of theirs may be set (with
-            ``'data'``, all harmless ones); their
-            own code may use ``ctypes``; and threads may start, under the same guard. Native
-            functions of theirs that write files are judged by the path.
+            ``docs/packages.md``). Their native code may be called, with that of their requirements;
+            importing them may do what is denied otherwise; their variables may be set (with
+            ``'data'``, all harmless ones); their own code may use ``ctypes``; and threads may
+            start, under the same guard. Native functions of theirs that write files are judged by
+            the path.
 
     Returns:
         A factory: ``with audit_perms(): ...`` turns the checks on in the current context, and
@@ -160,7 +160,7 @@ def _mk_audit_02(
     *,
     packages: str | Iterable[str] = (),
 ) -> AuditPerms:
-    """Make a guard factory with the rules of fastaudit 0.2: what is not named is denied.
+    """Make a guard factory with the rules of fastaudit 0.2: whatever is not named is denied.
 
     Reading passes, and writing below the roots; making functions and classes, environment variables
     that no program or import is found by, and the thread of an event loop's own executor.
@@ -169,9 +169,10 @@ def _mk_audit_02(
 
     Native calls pass into modules that installed packages declare safe, in the entry point group
     ``fastaudit_safe_native``, and those that fastaudit 0.2.10 itself declares. A module named in
-    the group ``fastaudit_import_allow`` or in ``allow_imports`` may do anything while it is
-    imported. The functions in ``fastaudit_audit_hook`` are asked before ``before_deny``, those in
-    ``fastaudit_monitor_hook`` before ``on_call``. All are read when the first guard is made.
+    the group ``fastaudit_import_allow`` or in ``allow_imports`` may do what is denied otherwise
+    while it is imported. The functions in ``fastaudit_audit_hook`` are asked before
+    ``before_deny``, those in ``fastaudit_monitor_hook`` before ``on_call``. All are read when the
+    first guard is made.
 
     Args:
         oks: Approved roots, an iterable of ``str``, ``bytes`` or ``os.PathLike``. Each is expanded
@@ -179,20 +180,20 @@ def _mk_audit_02(
             the time of each check. No roots: nothing may be written. ``None``: everything.
         before_deny: ``before_deny(event, args, frame, msg, data, calls)``, called before an event
             is denied. A true answer allows it. ``msg`` has the call chain, and where the guard was
-            entered if that was in another thread or task. Of ``fastaudit.call`` the third argument
-            is the call chain. ``calls`` are the tracked calls that are under way
-            (`fastaudit_rs.calls`); a function that takes five arguments is called without.
+            entered if that was in another thread or task. For ``fastaudit.call`` the third argument
+            is the call chain. ``calls`` are the tracked calls in progress (`fastaudit_rs.calls`); a
+            function that takes five arguments is called without them.
         on_call: ``on_call(caller, callee, fn, code, off, data, calls)``, called before a native
             call raises ``fastaudit.call``. ``False`` suppresses the event;
             ``sys.monitoring.DISABLE`` does so for the call site. Needs ``monitor_calls``.
         data: Any object; handed to both callbacks.
-        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; when it is not given,
-            3 or another one that is free (``AuditPerms.tool_id``).
+        tool_id: The ``sys.monitoring`` tool id to watch calls with, 0 to 5; by default 3 or another
+            free one (``AuditPerms.tool_id``).
         monitor_calls: True if calls of native code that is not in the standard library raise the
             audit event ``fastaudit.call``. Needs Python 3.12 (PEP 669): before, ``True`` is an
             error; without the argument calls are not watched there, which a ``RuntimeWarning`` says
             once in a process.
-        allow_imports: Modules whose import may do what is denied, with what is below them.
+        allow_imports: Modules whose import may do what is denied otherwise, with those below them.
         packages: Packages that may do what they need, as for ``fastaudit_rs.mk_audit``.
 
     Returns:
@@ -221,8 +222,8 @@ def _audit_state() -> dict[str, Any]:
     Returns:
         A ``dict``: ``safe_native`` and ``import_allow``, tuples of module names; ``monitoring``,
         whether this Python has ``sys.monitoring``; ``tool_id``, that of the monitor or ``None``;
-        ``active``, whether a guard is in force here; ``monitor_on``, how many guards want calls
-        watched; ``monitor_calls``, whether the one in force does, or ``None``.
+        ``active``, whether a guard is in force here; ``monitor_on``, the number of guards that want
+        calls watched; ``monitor_calls``, whether the one in force does, or ``None``.
     """
 
 def _lxml_monitor(
@@ -240,7 +241,7 @@ def _use_tracker(tracker: _CallTracker) -> None: ...
 class _CallTracker:
     def __new__(cls, name: str = "fastaudit_active_calls") -> Self: ...
     def active(self) -> tuple[Any, ...]:
-        """The calls that are under way in the current context, the outermost first."""
+        """The calls in progress in the current context, the outermost first."""
 
     def _begin(self, call: Any) -> _ActiveCall: ...
     def _end(self, call: _ActiveCall) -> None: ...
@@ -253,29 +254,29 @@ class Network:
     """Rules for the network. Immutable, hashable, comparable; can be pickled.
 
     A host is a name (``'example.com'``), all names below one (``'*.example.com'``), ``'*'``, an IP
-    address or an IP network (``'10.0.0.0/8'``); with ports of its own where it has some
+    address or an IP network (``'10.0.0.0/8'``); perhaps with ports of its own
     (``'example.com:8443'``, ``'[::1]:8000-8999'``). A host that is allowed by name is allowed at
     the addresses that its name was looked up to under the same guard, and only there.
 
     Args:
         hosts: The hosts that may be reached; ``None`` for all.
-        block: Hosts that may not be, whatever ``hosts`` says and by whatever name or address they
-            are reached.
+        block: Hosts that may not be reached, whatever ``hosts`` says and by whatever name or
+            address.
         ports: The ports that may be reached at hosts without ports of their own: numbers, and
             ranges such as ``'8000-8999'``; ``None`` for all.
         listen: The addresses of this machine that may be listened at: ``False`` for none, ``True``
             for all, or an iterable of hosts. ``'0.0.0.0'`` is all of them at once.
         unix: Where Unix sockets may be, for connecting and listening: an iterable of paths, or
-            ``None`` for anywhere. ``'@name'`` is one that is no file. Listening makes a file, which
-            has to be inside ``write`` as well.
+            ``None`` for anywhere. ``'@name'`` is one that is not a file. Listening makes a file,
+            which has to be inside ``write`` as well.
         lookup: True if the names of hosts that may be reached may be looked up.
         max_connections: The number of sockets that may be connected at a time under one guard;
             ``None`` for any number.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
-        ValueError: A value that is no host, port or path; the message names it and says what is
-            accepted.
+        ValueError: A value is not a host, port or path; the message names it and the accepted
+            values.
     """
 
     def __new__(
@@ -323,7 +324,7 @@ class Network:
 class _Child:
     """This process, a child that runs code of a sandbox: it ends with its parent.
 
-    It can send signals to itself and to what it starts alone, where the kernel can hold that.
+    It can send signals to itself and to its own children alone, if the kernel can enforce this.
     POSIX alone.
 
     Raises:
@@ -333,13 +334,13 @@ class _Child:
 
     def __new__(cls, children: _Children) -> Self: ...
     def end(self, status: int) -> NoReturn:
-        """End the process without the end of the interpreter."""
+        """End the process without finalising the interpreter."""
 
 @final
 class _Children:
-    """The children of this process: from now on also what they leave behind.
+    """The children of this process: from now on also their orphaned children.
 
-    It is not killed any more when its own parent ends. POSIX alone.
+    It is no longer killed when its own parent ends. POSIX alone.
 
     Raises:
         OSError: The kernel refuses.
@@ -354,9 +355,9 @@ class _Children:
         """
 
     def status(self, child: int, host: int) -> int:
-        """Wait for the end of a child: its exit status, minus the number of a signal.
+        """Wait for the end of a child; return its exit status, or minus the number of a signal.
 
-        When what is at the other end of the socket `host` is gone, all end, this process too.
+        When the other end of the socket `host` is gone, all of them end, this process too.
 
         Raises:
             OSError: There is no such child.
@@ -377,7 +378,7 @@ class _Confinement:
 
     def __new__(cls, policy: Policy, needed: Iterable[str]) -> Self: ...
     def enter(self) -> None:
-        """Have the kernel hold it in the current thread, for good.
+        """Confine the current thread, for good.
 
         Raises:
             OSError: The kernel cannot.
@@ -392,11 +393,11 @@ class Policy:
         write: Where may be written: an iterable of paths (``str``, ``bytes`` or ``os.PathLike``,
             UTF-8), or ``None`` for anywhere. Nowhere by default. ``'.'`` is the current directory
             at the time of each check, ``'~'`` the home directory; all others are resolved when a
-            guard is made. A path is approved itself, and what is below it.
+            guard is made. A path approves itself and everything below it.
         read: Where may be read, likewise; anywhere by default. The standard library and installed
             packages, from which modules are imported, can always be read.
-        block: Paths that nothing may read or write, whatever ``write`` and ``read`` say, nor move
-            what holds them.
+        block: Paths that nothing may read or write, whatever ``write`` and ``read`` say;
+            directories that hold them may not be moved.
         protect: Names that are kept from writing even inside ``write``, wherever they are:
             ``'.git/hooks'`` protects ``a/.git/hooks/b``. ``True`` for those of
             ``Policy.PROTECTED``, ``False`` for none, or an iterable of names.
@@ -431,7 +432,7 @@ class Policy:
             connecting, listening, sending to an address and looking up hosts; sockets that are
             connected already can be used), or a `Network` of rules.
         packages: Packages that may do what they need, as for `mk_audit`: ``'data'``, or an iterable
-            of names. It is beside what the other fields allow.
+            of names. It adds to the other fields.
 
     Raises:
         TypeError: An argument has the wrong type; the message names it.
@@ -439,7 +440,7 @@ class Policy:
             UTF-8, a protected name with an empty, ``'.'`` or ``'..'`` part, a variable's name with
             ``=``, a command with arguments, an invalid name of a module.
 
-    Everything else a guard of a policy treats as ``mk_audit`` does.
+    A guard of a policy treats everything else as ``mk_audit`` does.
     """
 
     PROTECTED: ClassVar[list[str]]
@@ -497,7 +498,7 @@ class Policy:
 
     @property
     def import_allow(self) -> tuple[str, ...]:
-        """Packages whose import may do what the policy denies."""
+        """Packages whose import may do what the policy denies otherwise."""
 
     @property
     def threads(self) -> Literal["deny", "inherit"]:
@@ -517,7 +518,7 @@ class Policy:
 
     @property
     def imports(self) -> bool | tuple[str, ...] | dict[str, Any]:
-        """The modules that may be imported; a dict where some are blocked."""
+        """The modules that may be imported; a dict if some are blocked."""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -528,7 +529,7 @@ class Policy:
         """Operations on the network."""
 
     def replace(self, **changes: Any) -> Policy:
-        """The same policy with other values for some fields; raises what ``Policy`` does."""
+        """The same policy with other values for some fields; raises the errors of ``Policy``."""
 
     def guard(
         self,
@@ -545,10 +546,10 @@ class Policy:
 
         ``with policy.guard()(): ...``
 
-        Takes and raises what `mk_audit` does but for ``oks``. The paths of the policy are resolved
-        now. A program in ``commands`` that is not there warns, and a path in ``write`` whose
-        directory is not there. Where ``native`` is ``True`` no calls are watched, unless there is
-        an ``on_call``.
+        Takes the arguments of `mk_audit` except ``oks``, and raises its errors. The paths of the
+        policy are resolved now. A program in ``commands`` that does not exist warns, and so does a
+        path in ``write`` whose directory does not exist. If ``native`` is ``True`` no calls are
+        watched, unless there is an ``on_call``.
         """
 
     def observe(
@@ -563,15 +564,15 @@ class Policy:
         enforce: bool = False,
         log: _Path | None = None,
     ) -> Observer:
-        """Make a guard factory that records what code does.
+        """Make a guard factory that records the operations of code.
 
         ``with observe() as recording: ...``
 
-        Takes and raises what `guard` does. With ``enforce`` what the policy does not allow is
-        denied; otherwise it proceeds and is recorded, without being put before ``before_deny`` or
-        told to ``on_denied``. ``log`` is a file that each decision is added to as it is made, a
-        line of JSON each, in the form that ``docs/recording.md`` describes; ``OSError`` is raised
-        where it cannot be opened.
+        Takes the arguments of `guard`, and raises its errors. With ``enforce`` an operation that
+        the policy does not allow is denied; otherwise it proceeds and is recorded, without calling
+        ``before_deny`` or ``on_denied``. ``log`` is a file to which each decision is added as it is
+        made, a line of JSON each, in the form that ``docs/recording.md`` describes; ``OSError`` is
+        raised if it cannot be opened.
         """
 
     def install(
@@ -587,9 +588,9 @@ class Policy:
         """Turn the policy on for the whole process and every thread, for good.
 
         Nothing turns it off again. Guards can be entered beside it, and restrict more. A policy
-        that is installed later holds beside the first, with the callbacks that each was given.
+        that is installed later holds beside the first, each with its own callbacks.
 
-        Takes and raises what `guard` does, and:
+        Takes the arguments of `guard`, and raises its errors, and:
 
         Raises:
             RuntimeError: A policy is installed already, and this one allows something that it does
@@ -621,19 +622,19 @@ class Policy:
         """
 
     def _told_in(self, words: str, written: Policy | None = None, line: str = "") -> Policy:
-        """The same policy, of which hints tell in other words than those of Python."""
+        """The same policy, with another wording of hints than that of Python."""
 
     def _shown(self) -> str:
-        """The policy in one line, with the fields alone that are not as always."""
+        """The policy in one line, with only the fields that differ from their defaults."""
 
     def _warn_of_missing(self) -> None:
-        """Warn of roots and programs that are not there."""
+        """Warn of roots and programs that do not exist."""
 
     def worker_plugin(self) -> GuardPlugin:
         """Make a plugin that gives the policy to the workers of Dask.
 
-        ``client.register_plugin(policy.worker_plugin())`` gives it to those that there are and
-        those that come. Functions that are `guarded` without a policy run under it there.
+        ``client.register_plugin(policy.worker_plugin())`` gives it to present and future workers.
+        Functions that are `guarded` without a policy run under it there.
 
         Raises:
             ImportError: The package ``distributed`` is not installed.
@@ -642,9 +643,9 @@ class Policy:
     def explain(self, event: str, /, *args: Any) -> Explanation:
         """The verdict of a guard of this policy on an audit event, without doing it.
 
-        It says what would be denied also where ``on_violation`` lets it proceed. An event that
-        passes because neither Python nor this package raises it warns, unless it is named as those
-        of other packages are.
+        A denial is reported also if ``on_violation`` lets the operation proceed. An event that
+        passes because neither Python nor this package raises it warns, unless it is named like an
+        event of another package.
 
         For example::
 
@@ -654,7 +655,7 @@ class Policy:
     def lint(self) -> list[str]:
         """The rules that never apply, each as a sentence that begins with the field.
 
-        A root inside another or inside ``block``, a program that is not there, and so on.
+        A root inside another or inside ``block``, a program that does not exist, and so on.
         """
 
     def to_toml(self) -> str:
@@ -698,9 +699,9 @@ class Observer:
 
 @final
 class Recording:
-    """A guard that records what code does, and what it recorded.
+    """A guard that records the operations of code, and the recording.
 
-    Each effect is kept once, the first 10,000, with how often it was.
+    Each effect is kept once, the first 10,000, with its count.
     """
 
     def __enter__(self) -> Recording: ...
@@ -712,7 +713,7 @@ class Recording:
         /,
     ) -> None: ...
     def _keep(self) -> Recording:
-        """The same recording, which goes on when it is entered again."""
+        """The same recording, which continues when it is entered again."""
 
     @property
     def effects(self) -> list[Effect]:
@@ -727,7 +728,7 @@ class Recording:
         """The events among them that no policy allows, but a ``before_deny`` may."""
 
     def summary(self) -> str:
-        """A table of what was done."""
+        """A table of the operations."""
 
     def to_json(self) -> str:
         """Everything as JSON, in the form that ``docs/recording.md`` describes."""
@@ -735,11 +736,11 @@ class Recording:
     def suggest(self, threshold: int = 10) -> Policy:
         """The least policy under which all of it passes.
 
-        Paths are exact. A directory stands for what is in it only where at least ``threshold`` of
-        its entries were touched and it holds no others.
+        Paths are exact. A directory stands for its entries only if at least ``threshold`` of them
+        were touched and it holds no others.
 
         Raises:
-            TypeError: ``threshold`` is no ``int``.
+            TypeError: ``threshold`` is not an ``int``.
             ValueError: It is less than 1.
         """
 
@@ -755,7 +756,7 @@ class Effect:
 
     @property
     def event_args(self) -> tuple[Any, ...]:
-        """The arguments of the event, with the ``repr()`` of those that are no plain values."""
+        """The arguments of the event; objects that are not plain values as their ``repr()``."""
 
     @property
     def effect(self) -> str | None:
@@ -763,7 +764,7 @@ class Effect:
 
     @property
     def path(self) -> str | None:
-        """The path that it was done to, resolved."""
+        """The resolved path of its target."""
 
     @property
     def host(self) -> str | None:
@@ -795,7 +796,7 @@ class Explanation:
 
     @property
     def rule(self) -> str | None:
-        """The field of the policy that denies it; ``None`` where the event is denied as such."""
+        """The field of the policy that denies it; ``None`` if the event is denied as such."""
 
 @final
 class AuditPerms:
@@ -812,7 +813,7 @@ class AuditPerms:
         """Have guards entered from now on share a directory for temporary files."""
 
     def _temporary_directory(self) -> str | None:
-        """The guards' own directory for temporary files, which is made if it is not there."""
+        """The guards' own directory for temporary files, which is made if it does not exist."""
 
     def set_data(self, d: _Data) -> _Data:
         """Replace the host data for guards entered from now on, and return it.
@@ -821,13 +822,13 @@ class AuditPerms:
         """
 
     def add_imports(self, *mods: str) -> tuple[str, ...]:
-        """Add modules whose import may do what is denied, for guards entered from now on.
+        """Add modules whose import may do what is denied otherwise, for guards entered from now on.
 
         Returns all of them. Raises the audit event ``audit_perms.add_imports``, which is denied
         inside a guard.
 
         Raises:
-            TypeError: One is no ``str``.
+            TypeError: One is not a ``str``.
             RuntimeError: The guards do not have the rules of fastaudit 0.2.
         """
 
@@ -835,8 +836,8 @@ class AuditPerms:
 class Guard:
     """A guard: checks are on in the current context from ``__enter__`` to ``__exit__``.
 
-    Enter it once at a time; it can be entered again after it was left. As a decorator it guards
-    each call of the function, also of a coroutine function. Entering raises the audit event
+    A guard can be entered again after it was left, but not while it is entered. As a decorator it
+    guards each call of the function, also of a coroutine function. Entering raises the audit event
     ``audit_perms.set_config`` unless a guard of the same configuration is in force.
     """
 
@@ -857,7 +858,7 @@ class Guard:
         /,
     ) -> Awaitable[None]: ...
     def _keep(self) -> Guard:
-        """The same guard, which goes on when it is entered again.
+        """The same guard, which continues its log when it is entered again.
 
         Denials, look-ups and bytes written add up: a cell's statements are run one by one.
         """
@@ -866,8 +867,8 @@ class Guard:
     def violations(self) -> list[AuditDenied]:
         """The denials since the guard was entered last, the first thousand, in order.
 
-        Also what the guarded code, or a library, caught. These are new exceptions without a
-        traceback; they have the call chain that was read of the one that was raised.
+        Also those that the guarded code, or a library, caught. These are new exceptions without a
+        traceback; they have the call chain that was read from the original.
         """
 
     @property
@@ -897,7 +898,7 @@ class AuditCfg:
 
     @property
     def before_deny(self) -> _BeforeDeny | None:
-        """The callback that may allow what would be denied."""
+        """The callback that may allow a denied event."""
 
     @property
     def on_call(self) -> _OnCall | None:
@@ -905,7 +906,7 @@ class AuditCfg:
 
     @property
     def on_denied(self) -> _OnDenied | None:
-        """The callback that is told of each denial."""
+        """The callback that is called with each denial."""
 
     @property
     def data(self) -> Any:
@@ -921,7 +922,7 @@ class AuditCfg:
 
     @property
     def import_allow(self) -> tuple[str, ...]:
-        """The packages whose import may do what is denied."""
+        """The packages whose import may do what is denied otherwise."""
 
 @final
 class _Denial:

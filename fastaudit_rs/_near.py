@@ -1,6 +1,6 @@
-"""Words for a name that is wrong: the near one, or the place that has it.
+"""Words for a wrong name: the nearest one, or the place that has it.
 
-Nothing imports it but a call that is wrong: `difflib` and `inspect` take longer than this package.
+Only a wrong call imports it: `difflib` and `inspect` take longer than this package.
 """
 
 import difflib
@@ -17,7 +17,7 @@ __all__ = ["event", "near", "suggestion", "unknown", "warn"]
 
 _PACKAGE = __name__.partition(".")[0]
 
-#: Names by which people know what has another one here.
+#: Names that people know, and their names here.
 _MEANT = {
     "allow": "write",
     "allowed_hosts": "hosts",
@@ -33,7 +33,7 @@ _MEANT = {
     "timeout": "wall_seconds",
 }
 
-#: Where names belong, and how one writes them there.
+#: The places of names, and how one writes them there.
 _PLACES = (
     ("Policy", "Policy({}=…)"),
     ("Network", "Policy(network=Network({}=…))"),
@@ -45,7 +45,7 @@ _PLACES = (
 
 
 def near(name: str, names: Iterable[str]) -> str | None:
-    """The one of some names that this one is nearly.
+    """Return the nearest of some names to this one.
 
     >>> near("wirte", ["read", "write"])
     'write'
@@ -56,7 +56,7 @@ def near(name: str, names: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """The sentence that names the near one; empty where none is.
+    """Return the sentence that names the nearest; empty if none is near.
 
     >>> suggestion("wirte", ["read", "write"])
     " Did you mean 'write'?"
@@ -78,7 +78,7 @@ def unknown(function: str, name: str) -> str:
 
 
 def elsewhere(name: str) -> str:
-    """Words that follow the message for a name that this package does not have."""
+    """Return the words after the message for a name that this package does not have."""
     package = sys.modules[_PACKAGE]
     for module in ("v02", "calls"):
         if name in importlib.import_module(f"{_PACKAGE}.{module}").__all__:
@@ -101,7 +101,7 @@ def _hint(function: str, name: str, names: list[str]) -> str:
 
 
 def _place(function: str, name: str) -> str:
-    """The sentence that says how a name is written where it belongs; empty where nothing has it."""
+    """Return the sentence that says how to write a name in its place; empty if nothing has it."""
     if name == "policy":
         return " A policy makes its own guards: policy.guard()."
     if function == "v02.mk_audit" and name in _names("mk_audit"):
@@ -130,7 +130,7 @@ def event(name: str, names: Iterable[str]) -> str:
 
 
 def warn(text: str) -> None:
-    """Warn whoever called this package, once at each place."""
+    """Warn the caller of this package, once at each place."""
     package = os.path.dirname(os.path.abspath(__file__)) + os.sep
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):

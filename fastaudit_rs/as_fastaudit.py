@@ -45,8 +45,8 @@ def install_as_fastaudit(version: str | None = None) -> str:
         The version.
 
     Raises:
-        TypeError: ``version`` is no ``str``.
-        ValueError: ``version`` is neither.
+        TypeError: ``version`` is not a ``str``.
+        ValueError: ``version`` is another text.
         RuntimeError: ``fastaudit`` itself was imported before, or this package was installed for
             another version.
 
@@ -73,7 +73,7 @@ def install_as_fastaudit(version: str | None = None) -> str:
 
 def _installed() -> str | None:
     """The version of ``fastaudit`` that is installed."""
-    # Importing it takes as long as ten times this package.
+    # Importing it takes ten times as long as this package.
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of
 
@@ -89,7 +89,7 @@ def _version_of(release: str | None) -> str:
 
 
 def _check_absent(name: str, ours: "ModuleType | None", version: str) -> None:
-    """Check that what is imported by a name is ours."""
+    """Check that a name imports our package."""
     found = sys.modules[name]
     if found is ours:
         return

@@ -1,8 +1,8 @@
-"""Calls of coroutine functions that are under way, for the callbacks of a guard.
+"""Calls of coroutine functions in progress, for the callbacks of a guard.
 
-When an asynchronous tool does something that would be denied, the frames of who called it may be
-gone from the stack. A tool that is decorated with ``track_call`` is found all the same: callbacks
-that take the argument ``calls`` get those that are under way.
+When an asynchronous tool does something that would be denied, the frames of its callers may be gone
+from the stack. A tool that is decorated with ``track_call`` is found all the same: callbacks that
+take the argument ``calls`` get the calls in progress.
 """
 
 from collections import namedtuple
@@ -42,7 +42,7 @@ __all__ = ["CallTracker", "TrackedCall", "active_calls", "track_call"]
 
 
 class CallTracker(_CallTracker):
-    """Tracks calls, each in the context that it is made in and in those copied from that.
+    """Tracks calls, each in the context that it is made in and in copies of that context.
 
     Args:
         name: The name of its context variable, a ``str``.
@@ -54,7 +54,7 @@ class CallTracker(_CallTracker):
         args: "Sequence[Any] | None" = (),
         kwargs: "Mapping[str, Any] | None" = None,
     ) -> "_Tracking":
-        """Track what goes on inside ``with`` as a call of ``fn``; gives the `TrackedCall`."""
+        """Track the block of a ``with`` statement as a call of ``fn``; gives the `TrackedCall`."""
         module = getattr(fn, "__module__", None)
         qualname = getattr(fn, "__qualname__", getattr(fn, "__name__", None))
         name = f"{module}.{qualname}" if module and qualname else qualname
@@ -104,7 +104,7 @@ _use_tracker(_tracker)
 
 
 def track_call(fn: "_Function") -> "_Function":
-    """Decorate a coroutine function, so that callbacks know of its calls that are under way.
+    """Decorate a coroutine function, so that callbacks know of its calls in progress.
 
     Any other function is returned as it is.
     """
@@ -112,8 +112,8 @@ def track_call(fn: "_Function") -> "_Function":
 
 
 def active_calls() -> "tuple[TrackedCall, ...]":
-    """The tracked calls that are under way in the current context, the outermost first.
+    """Return the tracked calls in progress in the current context, the outermost first.
 
-    A call that has ended is not among them, also in a task that was created during it.
+    A call that has ended is left out, also in a task that was created during it.
     """
     return _tracker.active()

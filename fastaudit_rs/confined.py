@@ -71,12 +71,12 @@ def _rings(
 ) -> tuple[AuditPerms, _Confinement]:
     """Return what makes guards of a policy, and the part of the policy that the kernel holds.
 
-    Making them takes longer than a call; they are others where a place leads elsewhere now.
+    Making them takes longer than a call; they are made anew if a place leads elsewhere now.
     """
     audit_perms = policy.guard(monitor_calls=MONITORING)
     directory = audit_perms._temporary_directory()
     if directory is not None and policy.write is not None:
-        # The kernel knows of a place only what there is when it is told.
+        # The kernel knows only the files that exist when it is told of a place.
         policy = policy.replace(write=[*policy.write, directory])
     return audit_perms, _Confinement(policy, needed(path) if path else [])
 
@@ -84,7 +84,7 @@ def _rings(
 def needed(path: tuple[str, ...]) -> list[str]:
     """Return the places that the interpreter and the libraries under it load from themselves.
 
-    Each rule costs time in each call: what is below another is left out.
+    Each rule costs time in each call: a path below another one is left out.
     """
     paths = sysconfig.get_paths()
     modules = (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))

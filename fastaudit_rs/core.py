@@ -1,4 +1,4 @@
-"""The names of ``fastaudit.core``, so that replacing the import is all that a user does."""
+"""The names of ``fastaudit.core``, so that a user need only replace the import."""
 
 from ._native import mk_audit
 

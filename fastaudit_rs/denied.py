@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 class AuditDenied(PermissionError):
     """An operation was denied by a guard.
 
-    Its only argument is the message, as in ``fastaudit``. ``str()`` adds the call chain, what would
-    allow the operation, and that trying again will not help. It can be pickled, and what it tells
-    holds plain values alone: it keeps nothing of the guarded code alive but its traceback.
+    Its only argument is the message, as in ``fastaudit``. ``str()`` adds the call chain, the
+    setting that would allow the operation, and that trying again will not help. It can be pickled,
+    and its fields hold plain values alone: it keeps nothing of the guarded code alive but its
+    traceback.
     """
 
     __module__ = "fastaudit_rs"
@@ -21,7 +22,7 @@ class AuditDenied(PermissionError):
 
     _denial: _Denial
 
-    # Errors of the system have both, and what raises this one again as another passes them on. With
+    # Errors of the system have both, and code that raises this one again passes them on. With
     # `EACCES` some of the standard library would go on without writing. This is `EPERM` everywhere.
     errno = 1
 
@@ -37,7 +38,7 @@ class AuditDenied(PermissionError):
 
     @property
     def event_args(self) -> "tuple[Any, ...]":
-        """The arguments of the event, with the ``repr()`` of those that are no plain values."""
+        """The arguments of the event; objects that are not plain values as their ``repr()``."""
         return _of(self).event_args
 
     @property
@@ -62,7 +63,7 @@ class AuditDenied(PermissionError):
     def rule(self) -> str | None:
         """The field of the policy that decided, ``'write'`` or ``'block'`` for example.
 
-        ``None`` where an event is denied as such.
+        ``None`` if an event is denied as such.
         """
         return _of(self).rule
 
@@ -90,7 +91,7 @@ class AuditDenied(PermissionError):
     def call_chain(self) -> tuple[str, ...]:
         """The functions that led to the operation, ``'module.function'``, the outermost first.
 
-        Worked out from the traceback when it is read: read it where the exception is caught.
+        Worked out from the traceback on first use: read it where the exception is caught.
         """
         return _of(self).call_chain(self.__traceback__)
 
@@ -98,8 +99,8 @@ class AuditDenied(PermissionError):
     def place(self) -> str | None:
         """Where in the user's own files the operation was asked for, ``'file:line'``.
 
-        It is the innermost line that is not of the standard library or an installed package, as
-        noted when the operation was denied. ``None`` where no such code ran.
+        It is the innermost line outside the standard library and installed packages, as noted when
+        the operation was denied. ``None`` if no such code ran.
         """
         return _of(self).place
 
@@ -107,7 +108,7 @@ class AuditDenied(PermissionError):
     def origin(self) -> str | None:
         """Where the guard was entered, if that was in another thread or task.
 
-        Guards with the rules of fastaudit 0.2 tell it.
+        Set by guards with the rules of fastaudit 0.2.
         """
         return _of(self).origin
 
@@ -122,16 +123,16 @@ class AuditDenied(PermissionError):
 
     @property
     def suggestion(self) -> "dict[str, Any] | None":
-        """The same as values: each field that would have to be another one, as a whole.
+        """The same as values: each field to change, as a whole.
 
-        They are what JSON can hold: of a `Policy` its fields (``network`` is a dict of the
-        arguments of `Network`), of ``mk_audit`` its arguments. ``None`` where no field would
-        allow it.
+        They are values that JSON can hold: for a `Policy` its fields (``network`` is a dict of the
+        arguments of `Network`), for ``mk_audit`` its arguments. ``None`` if no field would allow
+        it.
         """
         return _of(self).suggestion
 
     def to_dict(self) -> "dict[str, Any]":
-        """Tell everything in what JSON can hold.
+        """Return all fields as values that JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
@@ -141,7 +142,7 @@ class AuditDenied(PermissionError):
 
     @staticmethod
     def from_dict(fields: "dict[str, Any]") -> "AuditDenied":
-        """Make the exception that ``to_dict()`` told of.
+        """Make the exception that ``to_dict()`` described.
 
         Raises:
             KeyError: A key of ``to_dict()`` is missing.
@@ -150,7 +151,7 @@ class AuditDenied(PermissionError):
         return _Denial.from_dict(fields)
 
     def __str__(self) -> str:
-        """The message and what helps to act on it."""
+        """The message with help to act on it."""
         return _of(self).text(self.__traceback__)
 
     def _render_traceback_(self) -> list[str]:

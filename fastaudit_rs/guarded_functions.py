@@ -12,7 +12,7 @@ from ._monitoring import MONITORING
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: The policy of this process's worker, where `Policy.worker_plugin` set one.
+#: The policy of this process's worker, if `Policy.worker_plugin` set one.
 _of_worker: Policy | None = None
 
 
@@ -23,7 +23,7 @@ class Guarded(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], policy: Policy | None) -> None:
-        """Guard a function, by a policy or by that of the worker that calls it."""
+        """Guard a function, by a policy or by that of its calling worker."""
         if not callable(function):
             raise TypeError(f"guarded takes a function or a Policy, not {type(function).__name__}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -58,7 +58,7 @@ class Guarded(Generic[P, R]):
         return f"<guarded {getattr(self.function, '__qualname__', self.function)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle it: by its name, where a decorator put it in the function's place."""
+        """Pickle it: by its name, if a decorator put it in the function's place."""
         name = getattr(self.function, "__qualname__", "")
         module = getattr(self.function, "__module__", None)
         if module is not None and _named(module, name) is self:
@@ -84,8 +84,8 @@ def guarded(what: Callable[P, R], /) -> Guarded[P, R]: ...
 def guarded(what: Any, /) -> Any:
     """Guard a function wherever it is called: in a pool of processes, on a worker of Dask.
 
-    ``guarded(policy)(function)`` has the policy with it. ``guarded(function)`` takes that of the
-    worker that calls it (`Policy.worker_plugin`).
+    ``guarded(policy)(function)`` has the policy with it. ``guarded(function)`` takes the policy of
+    its calling worker (`Policy.worker_plugin`).
 
     Args:
         what: A policy, or a function; also a coroutine function.

@@ -1,4 +1,4 @@
-"""Programs that are run under a policy, whoever runs them."""
+"""Programs that are run under a policy."""
 
 import linecache
 import os
@@ -13,10 +13,10 @@ from types import TracebackType
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
 
-#: Where the code is that runs a program.
+#: The file of the code that runs a program.
 RUNNERS = (__file__, runpy.__file__, "<frozen runpy>")
 
-#: Options of the interpreter that runs the program; with a value where a group of it is there.
+#: Options of the interpreter that runs the program; with a value if a group of it exists.
 _OF_INTERPRETER = re.compile(r"-(?=.)[uO]*(?:[WX](.*))?", re.DOTALL)
 
 
@@ -39,7 +39,7 @@ class CommandLine:
 
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
-    """Tell the options of a command from the program that follows them.
+    """Separate the options of a command from the program that follows them.
 
     As for the ``python`` command, all that follows ``-m MODULE``, ``-c CODE`` or a script belongs
     to the program.
@@ -76,7 +76,7 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
 
 
 def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
-    """Have another interpreter take the place of this one, with these options.
+    """Replace this interpreter by another, with these options.
 
     The start of this one stays: its own options, and the command that it runs.
 
@@ -105,7 +105,7 @@ def source_of(kind: str, program: list[str]) -> str | bytes:
 
 
 def directory_of(kind: str, program: list[str]) -> str:
-    """Where Python looks for modules of a program first; empty for the current directory."""
+    """Return where Python first looks for modules of a program; empty for the current directory."""
     if kind == "-m":
         return os.getcwd()
     return (
@@ -121,7 +121,7 @@ def prepare(
     Args:
         kind: ``-m``, ``-c``, or nothing for a script.
         program: The module, code or script (``-`` for standard input), and the arguments.
-        source: Its code, where that is read already.
+        source: Its code, if it was read already.
 
     Returns:
         A function that runs it.
@@ -136,7 +136,7 @@ def prepare(
     if kind == "-m":
         return lambda: runpy.run_module(target, run_name="__main__", alter_sys=True)
     if kind == "-c":
-        # Tracebacks show its lines, and not those of what else was given as code.
+        # Tracebacks show its lines, and not those of other code from text.
         lines = str(code).splitlines(keepends=True)
         linecache.cache["<string>"] = (len(code), None, lines, "<string>")
         return _main_module(code, "<string>")
@@ -159,7 +159,7 @@ def _main_module(source: str | bytes, name: str, **names: object) -> Callable[[]
 
 
 def own_traceback(error: BaseException, runners: Collection[str]) -> TracebackType | None:
-    """The traceback of the program, without the files of what runs it."""
+    """Return the traceback of the program, without the files of its runner."""
     part = error.__traceback__
     while part is not None and part.tb_frame.f_code.co_filename in runners:
         part = part.tb_next

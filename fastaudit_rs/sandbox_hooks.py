@@ -1,4 +1,4 @@
-"""A face of `Policy` for those who use the shape of a process-wide sandbox of audit hooks.
+"""A `Policy` in the shape of a process-wide sandbox of audit hooks.
 
 ``install_sandbox(SandboxPolicy(...))`` turns a `Policy` on for the whole process, for good.
 """
@@ -33,13 +33,14 @@ class SandboxPolicy:
     """Rules for code in the process.
 
     Args:
-        allowed_paths: Where may be written, ``None`` for anywhere. ``'.'`` is the current directory
-            at the time of each check. A path outside is denied for writing; anything may be read.
+        allowed_paths: Paths that may be written, ``None`` for anywhere. ``'.'`` is the current
+            directory at the time of each check. A path outside is denied for writing; anything may
+            be read.
         blocked_paths: Paths that may neither be read nor written, inside an allowed path as well.
         block_network: True if connecting, listening, sending and look-ups are denied.
         block_subprocess: True if starting programs is denied.
         block_dangerous_imports: True if the modules of ``DANGEROUS_MODULES`` may not be imported.
-        blocked_modules: Further modules that may not be.
+        blocked_modules: Further modules that may not be imported.
         log_violations: True if violations go to ``logging.getLogger('fastaudit_rs')``.
         raise_on_violation: True if violations are stopped with `SandboxViolation`; else they
             proceed.
@@ -55,7 +56,7 @@ class SandboxPolicy:
     raise_on_violation: bool = True
 
     def __post_init__(self) -> None:
-        """Check the values, and keep what can be read but once."""
+        """Check the values, and keep a copy of iterables that can be read only once."""
         for field in ("allowed_paths", "blocked_paths", "blocked_modules"):
             value = getattr(self, field)
             if isinstance(value, (str, bytes, os.PathLike)):
@@ -74,11 +75,11 @@ class SandboxPolicy:
         self.to_policy()
 
     def to_policy(self) -> Policy:
-        """The `Policy` that this is.
+        """The `Policy` with these rules.
 
         Raises:
             TypeError: A field has the wrong type.
-            ValueError: A path or a module's name that is not accepted.
+            ValueError: A path or a module's name is not accepted.
         """
         blocked = (*self.blocked_modules,)
         if self.block_dangerous_imports:
@@ -112,7 +113,7 @@ def install_sandbox(policy: SandboxPolicy | None = None) -> None:
         policy: The rules for code; `SandboxPolicy()` by default.
 
     Raises:
-        TypeError: ``policy`` is no `SandboxPolicy`.
+        TypeError: ``policy`` is not a `SandboxPolicy`.
         RuntimeError: A policy is installed already, and this one allows something that it does not.
     """
     global _installed
@@ -136,7 +137,7 @@ def get_policy() -> SandboxPolicy | None:
 
 
 def _proceed(violation: AuditDenied) -> None:
-    """Let it proceed: it is in nobody's way."""
+    """Let it proceed: it harms nobody."""
 
 
 def _log(violation: AuditDenied) -> None:

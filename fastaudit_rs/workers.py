@@ -9,9 +9,9 @@ from ._native import _enter_worker
 def enter(policy: str, monitor_calls: bool, module: str) -> None:
     """Enter a policy, as TOML, for good.
 
-    The module is the one of the pool's that is going to run, which the policy need not let import.
+    The module is the pool's, which is going to run and which the policy need not let import.
     """
     package, _, name = module.rpartition(".")
-    # One that is going to run as a program must not be there before.
+    # A module that is going to run as a program must not be imported before.
     importlib.import_module(package if name.startswith("popen_") else module)
     _enter_worker(Policy.parse_toml(policy), monitor_calls)

@@ -1,5 +1,6 @@
-//! The decisions of policies: `tests/decisions/*.toml`, asked of the policy core. `tests/policy/test_decisions.py`
-//! asks guards the same; the tables say at their head how they are read.
+//! The decisions of policies: `tests/decisions/*.toml`, asked of the policy core.
+//! `tests/policy/test_decisions.py` asks guards the same; the tables say at their head how they are
+//! read.
 #![cfg(unix)]
 
 #[path = "decisions/plain.rs"]

@@ -27,7 +27,7 @@ class Limits:
 
     Raises:
         TypeError: A limit has another type.
-        ValueError: It is no positive number, or no size.
+        ValueError: It is not a positive number, or not a size.
     """
 
     memory: int | str | None = "1G"

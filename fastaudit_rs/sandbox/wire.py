@@ -1,6 +1,6 @@
 """The messages between a sandbox and its process, through a Unix socket.
 
-Each message has its length before it; descriptors come with the first byte.
+The length of each message comes before it; descriptors come with the first byte.
 """
 
 import _socket
@@ -33,7 +33,7 @@ def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = (
 
 
 def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[int]]:
-    """The next message, and the descriptors that came with it, this many at most.
+    """Return the next message, and the descriptors that came with it, this many at most.
 
     Raises:
         EOFError: The other side is gone.

@@ -1,1 +1,1 @@
-"""Where people work: the command, notebooks and pytest."""
+"""The places where people work: the command, notebooks and pytest."""

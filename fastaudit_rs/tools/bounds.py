@@ -20,12 +20,12 @@ PATIENCE = 1.0
 #: The time between looks at it, in seconds: longer once it has run for a while.
 SOON, LATER = 0.001, 0.05
 
-#: Signals that are for the program.
+#: Signals that are passed on to the program.
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """Have a parser take the options."""
+    """Add the options to a parser."""
     parser.add_argument(
         "--timeout", metavar="SECONDS", help=f"end it after this time; the status is {TIMED_OUT}"
     )
@@ -34,10 +34,10 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """The limits of the options; of those that they do not name, none.
+    """Return the limits of the options; no limit for those that they do not name.
 
     Raises:
-        ValueError: An option has no such value.
+        ValueError: A value is not accepted.
     """
     seconds = None
     if options.timeout is not None:
@@ -54,10 +54,10 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def enter(limits: Limits, tmp: str | None) -> None:
-    """Bound this process, and what it starts.
+    """Bound this process, and its children.
 
     Args:
-        limits: Of them the memory.
+        limits: The limits; only that of memory counts here.
         tmp: The directory for temporary files.
     """
     if limits.memory is not None:
@@ -75,7 +75,7 @@ def enter(limits: Limits, tmp: str | None) -> None:
 def run_until(seconds: float) -> None:
     """Go on in a copy of this process; the process itself waits, and exits as the copy does.
 
-    After this time it ends the copy, whatever that is doing.
+    After this time it ends the copy, whatever it is doing.
 
     Args:
         seconds: The time that the copy may take.
@@ -94,7 +94,7 @@ def run_until(seconds: float) -> None:
         os._exit(TIMED_OUT)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        # The parent of this process sees what became of the program.
+        # The parent of this process sees the outcome of the program.
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)
@@ -106,7 +106,7 @@ def tell_of_timeout(seconds: float) -> None:
 
 
 def _status_after(child: int, seconds: float) -> int | None:
-    """The status that a process ended with, ``None`` if it has not ended then."""
+    """Return the status that a process ended with, ``None`` if it has not ended by then."""
     begun = time.monotonic()
     wait = SOON
     while True:
@@ -121,7 +121,7 @@ def _status_after(child: int, seconds: float) -> int | None:
 
 
 def _pass_on(child: int) -> None:
-    """Pass signals on from now. A terminal sends those of its keys to both."""
+    """Pass signals on from now. A terminal sends its keys' signals to both."""
 
     def pass_on(number: int, frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):

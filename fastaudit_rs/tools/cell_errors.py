@@ -17,9 +17,9 @@ MADE = "get_ipython()."
 
 
 def render(denied: AuditDenied) -> list[str]:
-    """The lines that IPython shows of a denial: what was stopped, where, and what would allow it.
+    """Return the lines that IPython shows of a denial: the operation, its place, and a hint.
 
-    With ``%xmode Verbose`` it is all frames, as of any exception.
+    With ``%xmode Verbose`` it is all frames, as for any exception.
     """
     shell = InteractiveShell.instance() if InteractiveShell.initialized() else None
     if shell is not None and shell.InteractiveTB.mode == "Verbose":
@@ -31,9 +31,9 @@ def render(denied: AuditDenied) -> list[str]:
 
 
 def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list[str] | None:
-    """The same of an error that a library made of a denial; ``None`` for any other.
+    """The same for an error that a library raised for a denial; ``None`` for any other.
 
-    An error that the user's own code raised on a denial is told by its frames, as ever.
+    An error that the user's own code raised on a denial shows its frames as usual.
     """
     if isinstance(error, AuditDenied) or not isinstance(error, Exception):
         return None
@@ -59,7 +59,7 @@ def swallowed_lines(
     *,
     most: int = swallowed.MOST,
 ) -> list[str]:
-    """A line for each place where something was denied that the error does not show."""
+    """Return a line for each place of a denial that the error does not show."""
 
     def place_of(denied: AuditDenied) -> str | None:
         file, _, line = (denied.place or "").rpartition(":")
@@ -96,7 +96,7 @@ def _cell_of(shell: InteractiveShell, file: str) -> str | None:
 
 
 def _place(shell: InteractiveShell, traceback: TracebackType | None) -> list[str]:
-    """The last line of a cell that led to it."""
+    """Return the last line of a cell that led to it."""
     found: list[str] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -113,7 +113,7 @@ def _place(shell: InteractiveShell, traceback: TracebackType | None) -> list[str
 
 
 def _written(shell: InteractiveShell, cell: str, number: int) -> str | None:
-    """A line of a cell as the user wrote it."""
+    """Return a line of a cell as the user wrote it."""
     count = cell.partition("[")[2].partition("]")[0]
     try:
         lines = shell.history_manager.input_hist_raw[int(count)].splitlines()  # type: ignore[union-attr]

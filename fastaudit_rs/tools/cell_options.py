@@ -20,7 +20,7 @@ VERBS = ("on", "off")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors name the near option and show the usage."""
+    """A parser whose errors name the nearest option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
         options = [name for action in self._actions for name in action.option_strings]
@@ -58,10 +58,10 @@ def asks_for_help(line: str) -> bool:
 
 
 def complete(_: object, event: SimpleNamespace) -> list[str]:
-    """The words that a line of the magics can go on with, for IPython.
+    """Return the words that may continue a line of the magics, for IPython.
 
     Raises:
-        TryNext: It is the value of an option, which IPython completes as ever: files above all.
+        TryNext: It is the value of an option, which IPython completes itself: files above all.
     """
     words = event.text_until_cursor.split()[1:]
     if event.symbol and words:

@@ -44,7 +44,7 @@ denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     own = _commands(parser).get(words[0]) if words else None
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
-    """Have a parser tell of the program; `split` takes it off before."""
+    """Describe the program to a parser; `split` takes it off before."""
     parser.usage = f"{parser.prog} [options] {PROGRAM}"
     parser.set_defaults(runs=True)
     python = parser.add_argument_group("options of the interpreter that runs the program")
@@ -198,11 +198,11 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _learned_before(file: str | None) -> Policy | None:
-    """The policy in a file that another one is going to be written to.
+    """Return the policy in a file that will be overwritten with another one.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It has something else.
+        ValueError: It holds something else.
     """
     if file is None or not os.path.exists(file) or not os.path.getsize(file):
         return None
@@ -250,7 +250,7 @@ def _recorded(recording: Recording, program: Callable[[], object]) -> int:
         except SystemExit as end:
             status = _status_of(end)
         if os.getpid() != process:
-            # A copy that the program made: what is recorded is told by the first process.
+            # In a copy that the program made: the first process reports the recording.
             raise SystemExit(status)
     return status
 
@@ -320,7 +320,7 @@ def _exit_status(program: Callable[[], object], ending: Ending | None = None) ->
 
 
 def _show(error: BaseException) -> None:
-    """Print the error as the interpreter would; the program may have a way of its own."""
+    """Print the error as the interpreter would; the program may have its own way."""
     try:
         if sys.excepthook is sys.__excepthook__:
             traceback.print_exception(error)

@@ -16,8 +16,8 @@ from .. import AuditDenied, Policy, __version__, installed_policy
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
 
-#: The system call ``landlock_create_ruleset`` on all architectures, and what asks for the version
-#: of its interface (landlock_create_ruleset(2)).
+#: The system call ``landlock_create_ruleset`` on all architectures, and the flag for the version of
+#: its interface (landlock_create_ruleset(2)).
 LANDLOCK_CREATE_RULESET, LANDLOCK_CREATE_RULESET_VERSION = 444, 1
 
 #: The uses of packages that a guard does not need.
@@ -32,7 +32,7 @@ OPTIONAL = {
 
 @dataclass
 class Finding:
-    """One thing that was looked at."""
+    """One finding."""
 
     state: Literal["ok", "lacking", "broken"]
     about: str
@@ -54,7 +54,7 @@ def report(to: TextIO) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Look at one thing after the other."""
+    """Make one check after the other."""
     yield _python()
     yield _system()
     yield Finding("ok", "fastaudit-rs", __version__)

@@ -1,4 +1,4 @@
-"""The end of a program under a policy: denials that nobody saw are told."""
+"""The end of a program under a policy: denials that nobody saw are reported."""
 
 import atexit
 import contextlib
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from .. import AuditDenied
 from .swallowed import denial_in, in_one_line, lines
 
-#: Lines for denials that the program swallowed, and denials that are kept for them.
+#: The number of lines for denials that the program swallowed, and of denials kept for them.
 MOST, KEPT = 5, 1000
 
 
 class Ending:
-    """Collects the denials of a program, and tells of them when the process ends.
+    """Collects the denials of a program, and reports them when the process ends.
 
     Denials that the error at the end shows already are left out.
 
@@ -23,10 +23,10 @@ class Ending:
     """
 
     def __init__(self) -> None:
-        """Have it tell after what the program registers with `atexit`, which runs before."""
+        """Report after the functions that the program registers with `atexit`, which run before."""
         self.denials: list[AuditDenied] = []
         self.error: BaseException | None = None
-        #: Tells whether denials are the program's.
+        #: True if denials are the program's.
         self.listens = True
         self._process = os.getpid()
         atexit.register(self.tell)
@@ -34,13 +34,13 @@ class Ending:
     def note(self, denied: AuditDenied) -> None:
         """Keep a denial."""
         if self.listens and len(self.denials) < KEPT:
-            # The one that is raised has a traceback, which would keep the program's objects alive.
+            # The raised exception has a traceback, which would keep the program's objects alive.
             kept = AuditDenied(*denied.args)
             kept._denial = denied._denial
             self.denials.append(kept)
 
     def tell(self) -> None:
-        """Tell of them, in a line each. A copy of the process has nothing to tell."""
+        """Report them, in a line each. A copy of the process reports nothing."""
         if os.getpid() != self._process:
             return
         with contextlib.suppress(AttributeError, OSError, ValueError):
@@ -50,11 +50,11 @@ class Ending:
 
 
 def tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> None:
-    """Tell of denials that an error does not show, in a line each.
+    """Report denials that an error does not show, in a line each.
 
     Args:
         denials: The denials.
-        error: The error that was shown. A denial that it came of has a line, for its hint.
+        error: The error that was shown. A denial that caused it has a line, for its hint.
     """
     denied = denial_in(error)
     told = [] if denied is None or denied is error else [in_one_line(denied)]

@@ -10,7 +10,7 @@ _Value = TypeVar("_Value")
 
 
 def merged(before: Policy, recording: Recording) -> Policy:
-    """The least policy that allows what one allowed before, and what was recorded under it.
+    """Return the least policy that allows the operations of a policy and of a recording under it.
 
     Args:
         before: The policy that made the recording.
@@ -47,19 +47,19 @@ def _union(one: tuple[_Value, ...], other: tuple[_Value, ...]) -> tuple[_Value, 
 def _unless_all(
     one: tuple[_Value, ...] | None, other: tuple[_Value, ...] | None
 ) -> tuple[_Value, ...] | None:
-    """Both, where ``None`` stands for everything."""
+    """Return both, where ``None`` stands for everything."""
     return None if one is None or other is None else _union(one, other)
 
 
 def _either(one: bool | tuple[str, ...], other: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
-    """Both, where ``True`` stands for everything and ``False`` for nothing."""
+    """Return both, where ``True`` stands for everything and ``False`` for nothing."""
     if one is True or other is True:
         return True
     return _union(one or (), other or ()) or False
 
 
 def _places(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Both, without what is below another one."""
+    """Return both, without paths below another one."""
     found = _unless_all(one, other)
     if found is None:
         return None

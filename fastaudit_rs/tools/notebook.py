@@ -35,7 +35,7 @@ from .permissions import allowances, options_of, policy_of, written
 from .summary import summary_of
 from .touched import touched_of
 
-#: Denials that `%audit` tells of.
+#: The number of denials that `%audit` shows.
 KEPT = 20
 
 #: The code that stands for the line `%%audit` in a cell: it fails without the guard.
@@ -56,7 +56,7 @@ class Permissions:
         """Read them.
 
         Raises:
-            UsageError: They are no options, or there is no such policy.
+            UsageError: They are not options, or there is no such policy.
         """
         try:
             options = cell_options.parser(magic).parse_args(shlex.split(line))
@@ -77,7 +77,7 @@ class Permissions:
         return " ".join(part for part in (self.magic, written(self.options), *more) if part)
 
     def held(self) -> str:
-        """Say in a sentence what holds for cells."""
+        """Say in a sentence which rules hold for cells."""
         if self.options.record:
             return "Cells are recorded from now on: nothing is stopped."
         return f"Cells are guarded from now on: they may {allowances(self.policy)}."
@@ -102,7 +102,7 @@ class Cell:
     """A cell that is guarded."""
 
     def __init__(self, own: str | None, body: str, session: Session | None) -> None:
-        """Make its guards: of the session that it is in, and its own.
+        """Make its guards: the session's, and its own.
 
         They are new ones for each cell: cells can run side by side.
         """
@@ -110,7 +110,7 @@ class Cell:
         self.session = session
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
         self.error: UsageError | None = None
-        #: The options are explained in place of what the cell would do.
+        #: The options are explained instead of running the cell.
         self.help = own if own is not None and cell_options.asks_for_help(own) else None
         if session is not None:
             session.cells += 1
@@ -131,7 +131,7 @@ class Cell:
 
     @contextlib.contextmanager
     def noting(self) -> Generator[None]:
-        """Note for the session what is denied in a piece of the cell."""
+        """Note for the session the denials in a piece of the cell."""
         guard = self.guards[0][1]
         if self.session is None or not isinstance(guard, Guard):
             yield
@@ -144,12 +144,12 @@ class Cell:
             self.session.last.extend(guard.violations[before:])
 
     def violations(self) -> list[AuditDenied]:
-        """All that its guards denied."""
+        """Return all denials of its guards."""
         guards = [guard for _, guard in self.guards if isinstance(guard, Guard)]
         return [denied for guard in guards for denied in guard.violations]
 
     def show_recorded(self) -> None:
-        """Show what was recorded, below the cell."""
+        """Show the recording, below the cell."""
         for permissions, recording in self.guards:
             if not isinstance(recording, Recording):
                 continue
@@ -228,7 +228,7 @@ def take_off(lines: list[str]) -> list[str]:
     return [MARK.format(f"cell {own}"), *cell_magic(lines[1:])]
 
 
-# Where IPython looks whether a cell is complete, it is one of a magic.
+# When IPython checks whether a cell is complete, it is one of a magic.
 take_off.has_side_effects = True  # type: ignore[attr-defined]
 
 
@@ -248,12 +248,12 @@ def is_control(raw: str) -> bool:
 
 @magics_class
 class AuditMagics(Magics):
-    """The magic ``audit``, and what it needs of the shell."""
+    """The magic ``audit``, and the parts of the shell that it needs."""
 
     session: Session | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
-        """Take the place of what runs cells."""
+        """Replace the function that runs cells."""
         super().__init__(shell)
         self._cells: WeakKeyDictionary[ExecutionResult, Cell] = WeakKeyDictionary()
         self._ip = shell
@@ -296,7 +296,8 @@ class AuditMagics(Magics):
         %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
                 [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
             guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
-            stands for all. With --record it does what it does, and that is shown afterwards.
+            stands for all. With --record nothing is stopped, and the operations are shown
+            afterwards.
 
         %audit on [the same options]
             guards each cell from then on.
@@ -413,7 +414,7 @@ class AuditMagics(Magics):
         return SList(text.splitlines()) if split else LSString(text)
 
     def after_cell(self, result: ExecutionResult) -> None:
-        """Show what was recorded, and what was denied without an error that says so."""
+        """Show the recording, and the denials without an error that says so."""
         cell = self._cells.pop(result, None)
         if cell is None:
             return

@@ -1,7 +1,6 @@
 """Permissions as options, in the manner of a shell: ``--write DIR``, ``--net HOST`` and so on.
 
-The shell's command and the notebook's magic take the same ones, and tell in them what would allow
-what was denied.
+The shell's command and the notebook's magic take the same ones, and word hints in them.
 """
 
 import argparse
@@ -33,20 +32,20 @@ _NETWORK = ("network", "network.hosts")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Have a parser take the options."""
+    """Add the options to a parser."""
     for name, metavar, text in OPTIONS:
         parser.add_argument(f"--{name}", metavar=metavar, action="append", default=[], help=text)
     parser.add_argument("--policy", metavar="FILE", help="a policy in TOML, or a pyproject.toml")
 
 
 def policy_of(options: argparse.Namespace) -> Policy:
-    """The policy of the options. Their directories stay what they are now.
+    """Return the policy of the options. Their directories are resolved now.
 
-    Hints name the options that would have to be added.
+    Hints name the options to add.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no policy, or an option names no host, or no field.
+        ValueError: It is not a policy, or an option does not name a host or a field.
     """
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
@@ -99,7 +98,7 @@ def changed(network: Network, **fields: Any) -> Network:
 
 
 def _address(text: str) -> str:
-    """An address to listen at: a port alone is that of all addresses."""
+    """Return an address to listen at: a port alone stands for all addresses."""
     return f"*:{text}" if text.replace("-", "").isdigit() else text
 
 
@@ -115,7 +114,7 @@ def written(options: argparse.Namespace) -> str:
 
 
 def allowances(policy: Policy) -> str:
-    """Say what a policy lets code do, for a sentence: ``write /srv/out, reach no host, …``."""
+    """Describe a policy in a sentence: ``write /srv/out, reach no host, …``."""
     network = policy.network
     hosts = network.hosts if isinstance(network, Network) else None if network else ()
     commands = None if policy.commands is True else policy.commands or ()
@@ -138,7 +137,7 @@ def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
 def needed_for(verdict: str) -> str:
     """Return the option by which a recording's verdict would be allowed.
 
-    It is the name of an option, or of the field of the policy; empty for what is allowed.
+    It is the name of an option, or of the field of the policy; empty for allowed operations.
     """
     if verdict == "allowed":
         return ""
@@ -148,7 +147,7 @@ def needed_for(verdict: str) -> str:
 
 
 def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
-    """The options that would allow what was recorded; ``None`` if these do, or if none would.
+    """Return the options that would allow a recording; ``None`` if these do, or if none would.
 
     Fields that no option can say, such as ``block``, are left out.
     """

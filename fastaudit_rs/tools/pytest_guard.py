@@ -19,12 +19,12 @@ from .permissions import changed
 #: The most frames that `monkeypatch` and `mock` have between them and a change of the environment.
 _BETWEEN = 10
 
-#: The data of guards that the fixture makes: a test may enter them in place of its own.
+#: The data of guards that the fixture makes: a test may enter them instead of its own.
 OF_FIXTURE = object()
 
 
 def with_root(policy: Policy, root: Path) -> Policy:
-    """The same policy, which lets the root be written too, and Unix sockets be there."""
+    """Return the policy with the root to write, and to make Unix sockets in."""
     if policy.write is not None:
         policy = policy.replace(write=[*policy.write, root])
     network = policy.network
@@ -34,11 +34,11 @@ def with_root(policy: Policy, root: Path) -> Policy:
 
 
 class GuardedTest:
-    """A test under a guard, which fixtures that it asks for are set up outside of.
+    """A test under a guard; its fixtures are set up outside of it.
 
     Args:
         policy: The policy of the test.
-        on_denied: A function that is told of each denial.
+        on_denied: A function that is called with each denial.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GuardedTest:
         __tracebackhide__ = True
         self._other_threads = _thread._count()
         self._thread = _thread.get_ident()
-        # By no `with` statement: a guard that one entered is left by its end alone.
+        # Not by a `with` statement: a guard that one entered is left by its end alone.
         self.guard.__enter__()
         try:
             test()
@@ -74,7 +74,7 @@ class GuardedTest:
         try:
             self.guard.__exit__(None, None, None)
         except (RuntimeError, ValueError):
-            # In a task, whose context is a copy: there the guard can but allow it.
+            # In a task, whose context is a copy: there the guard can only allow it.
             self._is_trusted = True
             try:
                 yield
@@ -102,13 +102,13 @@ class GuardedTest:
         if event in ("os.putenv", "os.unsetenv", "os._clearenv"):
             return is_put_back(frame)
         if event in ("os.fork", "os.forkpty"):
-            # The threads that there were before the test are those of pytest's plugins.
+            # The threads from before the test are those of pytest's plugins.
             return _thread._count() <= self._other_threads
         return self._is_trusted and self._thread == _thread.get_ident()
 
 
 def is_put_back(frame: FrameType | None) -> bool:
-    """Tell whether monkeypatch or mock changes the environment, which put it back."""
+    """Return whether monkeypatch or mock changes the environment; they put it back."""
     patches = _code_that_puts_back()
     for _ in range(_BETWEEN):
         if frame is None:
@@ -133,7 +133,7 @@ def _code_that_puts_back() -> set[CodeType]:
 
 @contextlib.contextmanager
 def temporary_files_in(directory: Path) -> Generator[None]:
-    """Have ``tempfile`` make files in a directory that tests may write to."""
+    """Make ``tempfile`` use a directory that tests may write to."""
     directory.mkdir(mode=0o700, exist_ok=True)
     before = tempfile.tempdir
     own = os.fspath(directory)

@@ -47,7 +47,7 @@ class Run:
         is_asked: True if the next test is to be guarded.
         test: The test that runs under a guard now.
         baseline: The file of what tests reach outside.
-        accepted: The entries of that file, where it is accepted.
+        accepted: The entries of that file, if it is accepted.
     """
 
     mode: str
@@ -61,8 +61,8 @@ class Run:
 
 _run: pytest.StashKey[Run] = pytest.StashKey()
 
-#: The properties of a report that tell what a test reached: in lines, in the marker that would
-#: allow it, and in entries of a baseline.
+#: The properties of a report about the outside operations of a test: in lines, in the marker that
+#: would allow them, and in entries of a baseline.
 LINE, MARKER, ENTRY = "audit", "audit_marker", "audit_entry"
 
 
@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _read(run: Run, baseline: Path) -> None:
-    """Read the baseline where it is to be accepted, and see that it can be written where not."""
+    """Read the baseline if it is to be accepted; otherwise check that it can be written."""
     try:
         if run.mode == "raise":
             run.accepted = read_baseline(baseline)
@@ -140,13 +140,13 @@ def _read(run: Run, baseline: Path) -> None:
 
 
 def _guarded(policy: Policy, root: Path | None, words: str, given: Iterable[str]) -> Policy:
-    """The same policy for a test with this temporary directory, of which hints do not tell."""
+    """The same policy for a test with this temporary directory, which hints leave out."""
     wider = policy if root is None else with_root(policy, root)
     return wider._told_in(words, policy, " ".join(given))
 
 
 def _marked(item: pytest.Item) -> Policy | Literal[False] | None:
-    """The policy that the marker of a test asks for; ``False`` for none."""
+    """Return the policy that the marker of a test asks for; ``False`` for none."""
     __tracebackhide__ = True
     marker = item.get_closest_marker("audit")
     if marker is None:
@@ -186,7 +186,7 @@ def _is_asked(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each test that will be guarded make its temporary directory, before its fixtures."""
+    """Make the temporary directory of each guarded test before its fixtures."""
     for item in items:
         names = getattr(item, "fixturenames", None)
         if _is_asked(item) and isinstance(names, list):
@@ -256,14 +256,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             if error is not None and told:
                 item.add_report_section("call", "audit", "\n".join(told))
     if marked is None and run.mode == "raise" and reached.denials:
-        # It was denied, and the test went on all the same.
+        # The operation was denied, and the test went on all the same.
         told = lines(reached.denials, most=len(reached.denials))
         pytest.fail("reached outside: " + "\n".join(told), pytrace=False)
     return result
 
 
 def _pass_on(item: pytest.Item, reached: Reached) -> None:
-    """Add what a test reached to its report, which workers pass on too."""
+    """Add the outside operations of a test to its report, which workers pass on too."""
     for name, values in (
         (LINE, reached.lines),
         (MARKER, [reached.marker()]),
@@ -301,14 +301,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _reached(terminalreporter: Any) -> dict[str, dict[str, list[str]]]:
-    """Collect from the reports where each test that ran reached outside."""
+    """Collect from the reports the outside operations of each test that ran."""
     reached: dict[str, dict[str, list[str]]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", None) != "call":
                 continue
             told = reached.setdefault(report.nodeid, {LINE: [], MARKER: [], ENTRY: []})
-            # A test may have more than one: of subtests, or where it is run again.
+            # A test may have more than one: of subtests, or if it is run again.
             for name, value in report.user_properties:
                 if name in told and value not in told[name]:
                     told[name].append(value)

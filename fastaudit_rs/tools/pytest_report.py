@@ -1,7 +1,7 @@
 """Tests that reached outside: in lines for the reader, in markers, and in a baseline file.
 
 A baseline has a line for each thing that a test does, the test first. The line is the same in each
-run and on each machine: places are told from the root directory and the home directory, and made-up
+run and on each machine: places are relative to the root directory or the home directory, and random
 names, numbers of processes and ports that the system hands out are stars.
 """
 
@@ -30,7 +30,7 @@ EPHEMERAL = 32768
 
 _NUMBERS = itertools.count()
 
-#: Names and numbers that are made up anew in each run, and what stands for them.
+#: Names and numbers that differ in each run, and their stand-ins.
 _MADE_UP = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "*"),
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x*"),
@@ -45,7 +45,7 @@ class Reached:
 
     Attributes:
         denials: The denials.
-        lines: A line for each that is another one: ``open notes.txt, at test_notes.py:7``.
+        lines: A line for each different operation: ``open notes.txt, at test_notes.py:7``.
         entries: The same as entries of a baseline.
     """
 
@@ -62,8 +62,8 @@ class Reached:
             test: The name of the test.
             root: The root directory of the tests.
             accepted: The entries of a baseline.
-            temporary: A directory that the test may write to: copies of the process tell in a file
-                there what they reach.
+            temporary: A directory that the test may write to: copies of the process write their
+                operations to a file there.
         """
         self.denials: list[AuditDenied] = []
         self.lines: list[str] = []
@@ -71,14 +71,14 @@ class Reached:
         self._test = test
         self._root = root
         self._accepted = accepted
-        # Under the guard `tempfile` tells the guard's directory.
+        # Under the guard `tempfile` returns the guard's directory.
         self._places = _places(root)
         self._here = os.getcwd() + os.sep
         self._process = os.getpid()
         self._files = None if temporary is None else temporary / f"audit-{next(_NUMBERS)}"
 
     def note(self, denied: AuditDenied) -> bool:
-        """Note a denial, unless the baseline has it; tell whether it was noted.
+        """Note a denial, unless the baseline has it; return whether it was noted.
 
         Paths are read now: the test may go to another directory.
         """
@@ -97,13 +97,13 @@ class Reached:
         return True
 
     def _tell(self, denied: AuditDenied) -> None:
-        """Tell the process that this one is a copy of."""
+        """Report to the process that this one is a copy of."""
         if self._files is not None:
             with open(f"{self._files}-{os.getpid()}", "a", encoding="utf-8") as file:
                 file.write(json.dumps({**denied.to_dict(), "path": _absolute(denied)}) + "\n")
 
     def gather(self) -> None:
-        """Note what copies of the process told."""
+        """Note the reports of copies of the process."""
         if self._files is None:
             return
         for file in sorted(self._files.parent.glob(f"{self._files.name}-*")):
@@ -118,10 +118,10 @@ class Reached:
             raise denied
 
     def marker(self) -> str | None:
-        """Write the marker that would allow all of it; ``None`` where none would."""
+        """Write the marker that would allow all of it; ``None`` if none would."""
         fields: dict[str, Any] = {}
         for denied in self.denials:
-            # The later ones of a field have what those before them need.
+            # The later ones of a field include the needs of those before them.
             fields.update(denied.suggestion or {})
         return f"@pytest.mark.audit({self._arguments(fields)})" if fields else None
 
@@ -132,7 +132,7 @@ class Reached:
         if name == "network" and isinstance(value, dict):
             return f"Network({self._arguments(value)})"
         if name in ("write", "read", "block") and isinstance(value, list):
-            # Where the test is guarded they are read from the same directory.
+            # If the test is guarded they are read from the same directory.
             own = {self._here.rstrip(os.sep): "."}
             return repr([own.get(path, path.removeprefix(self._here)) for path in value])
         return repr(value)
@@ -189,8 +189,8 @@ def _port(port: re.Match[str]) -> str:
 
 @functools.cache
 def _places(root: Path) -> list[tuple[str, str]]:
-    """Places that each machine has elsewhere, with what they are called; the inner ones first."""
-    # Where two are the same the later one names it.
+    """Places that differ on each machine, with their names; the inner ones first."""
+    # If two are the same the later one names it.
     places = {
         tempfile.gettempdir(): "<tmp>",
         os.path.expanduser("~"): "~",
@@ -208,17 +208,17 @@ def read_baseline(file: Path) -> frozenset[str]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is no text.
+        ValueError: It is not text.
     """
     lines = file.read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def check_baseline(file: Path) -> None:
-    """See that a baseline can be written there.
+    """Check that a baseline can be written there.
 
     Raises:
-        OSError: There is no such directory, or what is there cannot be read.
+        OSError: The directory does not exist, or the file cannot be read.
         ValueError: The file is not text.
     """
     if file.exists():
@@ -228,7 +228,7 @@ def check_baseline(file: Path) -> None:
 
 
 def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
-    """Write a baseline, and tell how many entries it has.
+    """Write a baseline, and return its number of entries.
 
     Args:
         file: The file. Its entries of tests that did not run now stay.

@@ -24,12 +24,12 @@ BY_A_SIGNAL = 128
 
 
 def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
-    """Run a program in a sandbox, and show what it wrote when it has ended.
+    """Run a program in a sandbox, and show its output when it has ended.
 
     Args:
         policy: The policy of the program.
-        limits: Its memory and time; what they leave open is as in other sandboxes, but for the
-            time, which has no limit then.
+        limits: Its memory and time; the others are as in other sandboxes, but the time has no limit
+            by default.
         kind: ``-m``, ``-c``, or nothing for a script.
         program: The module, code or script, and the arguments.
 
@@ -47,7 +47,7 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
         given = sys.stdin.buffer.read()
     code = CODE.format(kind=kind, program=program, source=source)
     with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
-        # Its own hints speak of the sandbox as its host in Python would write it.
+        # The sandbox's own hints are worded for its host in Python.
         sandbox._setup.policy = sandbox._setup.policy._told_in("options", policy)
         sandbox._cwd = os.getcwd()
         result = sandbox.run(code, input=given)

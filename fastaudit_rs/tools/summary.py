@@ -1,4 +1,4 @@
-"""A short table of what code did: what matters first, and what is alike in one row."""
+"""A short table of operations: the most important first, similar ones in one row."""
 
 import html
 import os
@@ -14,7 +14,7 @@ ROWS = 25
 #: The width, in characters.
 COLUMNS = 100
 
-#: Kinds of what was done, from what matters most.
+#: Kinds of operations, the most important first.
 ORDER = ("write", "delete", "process", "network", "env", "thread", "other", "native", "read")
 
 #: The most rows that each of these may have, if there are too many rows.
@@ -28,7 +28,7 @@ HEADS = ("needs", "effect", "times", "target")
 
 @dataclass(frozen=True)
 class Row:
-    """One row: things that are alike, and how often they were done."""
+    """One row: similar operations, and their number."""
 
     needs: str
     effect: str
@@ -39,13 +39,13 @@ class Row:
 
     @property
     def shown(self) -> str:
-        """The target, and how many there are."""
+        """The target, and the number of targets."""
         return self.target if self.things == 1 else f"{self.target} ({self.things} different)"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows, and what is not among them."""
+    """The rows, and the number of operations left out."""
 
     rows: list[Row]
     #: The number of different things without a row.
@@ -79,7 +79,7 @@ class Summary:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def rest(self, all_of_it: str) -> str:
-        """Say in a sentence what has no row; empty if there is nothing.
+        """Say in a sentence which operations have no row; empty if all have one.
 
         Args:
             all_of_it: The command that shows it.
@@ -94,7 +94,7 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
     """Sum up what was done.
 
     Native calls have a row for each package, reads one for each directory; other files are summed
-    up by directories where they would take too many rows.
+    up by directories if they would take too many rows.
 
     Args:
         touched: The operations.
@@ -111,7 +111,7 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
             events[thing.event] = events.get(thing.event, 0) + thing.count
     shown: list[Row] = []
     for needs, effect in sorted(kinds, key=_rank):
-        # Opening a file that was made is not the second time that it is written.
+        # Opening a file that was just made does not write it a second time.
         times = {target: max(events.values()) for target, events in kinds[needs, effect].items()}
         shown += _rows(needs, effect, times)
     if len(shown) > rows:
@@ -127,7 +127,7 @@ def _rank(kind: tuple[str, str]) -> tuple[bool, bool, int]:
 
 
 def _rows(needs: str, effect: str, times: dict[str, int]) -> list[Row]:
-    """The rows of one kind, summed up where they have to be."""
+    """Return the rows of one kind, summed up if they have to be."""
     if effect == "native":
         rows = _grouped(needs, effect, times, lambda target: target.partition(".")[0])
         rows.sort(key=lambda row: -row.times)
@@ -182,7 +182,7 @@ def _named(group: str, effect: str) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """A text with its middle left out where it is too long: the ends tell most of a path."""
+    """Shorten a text in its middle if it is too long: the ends of a path say most."""
     text = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

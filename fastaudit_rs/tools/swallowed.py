@@ -1,8 +1,8 @@
 """Denials that a library wrapped or swallowed, and each denial in one line.
 
-A guard notes all that it denies. These functions find, among that, the denials that the user was
-not shown, and tell of each in a line: the operation, the place in the user's files, and the words
-that would allow it.
+A guard notes all of its denials. These functions find those that the user was not shown, and
+describe each in a line: the operation, the place in the user's files, and the words that would
+allow it.
 """
 
 import os
@@ -13,12 +13,12 @@ from ..denied import AuditDenied
 #: The longest text for an operation in a line.
 LONGEST = 100
 
-#: The lines that are shown where nobody says otherwise.
+#: The number of lines that are shown by default.
 MOST = 3
 
 
 def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
-    """The denials that an error is, or that it came of, the nearest first.
+    """Return the denials that an error is, or that caused it, the nearest first.
 
     Libraries keep them as the cause or the context, in an exception group, or among the arguments
     (``URLError(reason)``).
@@ -37,14 +37,14 @@ def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
 
 
 def denial_in(error: BaseException | None) -> AuditDenied | None:
-    """The denial that an error is, or that it came of."""
+    """Return the denial that an error is, or that caused it."""
     return next(denials_in(error), None)
 
 
 def swallowed(
     violations: Iterable[AuditDenied], error: BaseException | None = None
 ) -> list[AuditDenied]:
-    """The denials of a guard that are not in the error that came out at the end.
+    """Return the denials of a guard that are not in the error that came out at the end.
 
     Args:
         violations: ``guard.violations``.
@@ -58,7 +58,7 @@ def swallowed(
 
 
 def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1) -> str:
-    """Tell of a denial in a line: the operation, the place, and the words that would allow it.
+    """Describe a denial in a line: the operation, the place, and the words that would allow it.
 
     Args:
         denied: The denial.
@@ -88,7 +88,7 @@ def lines(
     most: int = MOST,
     place_of: Callable[[AuditDenied], str | None] | None = None,
 ) -> list[str]:
-    """Tell of the denials that the error at the end does not show, in a line for each place.
+    """Describe the denials that the error at the end does not show, in a line for each place.
 
     Args:
         violations: ``guard.violations``.
@@ -116,7 +116,7 @@ def operation(denied: AuditDenied) -> str:
 
 
 def object_of(denied: AuditDenied) -> str:
-    """Name what an operation is done to; empty where it names nothing."""
+    """Name the target of an operation; empty if it names nothing."""
     told = denied.path or denied.command or denied.callee
     if told is not None:
         return told
@@ -126,14 +126,14 @@ def object_of(denied: AuditDenied) -> str:
     for argument in denied.event_args:
         if isinstance(argument, bytes):
             return os.fsdecode(argument)
-        # An object is told by its `repr()`, which names nothing.
+        # An object is shown by its `repr()`, which names nothing.
         if isinstance(argument, (int, str)) and not str(argument).startswith("<"):
             return str(argument)
     return ""
 
 
 def place_of(denied: AuditDenied) -> str | None:
-    """Where in the user's files it was denied: ``file:line``, below the current directory if so."""
+    """Return where in the user's files it was denied: ``file:line``, relative if possible."""
     place = denied.place
     try:
         here = os.getcwd() + os.sep

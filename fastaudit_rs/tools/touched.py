@@ -1,4 +1,4 @@
-"""One thing that code did, as a recording or its log tells it."""
+"""One operation of code, from a recording or its log."""
 
 import os
 import textwrap
@@ -8,34 +8,34 @@ from typing import Any
 
 from .permissions import needed_for
 
-#: Events that take something away, among those that write.
+#: Events that remove something, among those that write.
 DELETES = frozenset({"os.remove", "os.rmdir", "os.removexattr", "shutil.rmtree"})
 
 
 @dataclass
 class Touched:
-    """One thing that was done, and when."""
+    """One operation, with its times."""
 
     effect: str
     event: str
     target: str
     verdict: str
-    #: Tells whether it is a part of an import, or of a process's start, which is told itself.
+    #: True if it is a part of an import, or of a process's start, which is shown itself.
     is_detail: bool
     call_chain: Sequence[str] = ()
-    #: Seconds since the program began, where that is known.
+    #: Seconds since the program began, if known.
     times: list[float] = field(default_factory=list)
     #: The number of times that it was done.
     count: int = 0
 
     @property
     def is_allowed(self) -> bool:
-        """Tell whether the policy allows it."""
+        """Return whether the policy allows it."""
         return self.verdict == "allowed"
 
     @property
     def needs(self) -> str:
-        """The words that would allow it; empty for what is allowed."""
+        """Return the words that would allow it; empty if it is allowed."""
         return needed_for(self.verdict)
 
 
@@ -64,7 +64,7 @@ def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = N
 
 
 def _target(entry: dict[str, Any], here: str | None) -> str:
-    """Name the object that it was done to."""
+    """Name the target of the operation."""
     args = entry["args"]
     path = entry["path"]
     if path is None and entry["effect"] in ("read", "write") and args and isinstance(args[0], str):

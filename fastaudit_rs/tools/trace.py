@@ -16,10 +16,10 @@ from .touched import Touched, touched_of
 
 TEMPLATE = Path(__file__).with_name("trace.html")
 
-#: The lanes of the timeline, from what changes most.
+#: The lanes of the timeline, the most far-reaching effects first.
 LANES = ("write", "delete", "process", "network", "env", "native", "thread", "import", "read")
 
-#: Columns of the timeline: what falls into the same one is one mark.
+#: Columns of the timeline: operations in the same one share a mark.
 COLUMNS = 480
 
 WIDTH, LEFT, LANE, MARK = 960, 84, 26, 14
@@ -68,7 +68,7 @@ def _key(entry: dict[str, Any]) -> str:
 
 
 def write_table(trace: Trace, to: TextIO) -> None:
-    """Print a summary: what matters first, what is alike in one row."""
+    """Print a summary: the most important first, similar operations in one row."""
     summary = summary_of(trace.touched)
     colour = to.isatty() and "NO_COLOR" not in os.environ
     for number, line in enumerate(summary.lines()):
@@ -81,7 +81,7 @@ def write_table(trace: Trace, to: TextIO) -> None:
 
 
 def write_all(trace: Trace, to: TextIO) -> None:
-    """Print all of it in the order of time, with `rich` where it is installed."""
+    """Print all of it in the order of time, with `rich` if it is installed."""
     rows = [_row(touched) for touched in trace.touched]
     heads = ("at", "needs", "effect", "target", "event", "times")
     try:
@@ -126,7 +126,7 @@ def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
 
 
 def page(trace: Trace) -> str:
-    """A page of HTML that needs nothing else."""
+    """Return a page of HTML that needs nothing else."""
     denied = sum(not touched.is_allowed for touched in trace.touched)
     needed = (
         f"<p>To allow what is red: <code>fastaudit-rs run {html.escape(trace.options)}</code></p>"
@@ -164,7 +164,7 @@ def _html_row(touched: Touched) -> str:
 
 
 def timeline(trace: Trace) -> str:
-    """The timeline as SVG: a lane for each effect, and a mark for what was done at a time."""
+    """Return the timeline as SVG: a lane for each effect, with marks for its operations."""
     effects = {touched.effect for touched in trace.touched}
     lanes = [lane for lane in LANES if lane in effects] + sorted(effects.difference(LANES))
     seconds = max([trace.seconds, *(touched.times[-1] for touched in trace.touched)], default=0.0)

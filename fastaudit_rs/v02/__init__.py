@@ -1,6 +1,6 @@
 """The names of ``fastaudit`` 0.2, with its rules: whatever is not allowed by name is denied.
 
-``fastaudit_rs.install_as_fastaudit("0.2")`` has code that imports ``fastaudit`` get this package.
+``fastaudit_rs.install_as_fastaudit("0.2")`` gives code that imports ``fastaudit`` this package.
 """
 
 from .._native import _audit_state as audit_state
@@ -25,7 +25,7 @@ __version__ = "0.2.10"
 
 
 def __getattr__(name: str) -> object:
-    """Import what few need when it is asked for (PEP 562)."""
+    """Import a name that few need when it is asked for (PEP 562)."""
     if name == "core" or name in __all__:
         from importlib import import_module
 

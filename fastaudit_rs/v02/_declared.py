@@ -1,4 +1,4 @@
-"""Reads what installed packages declare for ``fastaudit`` in their entry points.
+"""Reads the declarations of installed packages for ``fastaudit`` in their entry points.
 
 <https://packaging.python.org/en/latest/specifications/entry-points/>
 """
@@ -16,13 +16,13 @@ _KNOWN = {"fastaudit.hooks:lxml_monitor"}
 
 
 def names(group: str) -> list[str]:
-    """The modules that are named in a group, which are not imported."""
+    """Return the modules that are named in a group, which are not imported."""
     values = (entry.value.strip() for entry in core.entry_points(group=group))
     return sorted({value for value in values if value})
 
 
 def hooks(group: str) -> "list[tuple[str, Any]]":
-    """The functions that are named in a group, which are imported; each with its name."""
+    """Return the functions that are named in a group, which are imported; each with its name."""
     loaded = []
     for entry in core.entry_points(group=group):
         if entry.value in _KNOWN:
@@ -35,7 +35,7 @@ def hooks(group: str) -> "list[tuple[str, Any]]":
 
 
 def ignore(group: str, name: str, error: BaseException) -> None:
-    """Warn of a function that is of no use: hooks only allow more than there is without them."""
+    """Warn of a function that is of no use: hooks can only allow more."""
     warnings.warn(
         f"fastaudit_rs ignores {name!r}, which an installed package declares in the entry point "
         f"group {group!r}: {type(error).__name__}: {error}",

@@ -29,7 +29,7 @@ def entry_points(*, group: str) -> "EntryPoints":
 
 
 def __getattr__(name: str) -> object:
-    """Import what few need when it is asked for (PEP 562)."""
+    """Import a name that few need when it is asked for (PEP 562)."""
     if name in ("CallTracker", "TrackedCall", "active_calls", "track_call"):
         from .. import calls
 

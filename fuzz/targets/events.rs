@@ -1,4 +1,5 @@
-//! Any audit event with any arguments, through the hook itself: `tests/support/hostile.py` makes them.
+//! Any audit event with any arguments, through the hook itself: `tests/support/hostile.py` makes
+//! them.
 #![no_main]
 
 use std::ffi::CString;

@@ -51,7 +51,7 @@ pub struct Policy {
 /// The rules of a guard that are not about paths and names.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
-    /// Packages whose import may do anything.
+    /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
     /// True if threads may be started, under the same guard.
     pub threads: bool,
@@ -74,7 +74,7 @@ impl Policy {
     }
 
     /// The policy of fastaudit 0.2, which approves its roots' own entries as well. Importing one of
-    /// the packages may do anything.
+    /// the packages may do what is denied otherwise.
     #[must_use]
     pub fn strict(roots: Roots, import_allow: Vec<String>) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy with these packages, whose import may do anything.
+    /// Returns the policy with these packages, whose import may do what is denied otherwise.
     #[must_use]
     pub fn importing(mut self, import_allow: Vec<String>) -> Self {
         self.rest.import_allow = import_allow;
@@ -342,8 +342,8 @@ impl Policy {
         }
     }
 
-    /// Judges loading an extension module. Below a root its file may be the guarded code's own, so that
-    /// it may be loaded there only where packages are installed.
+    /// Judges loading an extension module. Below a root its file may be the guarded code's own, so
+    /// that it may be loaded there only where packages are installed.
     pub fn load(
         &self,
         fs: &impl FileSystem,

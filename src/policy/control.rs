@@ -10,8 +10,8 @@
 pub enum Effect {
     /// It only returns information, or is about a terminal, a socket or the descriptor itself.
     None,
-    /// It types into a terminal, whose text the shell that it belongs to reads, takes a terminal, or
-    /// has the kernel send signals.
+    /// It types into a terminal, whose text the shell that it belongs to reads, takes a terminal,
+    /// or has the kernel send signals.
     Disturbs,
     /// It may change a file, or is unknown.
     Changes,

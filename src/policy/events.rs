@@ -1,5 +1,5 @@
-//! Every audit event of CPython 3.10 to 3.15: what the operation behind it does to the world, and the
-//! rule of each contract for it. The only table of events.
+//! Every audit event of CPython 3.10 to 3.15: what the operation behind it does to the world, and
+//! the rule of each contract for it. The only table of events.
 //!
 //! Named after CPython's own table, <https://docs.python.org/3/library/audit_events.html>, and what
 //! its builds raise: `tests/assurance/test_event_tables.py` reads the names out of each of them.
@@ -104,7 +104,8 @@ pub struct Known {
     /// True if it passes under the contract of fastaudit 0.2, which denies any event that it does
     /// not name and has no rule for.
     pub passes_02: bool,
-    /// The functions, `module.name`, that raise it under a guard as CPython raises nothing for them.
+    /// The functions, `module.name`, that raise it under a guard as CPython raises nothing for
+    /// them.
     pub raised_by: &'static [&'static str],
 }
 

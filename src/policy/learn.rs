@@ -26,8 +26,8 @@ pub enum Need {
     Write(Vec<u8>),
     /// Reading this.
     Read(Vec<u8>),
-    /// Writing or reading this in the guard's own temporary directory, which each policy lets a guard
-    /// have that may write at all: here, if nowhere else.
+    /// Writing or reading this in the guard's own temporary directory, which each policy lets a
+    /// guard have that may write at all: here, if nowhere else.
     Temporary {
         /// The entry.
         path: Vec<u8>,

@@ -249,7 +249,7 @@ impl Packages {
         chosen.is_some_and(|chosen| chosen.runs.iter().any(|run| run == command))
     }
 
-    /// The modules whose import may do anything.
+    /// The modules whose import may do what is denied otherwise.
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
     }

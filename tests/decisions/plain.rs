@@ -265,7 +265,7 @@ pub struct Event<'a> {
     pub first_dir: Option<Vec<u8>>,
     /// The facts of the row.
     pub facts: Table,
-    /// How many sockets are connected.
+    /// The number of connected sockets.
     pub connected: Cell<u32>,
 }
 

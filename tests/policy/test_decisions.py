@@ -117,7 +117,7 @@ def argument(value, close):
 
 @contextlib.contextmanager
 def installed(tree, name):
-    """Has a package of this name be installed, which raises the event as it is imported.
+    """Makes a package of this name count as installed, which raises the event as it is imported.
 
     Its code says of itself that it is where packages are, which is learnt once in a process.
     """

@@ -22,7 +22,7 @@ from .setup import Setup, existing
 if TYPE_CHECKING:
     from ..inside.child import Job
 
-#: Where a container finds its job.
+#: The place where a container finds its job.
 PLACE = "/fastaudit-rs"
 
 #: The program of a container.
@@ -90,7 +90,7 @@ class Docker:
                     self._api.remove_container(container, force=True, v=True)
             with open(f"{place}/report", "rb") as file:
                 violations, value = told(file.read(REPORT))
-        # The status of a signal, as shells tell it.
+        # The status for a signal, as in shells.
         returncode = 128 - status if status > 128 else status
         if killed_by is None and state.get("OOMKilled"):
             killed_by = "memory"
@@ -107,7 +107,7 @@ class Docker:
         )
 
     def _options(self, setup: Setup, limits: Limits, place: str) -> dict[str, Any]:
-        """The container: nothing but what the policy names, and as little power as there is."""
+        """The container: nothing but the policy's places, and as little power as possible."""
         types = self._sdk.types
         ulimits = []
         if limits.open_files is not None:
@@ -129,7 +129,7 @@ class Docker:
             mounts=self._mounts(setup, place),
         )
         home = str(setup.directory)
-        # Where programs are is the image's to say.
+        # The image says where programs are.
         env = {name: value for name, value in setup.env.items() if name != "PATH"}
         return {
             "image": self._image,
@@ -155,7 +155,7 @@ class Docker:
                 mounts.append(mount(each, None, type="tmpfs", read_only=True))
             else:
                 mounts.append(mount(each, os.devnull, type="bind", read_only=True))
-        # A place is mounted after what it is in.
+        # A place is mounted after the places that it is in.
         mounts.sort(key=lambda mount: mount["Target"])
         return [*mounts, mount(PLACE, place, type="bind")]
 
@@ -174,7 +174,7 @@ class _Watch:
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
 
     def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
-        """Its status, which limit ended it, and what it wrote."""
+        """Return its status, the limit that ended it, and its output."""
         jobs = [("wait", self._wait), *((name, self._read) for name in self._texts)]
         threads = [
             threading.Thread(target=self._noting, args=(job, name), daemon=True)
@@ -206,7 +206,7 @@ class _Watch:
             self._error = self._error or error
 
     def _wait(self, name: str) -> None:
-        # The daemon answers when it ends: that is watched here.
+        # The daemon answers when it ends: this is watched here.
         self._status = self._api.wait(self._container, timeout=None)["StatusCode"]
 
     def _read(self, name: str) -> None:

@@ -38,7 +38,7 @@ class HistoryEntry:
 
 
 class _Environment:
-    """A sandbox, and what ran in it."""
+    """A sandbox, and its runs."""
 
     def __init__(self, sandbox: Sandbox, most: int) -> None:
         self.sandbox = sandbox
@@ -49,14 +49,14 @@ class _Environment:
 class SandboxManager(Closing):
     """Named sandboxes, each with a directory, a policy, limits and a history of its own.
 
-    Nothing of one reaches another: each reads what programs need to run at all, what its policy
-    names, and its own directory. A policy that says nothing of reading (``read=None``) is taken for
-    one that names no place.
+    Nothing of one reaches another: each reads the files that programs need to run at all, the
+    places that its policy names, and its own directory. A policy that says nothing of reading
+    (``read=None``) counts as one that names no place.
 
     Args:
         policy: The policy of an environment that is made without one.
         limits: The limits of an environment that is made without any.
-        env: Variables that each has; see `Sandbox`.
+        env: Variables of each; see `Sandbox`.
         path: Directories of modules that each finds; see `Sandbox`.
         confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
         history: The number of runs of each that are kept, the last ones.
@@ -112,7 +112,7 @@ class SandboxManager(Closing):
             RuntimeError: The manager is closed.
             SandboxError: The kernel cannot hold the policy.
             TypeError: An argument has another type.
-            ValueError: There is one of this name, or the policy opens those of others.
+            ValueError: An environment of this name exists, or the policy opens those of others.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -222,7 +222,7 @@ class SandboxManager(Closing):
         return [*self._environment(name).history]
 
     def close(self, name: str | None = None) -> None:
-        """Close an environment, or all of them for good, with all that they have.
+        """Close an environment, or all of them for good, with everything in them.
 
         Raises:
             KeyError: There is no environment of this name.

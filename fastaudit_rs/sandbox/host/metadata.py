@@ -63,10 +63,10 @@ NUMBERS = {"x86_64": _X86_64 | _NEW, "aarch64": _GENERIC | _NEW, "riscv64": _GEN
 
 
 class Metadata:
-    """Answers what the kernel asks of metadata.
+    """Answers the kernel's questions about metadata.
 
     Args:
-        roots: Where metadata may be changed: the full paths of files and directories.
+        roots: The places where metadata may be changed: full paths of files and directories.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
@@ -75,10 +75,10 @@ class Metadata:
         self.numbers = NUMBERS.get(platform.machine(), {})
 
     def answer(self, ctx: Any) -> int:
-        """Do what a system call asks for. 0, or the number of an error.
+        """Do the work of a system call. Return 0, or the number of an error.
 
         Args:
-            ctx: The call, as `sandlock` tells it: ``pid``, ``syscall_nr``, ``args``, its memory.
+            ctx: The call, from `sandlock`: ``pid``, ``syscall_nr``, ``args``, its memory.
         """
         name = self.numbers.get(ctx.syscall_nr)
         if name is None:
@@ -91,7 +91,7 @@ class Metadata:
         return 0
 
     def _changed(self, ctx: Any, where: "_Where", change: Callable[[str], None]) -> None:
-        """Change what is meant, by a name that nobody else can give to something else."""
+        """Change the file, by a name that nobody else can give to another one."""
         descriptor = where.open(ctx)
         try:
             name = f"/proc/self/fd/{descriptor}"
@@ -180,7 +180,7 @@ class Metadata:
 
 
 def answering(metadata: Metadata) -> Any:
-    """A handler of `sandlock`'s that answers by it."""
+    """Make a handler for `sandlock` that answers by it."""
     handler: Any = importlib.import_module("sandlock.handler")
 
     def handle(self: Any, ctx: Any) -> Any:
@@ -236,7 +236,7 @@ def _signed(number: int) -> int:
 
 
 def _moment(seconds: int, nanoseconds: int, now: int) -> int:
-    """A time of utimensat(2), in nanoseconds; `now` is what it was."""
+    """A time of utimensat(2), in nanoseconds; `now` is the current one."""
     if nanoseconds == UTIME_OMIT:
         return now
     return time.time_ns() if nanoseconds == UTIME_NOW else seconds * 10**9 + nanoseconds

@@ -12,8 +12,8 @@ from ... import Network
 #: The port of name servers: RFC 1035.
 DOMAIN = "53"
 
-#: Nothing is there: RFC 6666. Without a rule for UDP there are no such sockets, not to listen with
-#: either.
+#: An address where nothing is: RFC 6666. Without a rule for UDP there are no such sockets, not to
+#: listen with either.
 NOWHERE = "udp://[100::/128]:9"
 
 
@@ -23,7 +23,7 @@ class Reachable:
 
     Attributes:
         allow: Where to connect and send to: ``net_allow``.
-        deny: Where not to all the same: ``net_deny``.
+        deny: Exceptions from this: ``net_deny``.
         listen: The ports to listen at: ``net_allow_bind``.
         has_names: True if there are hosts with names, of which the kernel knows the ports alone.
     """
@@ -70,9 +70,9 @@ def is_local(network: bool | Network) -> bool:
 
 
 def sockets(network: bool | Network) -> list[str]:
-    """The Unix sockets that may be connected to, of those that are there.
+    """Return the existing Unix sockets that may be connected to.
 
-    They are named, or in a directory that is. To the kernel connecting is writing to them.
+    They are named, or in a named directory. To the kernel connecting is writing to them.
     """
     found = []
     for path in () if isinstance(network, bool) else network.unix or ():
@@ -97,7 +97,7 @@ def _rules(hosts: Iterable[tuple[str | None, str]], usual: str) -> list[str]:
 
 
 def _listened(listen: bool | tuple[str, ...]) -> list[str]:
-    """The ports that may be listened at: the kernel does not know at which addresses."""
+    """Return the ports that may be listened at: the kernel does not know the addresses."""
     if isinstance(listen, bool):
         return ["*"] if listen else []
     ports = [ports for _, ports in map(_parts, listen)]
@@ -105,7 +105,7 @@ def _listened(listen: bool | tuple[str, ...]) -> list[str]:
 
 
 def _parts(host: str) -> tuple[str | None, str]:
-    """A host of a `Network`: its addresses, `None` where it has a name, and its ports, if any."""
+    """Return the addresses of a host, `None` if it has a name, and its ports, if any."""
     whole = _addresses(host)
     if whole is not None:
         return whole, ""
@@ -116,7 +116,7 @@ def _parts(host: str) -> tuple[str | None, str]:
 
 
 def _addresses(text: str) -> str | None:
-    """Addresses as `sandlock` takes them, if these are some."""
+    """Return addresses as `sandlock` takes them, or `None` for other texts."""
     if text == "*":
         return text
     text = text.removeprefix("[").removesuffix("]")
@@ -126,7 +126,7 @@ def _addresses(text: str) -> str | None:
         return None
     if isinstance(network, ipaddress.IPv4Network):
         return str(network)
-    # The guard, and the kernel, take an IPv4 address in an IPv6 one for itself.
+    # The guard, and the kernel, take an IPv4 address in an IPv6 one as IPv4.
     mapped = network.network_address.ipv4_mapped if network.num_addresses == 1 else None
     return f"[{network}]" if mapped is None else f"{mapped}/32"
 

@@ -18,7 +18,7 @@ _Runs = Callable[[WorkerSource, str | os.PathLike[str], Sequence[str], str | byt
 
 
 class ReadyWorkers:
-    """A number of workers that are started in advance, and again where one has ended.
+    """A number of workers that are started in advance, and again when one has ended.
 
     Args:
         start: Starts one.
@@ -42,7 +42,7 @@ class ReadyWorkers:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[Worker]:
-        """One that does nothing else meanwhile, as soon as there is one."""
+        """Return an idle worker, as soon as there is one."""
         coming = self._workers.get()
         usable = False
         try:
@@ -83,7 +83,7 @@ class ReadyWorkers:
 class Pool(Runner):
     """Processes of a sandbox that are started in advance: ``Sandbox.pool()`` makes it.
 
-    Each run is a copy (fork(2)) of a process that has imported what is to be there and has run
+    Each run is a copy (fork(2)) of a process that has imported the preloaded modules and has run
     nothing else. The runs share the directory of the sandbox, and nothing else.
     """
 
@@ -113,7 +113,7 @@ class Pool(Runner):
         return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
 
     def close(self) -> None:
-        """Wait for what runs, and end its processes. It runs nothing any more."""
+        """Wait for its runs, and end its processes. It runs nothing any more."""
         if not self._closed:
             self._closed = True
             self._workers.close()

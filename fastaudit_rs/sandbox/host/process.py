@@ -28,7 +28,7 @@ SAID = 4096
 
 
 class SandboxError(RuntimeError):
-    """A sandbox cannot run code as it was asked to."""
+    """A sandbox cannot run code as requested."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Ended:
 
 
 class _Plain:
-    """A process without the kernel part, in the shape of that of `sandlock`."""
+    """A process without the kernel part, with the interface of `sandlock`'s."""
 
     def __init__(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
         self._process = process = subprocess.Popen(
@@ -67,7 +67,7 @@ class _Plain:
 
 
 class _Asking:
-    """A process of `sandlock` that has the host asked about metadata, in the shape of its others.
+    """A process of `sandlock` that asks the host about metadata, with the usual interface.
 
     It starts as it is waited for.
     """
@@ -83,7 +83,7 @@ class _Asking:
         self.said = ""
 
     def kill(self) -> None:
-        # It leads a group of its own; what has not connected is in none that is known.
+        # It leads a group of its own; until it has connected, its group is not known.
         with contextlib.suppress(ProcessLookupError):
             if self.pid is not None and os.getpgid(self.pid) == self.pid:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ class Worker:
         options: The options of `sandlock`.
         metadata: The answers to the kernel's questions about metadata; `None` where metadata may be
             changed anywhere.
-        base: Where its socket may be.
+        base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
 
     Raises:
@@ -174,7 +174,7 @@ class Worker:
         os.close(self._over)
 
     def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
-        """Its connection: what comes first is what was started just now."""
+        """Its connection: the first one is of the process that was just started."""
         poll = select.poll()
         poll.register(listener, select.POLLIN)
         poll.register(over, select.POLLIN)
@@ -199,7 +199,7 @@ class Worker:
         try:
             pid = int(receive(self.control)[0])
             if isinstance(self._process, _Asking):
-                # The socket says who connected for it: `sandlock`, in this process.
+                # The socket names `sandlock`, in this process, as the one that connected for it.
                 self._process.pid = pid
             send(self.control, task)
             said = receive(self.control)[0].decode(errors="replace")
@@ -220,7 +220,7 @@ class Worker:
         return self._waiter.is_alive()
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and everything that it started."""
         process = self._process
         if process is not None:
             process.kill()

@@ -39,8 +39,8 @@ class Result:
         stdout: Its standard output, up to the limit.
         stderr: The same of standard error.
         duration: The time that it took, in seconds.
-        killed_by: The limit that ended it, a name of `Limits`; ``None`` where none did. Where
-            memory has a limit, what kills itself by SIGKILL cannot be told from what hit that.
+        killed_by: The limit that ended it, a name of `Limits`; ``None`` if none did. If memory has
+            a limit, a process that kills itself by SIGKILL looks like one that hit the limit.
         violations: The operations that its policy denied, as the run reported them.
         value: The value of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``.
@@ -60,7 +60,7 @@ class Result:
     changed: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        """Tell it in one line, without what the code wrote."""
+        """Describe it in one line, without the code's output."""
         return one_line(self)
 
     def _repr_html_(self) -> str:
@@ -149,7 +149,7 @@ class Run:
         pipes: contextlib.ExitStack,
         selector: selectors.BaseSelector,
     ) -> None:
-        """Hand the job to the worker, with the other ends of what is watched."""
+        """Hand the job to the worker, with the other ends of the watched descriptors."""
         with contextlib.ExitStack() as theirs:
 
             def pipe(mine: int) -> tuple[io.FileIO, int]:
@@ -174,7 +174,7 @@ class Run:
                 send(worker.control, job, passed)
 
     def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
-        """Read what it writes, until it has ended; end it where it goes beyond a limit."""
+        """Read its output, until it has ended; end it if it goes beyond a limit."""
         limits = self._limits
         looked = begun
         wait = INTERVAL
@@ -207,7 +207,7 @@ class Run:
             self._status, self.is_clean = status, bool(is_clean)
 
     def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        """Write more of what is on its standard input, and close that at the end."""
+        """Write more of its standard input, and close it at the end."""
         rest: memoryview = key.data
         try:
             while rest:

@@ -13,7 +13,7 @@ _Self = TypeVar("_Self", bound="Closing")
 
 
 def check_run(code: object, args: object, input: object) -> None:
-    """Check what is to be run before anything is.
+    """Check the arguments of a run before it begins.
 
     Raises:
         TypeError: An argument has another type.
@@ -50,7 +50,7 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """End what it has. It runs nothing any more."""
+        """End its processes. It runs nothing any more."""
         raise NotImplementedError
 
 

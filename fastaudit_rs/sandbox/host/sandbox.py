@@ -1,8 +1,8 @@
 """A sandbox: code in a process of its own, under a policy, with the kernel behind it.
 
-The policy is installed in the process for good before any of the code runs, so that what it denies
-is a Python error with a hint. Behind it the package ``sandlock`` has the kernel (Landlock, seccomp)
-hold what it can of the same policy, and the limits.
+The policy is installed in the process for good before any of the code runs, so that a denial is a
+Python error with a hint. Behind it the package ``sandlock`` makes the kernel (Landlock, seccomp)
+enforce the limits and the part of the same policy that it can.
 """
 
 import contextlib
@@ -39,12 +39,14 @@ class Sandbox(Runner):
     Args:
         policy: The policy for the code. The code may also write to the directory of the sandbox.
         limits: The limits of each run.
-        env: Variables that it has besides those that programs need to run at all: names, whose
-            values are the host's, or a mapping.
-        path: Directories of modules that the code finds besides those that are installed.
-        parent: Where its directory is made: where temporary files are by default.
-        confine: ``"require"`` refuses to run where the kernel cannot hold the policy; ``"prefer"``
-            runs all the same, and ``"audit"`` everywhere without the kernel; the result says so.
+        env: Variables that it has besides those that all programs need: names, whose values are the
+            host's, or a mapping.
+        path: Directories of modules that the code finds besides the installed ones.
+        parent: The directory in which its own is made: the usual one for temporary files by
+            default.
+        confine: ``"require"`` refuses to run if the kernel cannot hold the policy; ``"prefer"``
+            runs all the same, and ``"audit"`` runs everywhere without the kernel; the result says
+            so.
         backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
         image: The image of the containers: it has Python, with this package installed.
 
@@ -91,11 +93,11 @@ class Sandbox(Runner):
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
-        #: Where code begins, if not in its directory.
+        #: The directory where code begins, if not its own.
         self._cwd: str | None = None
 
     def __repr__(self) -> str:
-        """Tell where it is, and what it may do."""
+        """Show where it is, and its policy."""
         closed = "" if self._remove.alive else ", closed"
         return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
 
@@ -129,7 +131,7 @@ class Sandbox(Runner):
         return sorted(states(self.directory))
 
     def _inside(self, name: str) -> Path:
-        """A path in the directory: what ran there may have made links."""
+        """Return a path in the directory: code that ran there may have made links."""
         path = Path(os.path.realpath(self.directory / name))
         if not path.is_relative_to(self.directory) or path == self.directory:
             raise ValueError(f"{name!r} is not in the directory of the sandbox")
@@ -214,7 +216,7 @@ class Sandbox(Runner):
         elif self._docker is not None:
             of_network = "guard"
         else:
-            # Of hosts with names the kernel knows the ports alone.
+            # For hosts with names the kernel knows the ports alone.
             has_names = reachable(network).has_names
             of_network = "guard, and kernel for ports" if has_names else both
         held = {
@@ -252,7 +254,7 @@ def _docker(backend: str, image: str | None, confine: str) -> "Docker | None":
 
 
 def states(directory: Path) -> dict[str, tuple[int, ...]]:
-    """All files in a directory, by their names there, with what changes when they do."""
+    """Return all files in a directory, by their names, with values that change when they do."""
     found: dict[str, tuple[int, ...]] = {}
     for place, _, names in os.walk(directory):
         for name in names:

@@ -18,7 +18,7 @@ from . import network as sandbox_network
 from .metadata import Metadata
 from .process import SandboxError, Worker
 
-#: Variables that pass from the host: what programs need to run at all.
+#: Variables that pass from the host: those that all programs need.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 
 #: The behaviour where the kernel cannot hold the policy.
@@ -123,7 +123,7 @@ class Setup:
             "net_deny": network.deny,
             "net_allow_bind": network.listen,
             "max_memory": limits.memory,
-            # One more, which waits for work.
+            # Start one more, which waits for work.
             "max_processes": None if limits.processes is None else limits.processes + 1,
             "max_open_files": limits.open_files,
             "max_cpu": limits.cpu_percent,
@@ -135,7 +135,7 @@ class Setup:
 
 
 def absolute(policy: Policy) -> Policy:
-    """The policy with the places that it names here: the sandbox has another home and directory."""
+    """The policy with its places resolved here: the sandbox has another home and directory."""
     changes: dict[str, Any] = {}
     for name in ("write", "read", "block"):
         paths: Sequence[str] | None = getattr(policy, name)
@@ -154,7 +154,7 @@ def _full(path: str) -> str:
 
 
 def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
-    """The policy, which lets the directory be written and read too, and modules be read."""
+    """The policy with the directory to write and read, and modules to read."""
     if policy.write is not None:
         policy = policy.replace(write=[*policy.write, directory])
     if policy.read is not None:
@@ -163,7 +163,7 @@ def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
 
 
 def _programs(policy: Policy) -> list[str]:
-    """Where the programs are that the policy lets start."""
+    """Return the directories of the programs that may be started."""
     if policy.commands is True:
         return [place for place in os.get_exec_path() if os.path.isabs(place)]
     found = [
@@ -193,7 +193,7 @@ def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """The variables that programs need to run at all, and those that are named."""
+    """Return the variables that all programs need, and the named ones."""
     if isinstance(named, str):
         raise TypeError("env must be a mapping or names, not str")
     passed = {
@@ -207,7 +207,7 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
 
 
 def kernel(confine: str) -> Any:
-    """The package `sandlock`, where it and the kernel can do what is needed.
+    """Return the package `sandlock`, if it and the kernel can do what is needed.
 
     Raises:
         SandboxError: They cannot, and are required.

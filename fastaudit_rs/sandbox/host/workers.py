@@ -8,7 +8,8 @@ from typing import Protocol
 
 from .process import Worker
 
-#: Starts a worker; the second says what it depends on: one that depends on something else is stale.
+#: Starts a worker; the second function returns the state that it depends on: a worker from another
+#: state is stale.
 Start = Callable[[], Worker]
 Key = Callable[[], Hashable]
 
@@ -30,7 +31,7 @@ class Workers:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[Worker]:
-        """One that does nothing else meanwhile."""
+        """Return an idle worker."""
         key = self._key()
         with self._lock:
             idle, self._idle = self._idle, None
@@ -48,8 +49,8 @@ class Workers:
 
 
 class WorkerSource(Protocol):
-    """Where runs get their workers."""
+    """The source of the workers of runs."""
 
     def worker(self) -> AbstractContextManager[Worker]:
-        """One that does nothing else meanwhile."""
+        """Return an idle worker."""
         ...

@@ -32,8 +32,8 @@ class Job(TypedDict):
     path: list[str]
     #: True if the value of the last expression is wanted.
     value: bool
-    #: Where it begins, if not in the directory of the sandbox: then it starts a program, and is
-    #: itself no part of its tracebacks.
+    #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
+    #: left out of its tracebacks.
     cwd: str | None
     cpu_seconds: int | None
 
@@ -48,7 +48,7 @@ def run(
         worker: The process that this is a child of.
         policy: The policy to install.
         job: The job.
-        descriptors: Standard input, output and error, and where it tells of itself.
+        descriptors: Standard input, output and error, and the one for its report.
     """
     child = _Child(children)
     status = 1
@@ -72,7 +72,7 @@ def program(policy: Policy, job: Job, report: int) -> int:
     Args:
         policy: The policy to install.
         job: The job.
-        report: The descriptor of what it tells of itself.
+        report: The descriptor for its report.
 
     Returns:
         Its exit status.
@@ -120,7 +120,7 @@ def program(policy: Policy, job: Job, report: int) -> int:
 
 
 def _run(job: Job, names: dict[str, Any]) -> object:
-    """Run the code; the value of its last expression, if that is wanted."""
+    """Run the code; return the value of its last expression, if that is wanted."""
     if not job["value"]:
         exec(compile(job["code"], job["file"], "exec"), names)
         return None
@@ -148,14 +148,14 @@ def _write(report: int, line: dict[str, object]) -> None:
 
 
 def _reseed() -> None:
-    """Have each run draw its own random numbers: `random` sees to itself."""
+    """Make each run draw its own random numbers: `random` reseeds itself."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()
 
 
 def _end_program(names: dict[str, Any]) -> None:
-    """Do what the end of the interpreter would, as far as a program can tell.
+    """Do the work of the interpreter's end, as far as a program can tell.
 
     Wait for threads, call functions registered with `atexit`, release the program's objects, and
     flush its files and streams.
@@ -169,7 +169,7 @@ def _end_program(names: dict[str, Any]) -> None:
 
 
 def _flush() -> None:
-    """Write what is held back by files of the program, which the worker did not have."""
+    """Flush files of the program, which the worker did not have."""
     files = [found for found in gc.get_objects() if issubclass(type(found), _io._IOBase)]
     for file in (*files, sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

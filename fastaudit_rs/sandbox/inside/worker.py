@@ -1,7 +1,7 @@
 """The process of a sandbox that waits for work: each run is a child of it, used once.
 
 Started by `sandbox_process.py`, confined by the kernel already. It runs none of the code itself:
-the children have what it imported, and install their policy themselves.
+the children have its imports, and install their policy themselves.
 """
 
 import _pickle as pickle
@@ -55,7 +55,7 @@ def main() -> NoReturn:
         try:
             job, descriptors = receive(control, DESCRIPTORS)
         except (EOFError, OSError):
-            # The host is gone: memory for the end of the interpreter could not be had any more.
+            # The host is gone: there could be no memory for the end of the interpreter any more.
             os._exit(0)
         child = _fork(children, control, policy, job, descriptors)
         for descriptor in descriptors:
@@ -69,7 +69,7 @@ def main() -> NoReturn:
 
 
 def _prepare(policy: Policy, preload: list[str]) -> None:
-    """Do once what each run needs."""
+    """Do the work that each run needs once."""
     _warm_up()
     _import(preload)
     # Work for the first guard need not be repeated in each child.
@@ -78,16 +78,16 @@ def _prepare(policy: Policy, preload: list[str]) -> None:
 
 
 def _import(names: Iterable[str]) -> None:
-    """Import what the next runs are to have."""
+    """Import the modules for the next runs."""
     for name in names:
         importlib.import_module(name)
-    # Collecting would copy the pages of what is shared with the children.
+    # Collecting would copy the pages that are shared with the children.
     gc.collect()
     gc.freeze()
 
 
 def _warm_up() -> None:
-    """Have what tells of errors import what it needs."""
+    """Make the modules for errors import what they need."""
     try:
         raise ValueError
     except ValueError:

@@ -18,7 +18,7 @@ pub const FAMILIES: [i64; 2] = [
 #[cfg(not(unix))]
 pub const FAMILIES: [i64; 2] = [2, 23];
 
-/// Tells that the family is one of the internet.
+/// Returns whether the family is one of the internet.
 #[must_use]
 pub fn is_internet(family: i64) -> bool {
     FAMILIES.contains(&family)
@@ -44,7 +44,7 @@ pub enum Host {
 /// An address with a port, as far as it is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// How many items the tuple has.
+    /// The number of items in the tuple.
     pub items: usize,
     /// The host.
     pub host: Host,
@@ -77,12 +77,12 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
         .map(|address: IpAddr| address.to_canonical())
 }
 
-/// Tells whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
+/// Returns whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
 pub(super) fn is_local(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Tells whether a name is the one that this machine has.
+/// Returns whether a name is this machine's own.
 #[cfg(unix)]
 pub(super) fn is_own_name(name: &str) -> bool {
     let own = rustix::system::uname();
@@ -96,7 +96,7 @@ pub(super) fn is_own_name(_name: &str) -> bool {
     false
 }
 
-/// Tells whether a name is an address in an older form: 127.1, 0x7f000001.
+/// Returns whether a name is an address in an older form: 127.1, 0x7f000001.
 pub(super) fn is_number(name: &str) -> bool {
     let hex = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'.' | b'x');
     name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.bytes().all(hex)

@@ -13,7 +13,8 @@ pub trait Named {
     /// Returns the name as the policy takes it.
     fn name(&self) -> Name<'_>;
 
-    /// Tells whether the name is a text that its object gave: another time it may give another one.
+    /// Returns whether the name is a text that its object gave: another time it may give another
+    /// one.
     fn is_text(&self) -> bool {
         matches!(self.name(), Name::Path(_))
     }
@@ -27,18 +28,19 @@ pub trait Named {
     }
 }
 
-/// How the operation behind an event treats an object that is not `str`, `bytes` or `int`.
+/// The treatment of an object that is not `str`, `bytes` or `int` by the operation behind an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathLikes {
-    /// Everything it does with the object raises events of its own.
+    /// Everything that the operation does with the object raises events of its own.
     CheckedAgain,
-    /// It asks the object for its path after the event, and no event follows.
+    /// The operation asks the object for its path after the event, and no event follows.
     AskedLater,
 }
 
 /// The arguments of an audit event. Anybody may raise one with fewer arguments, or with others.
 ///
-/// Values are read from the objects' own buffers: what a subclass overrides decides nothing.
+/// Values are read from the objects' own buffers: a method that a subclass overrides decides
+/// nothing.
 pub trait Arguments {
     /// The error that reading an argument raises.
     type Error;
@@ -49,16 +51,16 @@ pub trait Arguments {
 
     /// Returns how many there are.
     fn count(&self) -> usize;
-    /// Tells whether the argument is there and `None`.
+    /// Returns whether the argument is there and `None`.
     fn is_none(&self, index: usize) -> bool;
-    /// Tells whether the argument is a `str`, `bytes` or `bytearray`.
+    /// Returns whether the argument is a `str`, `bytes` or `bytearray`.
     fn is_texts(&self, index: usize) -> bool;
     /// Returns the value of an `int`.
     fn integer(&self, index: usize) -> Option<i64>;
     /// Returns the text of a `str`; what cannot be encoded is replaced.
     fn text(&self, index: usize) -> Option<Cow<'_, str>>;
-    /// Reads the bytes of a `str`, `None` where the file system has none for it; does not read at all
-    /// where the argument is none.
+    /// Reads the bytes of a `str`, `None` if the file system has none for it; does not call `read`
+    /// if the argument is not a `str`.
     fn with_encoded<R>(&self, index: usize, read: impl FnOnce(Option<&[u8]>) -> R) -> Option<R>;
     /// Reads a name.
     ///
@@ -73,7 +75,8 @@ pub trait Arguments {
 
     /// Returns the path in a `str`, a `bytes` or a path of the standard library.
     fn path(&self, index: usize) -> Option<PathBuf>;
-    /// Returns the paths at the beginning of a list or tuple, up to the first item that is none.
+    /// Returns the paths at the beginning of a list or tuple, up to the first item that is not a
+    /// path.
     fn paths(&self, index: usize) -> Option<Vec<PathBuf>>;
     /// Returns the `PATH` of the environment for a child; `own` is that of this process, which an
     /// argument that is absent or `None` stands for.
@@ -100,13 +103,15 @@ pub trait Arguments {
         }
         match self.integer(index) {
             Some(-1) => Base::CurrentDir,
-            // A number that is no descriptor has no path, and so nothing can be approved under it.
+            // A number that is not a descriptor has no path, and so nothing can be approved under
+            // it.
             value => Base::Descriptor(value.and_then(|fd| i32::try_from(fd).ok()).unwrap_or(-1)),
         }
     }
 }
 
-/// Tells whether the event is an `open` that only reads, by far the most frequent one with a rule.
+/// Returns whether the event is an `open` that only reads, by far the most frequent one with a
+/// rule.
 #[inline]
 pub fn is_open_for_reading(args: &impl Arguments, rule: Rule) -> bool {
     if !matches!(rule, Rule::Open) || args.count() < 3 {
@@ -122,7 +127,7 @@ pub fn is_open_for_reading(args: &impl Arguments, rule: Rule) -> bool {
     })
 }
 
-/// Tells whether an `open` that may write only adds to the end.
+/// Returns whether an `open` that may write only adds to the end.
 pub(super) fn is_open_for_appending(args: &impl Arguments) -> bool {
     let by_mode = args.with_encoded(1, |mode| {
         mode.is_some_and(|mode| open_appends(Some(mode), 0))

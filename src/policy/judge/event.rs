@@ -117,7 +117,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         match policy.check(fs, operation) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(_) if self.0.is_temporary(operation) => Ok(()),
-            // An event without the argument that its rule asks for did not come from CPython.
+            // An event without the argument that its rule needs did not come from CPython.
             Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
                 let everywhere = policy.denies_everywhere(fs, operation);
@@ -127,7 +127,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         }
     }
 
-    /// Asks the policy of an operation that is allowed or denied as such.
+    /// Asks the policy about an operation that is allowed or denied as such.
     #[inline]
     pub(super) fn switch(&self, operation: Operation<'_>) -> Result<(), S::Error> {
         self.0.note(operation);
@@ -181,7 +181,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     }
 
     fn start(&self) -> Result<(), S::Error> {
-        // Which program it is matters only where some may be started.
+        // The program is read only if the answer depends on it.
         let program = match self.0.policy().commands() {
             Commands::None | Commands::All if !self.0.records() => None,
             _ => program(self.0.fs(), self.0.event(), self.args(), &|| {
@@ -193,8 +193,8 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         Ok(())
     }
 
-    /// A thread runs under the guard that it carries; the rules of fastaudit 0.2 let an event loop start
-    /// its own as well.
+    /// A thread runs under the guard that it carries; the rules of fastaudit 0.2 let an event loop
+    /// start its own as well.
     fn thread(&self) -> Result<(), S::Error> {
         self.0.need(Need::Thread);
         if self.args().count() > 0 {
@@ -227,7 +227,8 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         }
     }
 
-    /// Tells that a native callee is of a package that the policy names, under whatever name it goes.
+    /// Returns whether a native callee is of a package that the policy names, under whatever name
+    /// it goes.
     fn is_of_named_package(&self, callee: &str) -> bool {
         let Some(module) = self.0.module_being_called() else {
             return false;
@@ -238,7 +239,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             || policy.calls_native_of(&module, || self.0.installed())
     }
 
-    /// Judges an `ioctl` by what it may do to the file behind the descriptor.
+    /// Judges an `ioctl` by its possible effect on the file behind the descriptor.
     fn control(&self) -> Result<(), S::Error> {
         let Some(request) = self.args().integer(1) else {
             return self.deny(Reason::Event);

@@ -10,8 +10,8 @@ use crate::policy::operation::Operation;
 use crate::policy::rules::{Access, PathArg, Rule};
 
 impl<'a, S: Surroundings> Judge<'a, S> {
-    /// Judges the paths of an event. Each is asked for its text once, though it may be judged in more
-    /// than one way: a path-like object can answer differently the next time.
+    /// Judges the paths of an event. Each is asked for its text once, though it may be judged in
+    /// more than one way: a path-like object can answer differently the next time.
     pub(super) fn paths(&self, paths: &[PathArg]) -> Result<(), S::Error> {
         let mut told = SmallVec::<[(usize, <S::Arguments as Arguments>::Name<'a>); 1]>::new();
         for (number, path) in paths.iter().enumerate() {
@@ -58,7 +58,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         self.judge(operation, path.path)
     }
 
-    /// Judges a change of a file by where the call that raised the event goes.
+    /// Judges a change of a file by the place that the call that raised the event goes to.
     fn change_file(&self, target: Target<'_>, path: usize) -> Result<(), S::Error> {
         let follows = self.0.follows();
         if follows != Follows::Always {
@@ -75,7 +75,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if args.count() < 3 {
             return self.deny(Reason::Event);
         }
-        // Only `os.open` leaves the mode out, and only it takes a dir_fd.
+        // Only `os.open` leaves the mode out, and only it takes a `dir_fd`.
         let base = match args.is_none(1) {
             true => self.0.base(),
             false => Base::CurrentDir,
@@ -84,8 +84,8 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if reads && !self.0.records() && !self.0.policy().checks_reads() {
             return Ok(());
         }
-        // All but `io.FileIO` give the text of a path-like object; it gives the object, and asks it
-        // by itself.
+        // All but `io.FileIO` pass the text of a path-like object; `io.FileIO` passes the object,
+        // and asks it again itself.
         let name = args.name(0, true, PathLikes::AskedLater)?;
         let target = name.target(base);
         let operation = if reads {

@@ -79,7 +79,7 @@ impl<S: Surroundings> Judge<'_, S> {
             let operation = Operation::Import { module, in_turn };
             !self.0.policy().check(self.0.fs(), operation).allows()
         };
-        // Who imports is looked at only where it matters.
+        // The importing code is looked at only where it matters.
         if denied(false) && (denied(true) || !self.0.is_in_turn()?) {
             return self.deny(Reason::Switch(Why::Import));
         }
@@ -87,7 +87,8 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 }
 
-/// Tells that a denied event is part of importing a package whose import may do what is denied.
+/// Returns whether a denied event is part of importing a package whose import may do what is
+/// denied.
 ///
 /// # Errors
 /// The error that looking at frames raised.
@@ -113,7 +114,8 @@ pub fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<b
     Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
 }
 
-/// Tells the same by the packages. An event that is blocked, protected or the guard's own stays denied.
+/// Tells the same by the packages. An event that is blocked, protected or the guard's own stays
+/// denied.
 fn is_imported<S: Surroundings>(
     event: &S,
     packages: &[String],
@@ -129,7 +131,7 @@ fn is_imported<S: Surroundings>(
     event.is_importing(packages)
 }
 
-/// Tells whether a native module is loaded that the guarded code may have written.
+/// Returns whether a native module that the guarded code may have written is loaded.
 fn loads_own(event: &impl Surroundings, reason: Reason) -> bool {
     event.event() == b"import" && reason == Reason::Event
 }

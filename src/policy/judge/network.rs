@@ -26,16 +26,16 @@ static ALL: LazyLock<Rules> = LazyLock::new(Rules::all);
 /// The family or the kind of a socket that CPython chooses: that of a stream of the internet.
 const DEFAULT: i64 = -1;
 
-/// The kinds of sockets that carry what is sent and no more: streams, datagrams, packets in sequence.
+/// The kinds of sockets that only carry what is sent: streams, datagrams, packets in sequence.
 const PLAIN: [i64; 3] = [1, 2, 5];
 
-/// The bits of a kind that are no flags.
+/// The bits of a kind that are not flags.
 const KIND: i64 = 0xf;
 
 impl<S: Surroundings> Judge<'_, S> {
     /// Judges making a socket. One that was open before passes, and one of the internet or of this
-    /// machine, where connecting, sending and listening are events of their own. Others (netlink(7),
-    /// packet(7), vsock(7), raw(7)) send and receive without one.
+    /// machine, where connecting, sending and listening are events of their own. Others
+    /// (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one.
     pub(super) fn socket(&self) -> Result<(), S::Error> {
         if let (Some(family), Some(kind)) = (self.args().integer(1), self.args().integer(2)) {
             let is_known = family == super::UNIX_FAMILY || is_internet(family);
@@ -73,7 +73,7 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     pub(super) fn network(&self, kind: NetworkEvent) -> Result<(), S::Error> {
-        // Nothing is sent to where it is not connected already.
+        // Without an address, it sends only to a place that the socket is connected to already.
         let is_connected = kind == NetworkEvent::Send && self.args().is_none(1);
         let denied = match self.0.policy().network() {
             _ if is_connected => None,
@@ -95,7 +95,7 @@ impl<S: Surroundings> Judge<'_, S> {
         });
         match kind {
             NetworkEvent::LookUp => match self.args().host(0) {
-                // The name of an address is looked up too; `http.server` asks for that of its own.
+                // The name of an address is looked up too; `http.server` looks up its own.
                 Some(Host::Address(address))
                     if self.0.event() == b"socket.gethostbyaddr"
                         && !address.is_loopback()
@@ -126,7 +126,7 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     fn name_looked_up(&self, name: &str) -> Option<Part> {
-        // It is this machine, by the rules for names; servers ask for the name that it has.
+        // It is this machine, by the rules for names; servers look up its name.
         if is_local(name) || is_own_name(name) {
             return None;
         }
@@ -174,7 +174,7 @@ impl<S: Surroundings> Judge<'_, S> {
             Host::Address(address) => ask(Destination::Address(address)),
             Host::Name(name) => {
                 ask(Destination::Name(&name))?;
-                // Its addresses may be listened at where the name is not given.
+                // If the name is not allowed, its addresses may be.
                 let found = self.0.look_up(&name, family);
                 if found.is_empty() {
                     return Some(Part::Listen);
@@ -196,7 +196,7 @@ impl<S: Surroundings> Judge<'_, S> {
             })
         };
         match host {
-            // That is this machine.
+            // The destination is this machine.
             Host::Own => by_address(Ipv4Addr::LOCALHOST.into()),
             Host::Address(address) if address.is_unspecified() => {
                 by_address(Ipv4Addr::LOCALHOST.into())
@@ -236,7 +236,7 @@ impl<S: Surroundings> Judge<'_, S> {
             return Some(Part::Unix);
         };
         match path.split_first() {
-            // Linux gives the socket a name of its own then.
+            // Linux gives the socket a name then.
             None => return self.ask(Reach::Abstract(b"")),
             Some((0, name)) => return self.ask(Reach::Abstract(name)),
             Some(_) => {}
@@ -258,7 +258,7 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
-    /// Tells whether a socket is in the guard's temporary directory, where nobody else's is.
+    /// Returns whether a socket is in the guard's temporary directory, where nobody else's is.
     #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);

@@ -1,4 +1,4 @@
-//! Which program an event is going to start.
+//! The program that an event is going to start.
 
 use super::arguments::Arguments;
 use crate::policy::commands;
@@ -7,7 +7,7 @@ use crate::policy::files::fs::{FileSystem, PathBuf};
 /// The program that runs the command of `os.system`.
 pub const SHELL: &str = "/bin/sh";
 
-/// Returns the program that an event is going to start; `None` where that cannot be told. `own_path`
+/// Returns the program that an event is going to start; `None` if that cannot be told. `own_path`
 /// is the `PATH` of this process.
 pub fn program(
     fs: &impl FileSystem,
@@ -42,7 +42,7 @@ pub fn program(
         b"os.system" => Some(PathBuf::from_slice(SHELL.as_bytes())),
         b"pty.spawn" => search(args.paths(0)?.into_iter().next()?, None),
         b"_posixsubprocess.fork_exec" => {
-            // Each place on PATH where it might be: the first that can be executed is.
+            // The paths to try, from PATH: the first that can be executed is started.
             let places = args.paths(0)?;
             places.into_iter().find(|place| fs.is_executable(place))
         }

@@ -11,7 +11,7 @@ use crate::policy::files::path::{Base, Resolved};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Why};
 
-/// The reason of a denial, as its message says it.
+/// The reason of a denial, as its message words it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The event is denied as such.
@@ -23,7 +23,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the field that denies; `None` where no policy allows the event.
+    /// Returns the field that denies; `None` if no policy allows the event.
     #[must_use]
     pub fn why(self) -> Option<Why> {
         match self {
@@ -33,7 +33,7 @@ impl Reason {
     }
 }
 
-/// How a call treats a link that its path names.
+/// The treatment of a link that a call's path names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follows {
     /// It follows the link.
@@ -41,7 +41,7 @@ pub enum Follows {
     Always,
     /// It changes the link itself.
     Never,
-    /// An object says so, which is asked later.
+    /// An object decides, which is asked later.
     Unknown,
 }
 
@@ -64,28 +64,28 @@ pub trait Surroundings {
     /// Returns the policy of the guard.
     fn policy(&self) -> &Policy;
 
-    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes: what
-    /// else it does is judged then.
+    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes:
+    /// what else it does is judged then.
     ///
     /// # Errors
     /// The denial.
     fn deny(&self, reason: Reason) -> Result<(), Self::Error>;
-    /// Tells that an event which is about to be denied does no harm here.
+    /// Returns whether an event which is about to be denied does no harm here.
     ///
     /// # Errors
-    /// An error of looking at frames or arguments. The event is denied then.
+    /// Errors raised while looking at frames or arguments. The event is denied then.
     fn excuses(&self, reason: Reason) -> Result<bool, Self::Error>;
 
-    /// Tells that what the event needs is recorded, whatever the policy says.
+    /// Returns whether what the event needs is recorded, whatever the policy says.
     fn records(&self) -> bool;
-    /// Tells that the event is only observed, and happens whatever the policy says.
+    /// Returns whether the event is only observed, and happens whatever the policy says.
     fn observes(&self) -> bool;
     /// Records what an operation needs.
     fn note(&self, operation: Operation<'_>);
     /// Records a need that is no operation.
     fn need(&self, need: Need);
 
-    /// Tells that an `open` that only reads was let pass before.
+    /// Returns whether an `open` that only reads was let pass before.
     fn reads_passed(&self) -> bool;
     /// Returns the directory that a relative name of `os.open` starts from.
     fn base(&self) -> Base;
@@ -93,24 +93,25 @@ pub trait Surroundings {
     fn follows(&self) -> Follows;
     /// Returns the directory that the guarded code was in before it first changed it.
     fn first_dir(&self) -> Option<&[u8]>;
-    /// Tells whether the guard's own temporary directory allows an operation that the roots do not.
+    /// Returns whether the guard's own temporary directory allows an operation that the roots do
+    /// not.
     fn is_temporary(&self, operation: Operation<'_>) -> bool;
-    /// Tells whether a place is in the guard's own temporary directory.
+    /// Returns whether a place is in the guard's own temporary directory.
     fn is_in_temporary(&self, landing: &Resolved) -> bool;
     /// Returns the policy with the guard's own temporary directory, once there is one.
     fn policy_with_temporary(&self) -> Option<Arc<Policy>>;
 
-    /// Tells that it is this package that raised the event, for a callback of its own.
+    /// Returns whether it is this package that raised the event, for a callback of its own.
     fn is_own(&self) -> bool;
-    /// Tells that the event belongs to the start of a program that was allowed just before.
+    /// Returns whether the event belongs to the start of a program that was allowed just before.
     fn is_start_covered(&self) -> bool;
     /// Takes note that the start of a program was allowed.
     fn allow_start(&self);
     /// Returns the `PATH` of this process.
     fn own_path(&self) -> Vec<u8>;
-    /// Tells that the process is a copy of the one that entered the guard.
+    /// Returns whether the process is a copy of the one that entered the guard.
     fn is_in_copy(&self) -> bool;
-    /// Tells whether other threads run.
+    /// Returns whether other threads run.
     ///
     /// # Errors
     /// The error that counting them raised.
@@ -122,14 +123,15 @@ pub trait Surroundings {
     fn before_fork(&self) -> Result<(), Self::Error>;
     /// Takes note of the environment before variables are removed from it.
     fn before_removal(&self);
-    /// Tells that the thread which is started carries this guard.
+    /// Returns whether the thread which is started carries this guard.
     fn carries_guard(&self) -> bool;
-    /// Tells that the thread which is started is one of an event loop's own.
+    /// Returns whether the thread which is started is one of an event loop's own.
     ///
     /// # Errors
     /// The error that looking at frames raised.
     fn is_of_event_loop(&self) -> Result<bool, Self::Error>;
-    /// Tells that the value assigned to `__code__` differs from that before in being awaitable alone.
+    /// Returns whether the value assigned to `__code__` differs from that before in being awaitable
+    /// alone.
     fn only_marks_awaitable(&self) -> bool;
 
     /// Returns where the file of an extension module is from.
@@ -142,17 +144,17 @@ pub trait Surroundings {
         &self,
         judge: impl FnOnce(Option<&str>) -> R,
     ) -> Result<R, Self::Error>;
-    /// Tells that an installed module, or one of the standard library, imports in turn.
+    /// Returns whether an installed module, or one of the standard library, imports in turn.
     ///
     /// # Errors
     /// The error that looking at frames raised.
     fn is_in_turn(&self) -> Result<bool, Self::Error>;
-    /// Tells that one of these packages, or one that they require, is being imported.
+    /// Returns whether one of these packages, or one that they require, is being imported.
     ///
     /// # Errors
     /// The error that looking at frames raised.
     fn is_importing(&self, packages: &[String]) -> Result<bool, Self::Error>;
-    /// Tells that one of these modules is being imported, by the rules of fastaudit 0.2.
+    /// Returns whether one of these modules is being imported, by the rules of fastaudit 0.2.
     ///
     /// # Errors
     /// The error that looking at frames raised.
@@ -168,14 +170,15 @@ pub trait Surroundings {
     /// Returns the packages that are installed.
     fn installed(&self) -> Arc<Installed>;
 
-    /// Tells that the socket which is made is that of a descriptor that is open already.
+    /// Returns whether the socket which is made is that of a descriptor that is open already.
     fn wraps_socket(&self) -> bool;
-    /// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+    /// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if
+    /// that fails.
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr>;
     /// Returns the names that were looked up to an address.
     fn names_of(&self, address: IpAddr) -> Vec<String>;
     /// Remembers the addresses of a name.
     fn remember(&self, name: &str, addresses: &[IpAddr]);
-    /// Tells whether a socket may be connected beside those that still are.
+    /// Returns whether a socket may be connected beside those that still are.
     fn may_connect(&self, socket: i32, most: u32) -> bool;
 }

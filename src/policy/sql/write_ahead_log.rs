@@ -1,8 +1,9 @@
 //! The SQLite databases that keep a write-ahead log: reading one makes files beside it, or writes
 //! to those that are there, <https://www.sqlite.org/wal.html#read_only_databases>.
 //!
-//! The database is not opened where this process holds a lock on it: closing any descriptor of a file
-//! gives up all that the process has locked there (fcntl_locking(2)), a transaction of the host's too.
+//! The database is not opened where this process holds a lock on it: closing any descriptor of a
+//! file gives up all that the process has locked there (fcntl_locking(2)), a transaction of the
+//! host's too.
 
 use crate::policy::files::fs::FileSystem;
 

@@ -95,7 +95,7 @@ pub struct Spec {
     pub commands: Choice,
     /// The environment variables that may be set; `All(true)`: all but the dangerous ones.
     pub env: Choice,
-    /// Packages whose import may do anything that the policy denies elsewhere.
+    /// Packages whose import may do what the policy denies otherwise.
     pub import_allow: Vec<String>,
     /// True if threads may be started, under the same guard.
     pub threads: bool,

@@ -111,8 +111,8 @@ impl Child {
         Ok(Self {})
     }
 
-    // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster. C
-    // streams are flushed.
+    // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster.
+    // C streams are flushed.
     #[doc = doc!("_Child.end")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn end(&self, status: i32) {

@@ -239,8 +239,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Leaves it, because of this error if there is one. A copy of the process that guarded code made
-    /// ends here.
+    /// Leaves it, because of this error if there is one. A copy of the process that guarded code
+    /// made ends here.
     ///
     /// # Errors
     /// `RuntimeError` if it is not entered, or was entered elsewhere.

@@ -60,8 +60,8 @@ impl<'py> GuardOptions<'py> {
         }
     }
 
-    /// Checks everything, installs what is missing, makes the guards. `given` is the argument of the
-    /// audit event `audit_perms.set_config`.
+    /// Checks everything, installs what is missing, makes the guards. `given` is the argument of
+    /// the audit event `audit_perms.set_config`.
     pub fn make(
         self,
         given: &Bound<'py, PyAny>,

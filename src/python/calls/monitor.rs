@@ -319,7 +319,8 @@ mod on {
     /// As `call_event`, with four arguments.
     #[inline(never)]
     unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
-        // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to it.
+        // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to
+        // it.
         unsafe {
             if all_have_safe_set() && cache::is_plainly_safe(*args.add(2)) {
                 return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());

@@ -134,8 +134,8 @@ pub fn call_with<'py, const COUNT: usize>(
     }
 }
 
-/// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked for
-/// its text again where it is shown.
+/// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked
+/// for its text again where it is shown.
 pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     // SAFETY: a new reference to a str or an error.
     unsafe {

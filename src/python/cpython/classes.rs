@@ -4,7 +4,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-/// The dictionary of a class; `None` for the static ones of the interpreter, which keep it elsewhere.
+/// The dictionary of a class; `None` for the static ones of the interpreter, which keep it
+/// elsewhere.
 pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>> {
     // SAFETY: the class is alive, and its dictionary, or null, is borrowed from it.
     let dictionary = unsafe {
@@ -14,8 +15,8 @@ pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>>
     dictionary?.cast_into().ok()
 }
 
-/// Makes instances of a class possible again. Setting `__abstractmethods__` by its descriptor sets the
-/// flag also of a class that is immutable.
+/// Makes instances of a class possible again. Setting `__abstractmethods__` by its descriptor sets
+/// the flag also of a class that is immutable.
 pub fn make_concrete(class: &Bound<'_, PyType>) {
     // SAFETY: the class is alive, and the GIL held; CPython is told of the change.
     unsafe {

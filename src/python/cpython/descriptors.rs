@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 /// A descriptor for a system call; `None` for a negative number.
 pub fn borrow<'fd>(number: i32) -> Option<BorrowedFd<'fd>> {
-    // SAFETY: -1 alone cannot be one. The number is passed to system calls and to nothing else, and they
-    // take any: an error is all that a closed descriptor can lead to.
+    // SAFETY: -1 alone cannot be one. The number is passed to system calls and to nothing else, and
+    // they take any: an error is all that a closed descriptor can lead to.
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 

@@ -1,4 +1,5 @@
-//! Frames, tracebacks and functions, read without the audit events that reading their attributes raises.
+//! Frames, tracebacks and functions, read without the audit events that reading their attributes
+//! raises.
 
 use std::ffi::c_int;
 

@@ -112,8 +112,8 @@ pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
 
 /// Returns whether the object is the `__call__` of a native class, which calls its first argument.
 pub fn is_call_of_class(object: *mut PyObject) -> bool {
-    // SAFETY: callers hold the object alive; the layout is read for the type that has it, whose name
-    // is a str.
+    // SAFETY: callers hold the object alive; the layout is read for the type that has it, whose
+    // name is a str.
     unsafe {
         ffi::Py_TYPE(object) == &raw mut ffi::PyWrapperDescr_Type && {
             let name = (*object.cast::<ffi::PyWrapperDescrObject>())

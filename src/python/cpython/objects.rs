@@ -68,8 +68,8 @@ pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
 /// # Errors
 /// `SyntaxError`, `MemoryError`.
 pub fn compile<'py>(py: Python<'py>, source: &CStr) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: both texts are NUL-terminated; the result is a new reference, or null with an exception
-    // set.
+    // SAFETY: both texts are NUL-terminated; the result is a new reference, or null with an
+    // exception set.
     unsafe {
         let code = ffi::Py_CompileString(source.as_ptr(), c"".as_ptr(), ffi::Py_file_input);
         Bound::from_owned_ptr_or_err(py, code)

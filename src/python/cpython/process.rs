@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 /// The error of fork(2).
 #[cfg(unix)]
 pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
-    // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are called
-    // as it calls them itself (PyOS_BeforeFork and its likes in the C API).
+    // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are
+    // called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
     let child = unsafe {
         ffi::PyOS_BeforeFork();
         let child = libc::fork();

@@ -77,8 +77,8 @@ mod objects {
         if known.contains(&(object.dli_fbase as usize)) || object.dli_fname.is_null() {
             return None;
         }
-        // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its function
-        // is in use.
+        // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its
+        // function is in use.
         let name = unsafe { CStr::from_ptr(object.dli_fname) };
         Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
     }

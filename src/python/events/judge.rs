@@ -128,7 +128,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[cold]
     fn is_temporary(&self, operation: Operation<'_>) -> bool {
-        // A recording that may write nowhere has one, and tells that it needed one.
+        // A recording that may write nowhere has one, and notes that it needed one.
         let with = match self.config.policy().may_write() {
             true => self.config.policy_with_temporary(),
             false => None,
@@ -274,7 +274,8 @@ impl<'py> Surroundings for Event<'_, 'py> {
 }
 
 impl<'py> Event<'_, 'py> {
-    /// Returns the name of the native code that is about to be called, the object that was announced.
+    /// Returns the name of the native code that is about to be called, the object that was
+    /// announced.
     fn callee(&self) -> Option<&Bound<'py, PyString>> {
         PyTupleMethods::as_slice(self.args).get(1)?.cast().ok()
     }

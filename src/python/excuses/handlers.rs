@@ -71,8 +71,8 @@ struct OfHost {
     places: Vec<Option<Py<PyAny>>>,
 }
 
-/// Takes note of the handlers that were made since it was last called: by the host, or by code under
-/// a guard perhaps.
+/// Takes note of the handlers that were made since it was last called: by the host, or by code
+/// under a guard perhaps.
 #[inline]
 pub fn take_note(py: Python<'_>, by_host: bool) {
     let Some(list) = LIST.get(py).or_else(|| find_list(py)) else {

@@ -30,8 +30,8 @@ pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
         b"os.setpriority" => is_priority(number(0), number(1), number(2)),
         #[cfg(target_os = "linux")]
         b"os.sched_setaffinity" => are_processors(number(0), event.args.get_item(1)),
-        // As `import ctypes` does. The program is loaded as it is; finding a function in it has an event
-        // of its own.
+        // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
+        // event of its own.
         b"ctypes.dlopen" => {
             event.args.len() == 1 && event.args.get_item(0).is_ok_and(|name| name.is_none())
         }

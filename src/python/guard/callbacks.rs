@@ -1,4 +1,5 @@
-//! The callbacks of a host: whether they can do what they will be asked to, and how they are called.
+//! The callbacks of a host: whether they can do what they will be asked to, and how they are
+//! called.
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;

@@ -158,8 +158,8 @@ impl AuditCfg {
         }
     }
 
-    /// The same configuration with these packages, whose import may do anything, beside those that
-    /// it has.
+    /// The same configuration with these packages, whose import may do what is denied otherwise,
+    /// beside those that it has.
     ///
     /// # Errors
     /// `TypeError` for anything but names.

@@ -41,7 +41,7 @@ const LXML_WRITERS: &[&str] = &[
 pub struct Declared {
     /// Native modules that are safe to call, with those below them.
     pub safe_native: Vec<String>,
-    /// Packages whose import may do anything.
+    /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
     /// Asked as `on_call`.
     #[cfg(Py_3_12)]

@@ -83,7 +83,7 @@ impl Probe {
 }
 
 impl Event<'_, '_> {
-    /// Tells whether it is only observed, and happens whatever the policy says.
+    /// Returns whether it is only observed, and happens whatever the policy says.
     pub fn observes(&self) -> bool {
         self.probe.is_some_and(|probe| !probe.enforces())
     }

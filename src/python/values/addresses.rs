@@ -46,7 +46,8 @@ pub fn port_in(object: &Bound<'_, PyAny>) -> Option<u16> {
         .filter(|port| *port != 0 || object.is_instance_of::<PyInt>())
 }
 
-/// Looks up a name as CPython is going to, for sockets of a family; none where that fails.
+/// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if that
+/// fails.
 pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
     py.detach(|| {
         let found = (name, 0).to_socket_addrs();

@@ -11,7 +11,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::simple;
 
-/// Returns the program that an event is going to start; `None` where that cannot be told.
+/// Returns the program that an event is going to start; `None` if that cannot be told.
 pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     judge::program(&Os, event.to_bytes(), args, &own_path)
 }
@@ -36,8 +36,8 @@ pub fn own_path() -> Vec<u8> {
     std::env::var_os("PATH").map_or_else(Vec::new, |path| path.into_encoded_bytes())
 }
 
-/// Returns the `PATH` in the environment for a child: `os.environ` itself, which has `own`, or a plain
-/// `dict`.
+/// Returns the `PATH` in the environment for a child: `os.environ` itself, which has `own`, or a
+/// plain `dict`.
 pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     let py = environment.py();
     let os = raw::imported_module(py, pyo3::intern!(py, "os")).ok()??;
@@ -65,7 +65,7 @@ pub fn bytes(object: &Bound<'_, PyAny>) -> Option<PathBuf> {
     decode::root_name(text.as_any()).ok()
 }
 
-/// The paths at the beginning of a list or tuple, up to the first item that is none.
+/// The paths at the beginning of a list or tuple, up to the first item that is not a path.
 pub fn each(items: &Bound<'_, PyAny>) -> Option<Vec<PathBuf>> {
     let items: Vec<_> = match items.cast::<PyList>() {
         Ok(items) => items.iter().collect(),

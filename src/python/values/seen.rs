@@ -1,5 +1,5 @@
-//! The network as one guard has seen it: names that were looked up, with their addresses, and sockets
-//! that were connected.
+//! The network as one guard has seen it: names that were looked up, with their addresses, and
+//! sockets that were connected.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

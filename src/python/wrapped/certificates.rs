@@ -123,7 +123,8 @@ unsafe extern "C-unwind" fn load_authorities(
 }
 
 /// # Safety
-/// The arguments are those of the convention `METH_FASTCALL | METH_KEYWORDS`, which the original has.
+/// The arguments are those of the convention `METH_FASTCALL | METH_KEYWORDS`, which the original
+/// has.
 unsafe fn load(
     original: &OnceLock<Method>,
     silent: &Silent,

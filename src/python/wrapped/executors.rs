@@ -1,5 +1,5 @@
-//! Jobs for the threads of a `ThreadPoolExecutor`: each has the guard of the code that submits it, and
-//! no other.
+//! Jobs for the threads of a `ThreadPoolExecutor`: each has the guard of the code that submits it,
+//! and no other.
 //!
 //! The threads often run already, or are used by others too, so that the guard of a thread says
 //! nothing of its jobs. An executor passes them on in a `SimpleQueue`, where an object of ours
@@ -235,9 +235,9 @@ unsafe extern "C-unwind" fn run(
     args: *mut PyObject,
     kwargs: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: the thread is attached; the method is made for a `Job` alone, which the function object
-    // keeps alive. While the job runs nothing is held that unwinding would have to drop: what was lent
-    // and the method are plain pointers then.
+    // SAFETY: the thread is attached; the method is made for a `Job` alone, which the function
+    // object keeps alive. While the job runs nothing is held that unwinding would have to drop:
+    // what was lent and the method are plain pointers then.
     unsafe {
         let begun = replace::ours(|py| {
             let job = Borrowed::from_ptr(py, job);

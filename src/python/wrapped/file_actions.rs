@@ -1,5 +1,6 @@
-//! The files that the system opens for a program as it starts it: `file_actions` of `os.posix_spawn`.
-//! Under a guard each raises `open` first, as a file that Python opens for a program does.
+//! The files that the system opens for a program as it starts it: `file_actions` of
+//! `os.posix_spawn`. Under a guard each raises `open` first, as a file that Python opens for a
+//! program does.
 #![allow(unsafe_code)]
 
 use pyo3::ffi::PyObject;

@@ -1,5 +1,5 @@
-//! Greenlets that are made or started under a guard: each has a context of its own, which its library
-//! enters by itself, and which has the guard.
+//! Greenlets that are made or started under a guard: each has a context of its own, which its
+//! library enters by itself, and which has the guard.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -235,8 +235,8 @@ unsafe extern "C-unwind" fn switch(
     args: *mut PyObject,
     kwargs: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as this function's; the original has the same convention. While it runs, and others do in
-    // its place, there is nothing on this stack that anybody else uses.
+    // SAFETY: as this function's; the original has the same convention. While it runs, and others
+    // do in its place, there is nothing on this stack that anybody else uses.
     unsafe {
         match SWITCH.get() {
             Some(original) if may_start(greenlet) => std::mem::transmute::<*mut (), WithKeywords>(

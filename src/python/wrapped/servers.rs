@@ -1,5 +1,5 @@
-//! The server of `multiprocessing` that makes copies of itself for workers: there is one for the whole
-//! process, and its copies are guarded as it is.
+//! The server of `multiprocessing` that makes copies of itself for workers: there is one for the
+//! whole process, and its copies are guarded as it is.
 //!
 //! A server that was started under a guard serves that guard alone: for others it is ended, and the
 //! library starts another. A server that was started without the guard makes no workers for guarded

@@ -86,8 +86,8 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
 /// Routes `__init__`, by its name, here: classes call it so, and those made later take it over.
 fn replace_wrapper(class: &Bound<'_, PyType>) -> PyResult<()> {
     let wrapper = class.getattr("__init__")?;
-    // SAFETY: the layout is read for the type that has it. The slot that is replaced is the one that
-    // `init` calls in turn; the GIL is held.
+    // SAFETY: the layout is read for the type that has it. The slot that is replaced is the one
+    // that `init` calls in turn; the GIL is held.
     unsafe {
         if ffi::Py_TYPE(wrapper.as_ptr()) != &raw mut ffi::PyWrapperDescr_Type {
             return Ok(());
@@ -158,7 +158,7 @@ unsafe fn has_descriptor(args: *mut PyObject, kwargs: *mut PyObject) -> bool {
     }
 }
 
-/// Tells that the socket which is being made is one of a descriptor that is open already.
+/// Returns whether the socket which is being made is one of a descriptor that is open already.
 pub fn wraps() -> bool {
     WRAPS.get()
 }

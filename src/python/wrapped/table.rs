@@ -47,7 +47,8 @@ unsafe impl Send for Known {}
 // SAFETY: as above.
 unsafe impl Sync for Known {}
 
-/// All of them: a `Vec` that is replaced as a whole, and never freed, as another thread may read it.
+/// All of them: a `Vec` that is replaced as a whole, and never freed, as another thread may read
+/// it.
 static KNOWN: AtomicPtr<Vec<Known>> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whoever adds holds this.

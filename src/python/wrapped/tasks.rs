@@ -61,8 +61,8 @@ unsafe extern "C-unwind" fn init(
     if original.is_null() {
         return -1;
     }
-    // SAFETY: as this function's; the original is of this type. While it runs there is nothing to drop
-    // that unwinding would miss but the reference to the arguments, which is then lost.
+    // SAFETY: as this function's; the original is of this type. While it runs there is nothing to
+    // drop that unwinding would miss but the reference to the arguments, which is then lost.
     unsafe {
         let original = std::mem::transmute::<*mut c_void, Init>(original);
         if kwargs.is_null() || !scope::may_be_guarded() {
