@@ -2,48 +2,17 @@
 
 import inspect
 import os
-import re
 import subprocess
 import sys
 import types
 
 import pytest
-from event_rows import ROWS
-
-#: Events of this package that the original raises too.
-SHARED = {"fastaudit.call", "audit_perms.set_config", "audit_perms.set_data"}
-#: Events that the original knows but judges otherwise, or does not know: docs/compatibility.md.
-OTHERWISE = {
-    "os._clearenv", "os.utime", "resource.prlimit", "resource.setrlimit", "shutil.unpack_archive",
-}  # fmt: skip
-
-
-def is_shared(row):
-    """True if both packages judge the event alike."""
-    return row.event not in OTHERWISE and (not row.is_own or row.event in SHARED)
-
-
-def events_where(decides):
-    """The events of such rows."""
-    return [event for event, row in ROWS.items() if decides(row)]
-
-
-def is_denied(row):
-    return re.match("denied($|,)", row.verdict) is not None and row.event != "os.wait"
+from event_rows import BOTH, DENIED, DENIED_BY_US, DESTINATION, FIRST, IGNORED
 
 
 def by_us(event):
     """A test that the original fails."""
     return pytest.param(event, marks=pytest.mark.original_fails())
-
-
-DENIED = events_where(lambda row: is_shared(row) and is_denied(row))
-DENIED_BY_US = events_where(lambda row: row.is_own and row.event not in SHARED and is_denied(row))
-FIRST = events_where(lambda row: is_shared(row) and row.judged == (0,))
-DESTINATION = events_where(lambda row: is_shared(row) and row.judged == (1,))
-BOTH = events_where(lambda row: is_shared(row) and row.judged == (0, 1))
-
-IGNORED = ["import", "os.listdir", "os.scandir", "socket.connect", "no.such.event"]
 
 
 @pytest.mark.parametrize("event", DENIED + [by_us(event) for event in DENIED_BY_US])

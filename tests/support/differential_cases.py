@@ -10,8 +10,7 @@ from pathlib import PurePosixPath
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from differential_worker import DESCRIPTORS
-from event_rows import ROWS
-from test_events import BOTH, DENIED, DESTINATION, FIRST, IGNORED
+from event_rows import BOTH, DENIED, DESTINATION, FIRST, IGNORED, ROWS
 
 # The arguments of each event; an event that is not here has any. `dir_fd` belongs to the path in
 # the same order, and for `os.symlink` to the link.
