@@ -5,6 +5,7 @@ pub mod lint;
 pub mod presets;
 pub mod spec;
 pub mod stricter;
+pub mod suggested;
 pub mod toml_text;
 pub mod values;
 pub mod widening;

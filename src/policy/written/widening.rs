@@ -10,6 +10,7 @@ use crate::policy::learn::{self, Need};
 use crate::policy::network::{Destination, Network, NetworkRules, Part, Reach, Rules, plain_name};
 use crate::policy::operation::Why;
 use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::suggested;
 use crate::policy::written::values::{Choice, Where, is_within_module};
 
 /// A need that a policy does not meet.
@@ -68,7 +69,7 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         (Need::ImportOf(package), _) => add(&mut spec.import_allow, package),
         (Need::Write(path) | Need::Read(path), Why::Blocked) => unblock(spec, path, places),
         (Need::Write(path), Why::Protected) => {
-            spec.protect = learn::protect(spec, &BTreeSet::from([path.clone()]));
+            spec.protect = suggested::protect(spec, &BTreeSet::from([path.clone()]));
         }
         (Need::Write(path), _) => add_place(&mut spec.write, path, places),
         (Need::Read(path), _) => add_place(&mut spec.read, path, places),

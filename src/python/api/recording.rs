@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
-use crate::policy::learn::{self, Need};
+use crate::policy::learn::Need;
+use crate::policy::written::suggested;
 use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
 use crate::python::api::wrong_calls;
@@ -210,7 +211,7 @@ impl Recording {
     fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<Policy> {
         let threshold = threshold.map_or(Ok(THRESHOLD), read_threshold)?;
         let base = Resolved::of(py, self.policy.get().spec())?;
-        let spec = learn::suggest(base.spec(), &self.needs(py), threshold, list);
+        let spec = suggested::suggest(base.spec(), &self.needs(py), threshold, list);
         Policy::of(spec)
     }
 

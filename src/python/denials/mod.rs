@@ -2,6 +2,7 @@
 
 pub mod asked;
 pub mod denial;
+mod denial_methods;
 pub mod denied_event;
 pub mod failure;
 pub mod hint;

@@ -1,0 +1,282 @@
+//! The methods of a denial; the docstrings of `AuditDenied` say what each tells.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::policy::Why;
+use crate::policy::events::Effect;
+use crate::python::denials::denial::{Decision, Denial, Told, exception, why_of};
+use crate::python::denials::hint::Hint;
+use crate::python::values::errors;
+use crate::python::values::place::Place;
+use crate::python::values::simple;
+use crate::python::values::wording;
+
+/// The number of frames that the text shows at either end of a long call chain.
+const SHOWN_FRAMES: usize = 8;
+
+/// The end of a denial's text: agents have been seen to try again and again.
+const FINAL: &str = "This is a decision of policy: the same operation will be denied again.";
+
+#[pymethods]
+impl Denial {
+    /// A denial that only has a message.
+    #[new]
+    fn of_message(message: Bound<'_, PyString>) -> PyResult<Self> {
+        let py = message.py();
+        Self::new(
+            PyString::new(py, ""),
+            &PyTuple::empty(py),
+            message,
+            Decision::default(),
+        )
+    }
+
+    #[getter]
+    fn event(&self, py: Python<'_>) -> Py<PyString> {
+        self.event.clone_ref(py)
+    }
+
+    #[getter]
+    fn event_args(&self, py: Python<'_>) -> Py<PyTuple> {
+        self.args.clone_ref(py)
+    }
+
+    #[getter]
+    pub fn message(&self, py: Python<'_>) -> Py<PyString> {
+        self.message.clone_ref(py)
+    }
+
+    #[getter]
+    fn effect(&self, py: Python<'_>) -> Option<&'static str> {
+        self.effect_of(py).map(|effect| match effect {
+            Effect::Open if self.why == Some(Why::Unreadable) => Effect::Read.name(),
+            Effect::Open => Effect::Write.name(),
+            effect => effect.name(),
+        })
+    }
+
+    #[getter]
+    fn path(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        match self.path {
+            Some(index) => self.text_at(py, index),
+            None => Ok(None),
+        }
+    }
+
+    #[getter]
+    fn rule(&self) -> Option<&'static str> {
+        self.why.map(Why::field)
+    }
+
+    #[getter]
+    pub fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.effect_of(py) != Some(Effect::Network) {
+            return Ok(None);
+        }
+        let args = self.args.bind(py);
+        let Some(address) = args.iter().find_map(|arg| arg.cast_into::<PyTuple>().ok()) else {
+            return self.text_at(py, 0);
+        };
+        match address.get_item(0) {
+            Ok(host) => simple::text(&host).map(|host| host.map(Bound::unbind)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    #[getter]
+    fn command(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.effect_of(py) != Some(Effect::Process) {
+            return Ok(None);
+        }
+        let args = self.args.bind(py);
+        for index in [1, 0] {
+            let Ok(arg) = args.get_item(index) else {
+                continue;
+            };
+            if let Some(text) = simple::text(&arg)? {
+                return Ok(Some(text.unbind()));
+            }
+            if let Some(words) = simple::texts(&arg)? {
+                let command = py.import("shlex")?.call_method1("join", (words,))?;
+                return Ok(Some(command.cast_into::<PyString>()?.unbind()));
+            }
+        }
+        Ok(None)
+    }
+
+    #[getter]
+    pub fn callee(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        if self.event.bind(py) != "fastaudit.call" {
+            return Ok(None);
+        }
+        self.text_at(py, 1)
+    }
+
+    #[getter]
+    pub fn roots(&self, py: Python<'_>) -> Py<PyTuple> {
+        match &self.roots {
+            Some(roots) => roots.clone_ref(py),
+            None => PyTuple::empty(py).unbind(),
+        }
+    }
+
+    #[getter]
+    fn origin(&self) -> Option<&str> {
+        self.told.as_ref()?.origin.as_deref()
+    }
+
+    #[getter]
+    fn place(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.place.as_ref().map(|place| place.text(py)).transpose()
+    }
+
+    /// The functions that led to the operation, the outermost first.
+    fn call_chain<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(traceback.py(), self.chain_of(traceback)?)
+    }
+
+    #[getter]
+    fn hint(&self, py: Python<'_>) -> Option<&str> {
+        self.whole_hint(py).text.as_deref()
+    }
+
+    #[getter]
+    fn suggestion(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(suggestion) = &self.whole_hint(py).suggestion else {
+            return Ok(None);
+        };
+        wording::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
+    }
+
+    /// All facts of the denial, as JSON can hold them.
+    fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let py = traceback.py();
+        let dict = PyDict::new(py);
+        dict.set_item("message", self.message(py))?;
+        dict.set_item("event", self.event(py))?;
+        dict.set_item("args", simple::json(self.args.bind(py))?)?;
+        dict.set_item("effect", self.effect(py))?;
+        dict.set_item("path", self.path(py)?)?;
+        dict.set_item("rule", self.rule())?;
+        dict.set_item("host", self.host(py)?)?;
+        dict.set_item("command", self.command(py)?)?;
+        dict.set_item("callee", self.callee(py)?)?;
+        dict.set_item("roots", self.roots(py).bind(py).to_list())?;
+        dict.set_item("call_chain", self.chain_of(traceback)?)?;
+        dict.set_item("place", self.place(py)?)?;
+        dict.set_item("origin", self.origin())?;
+        dict.set_item("hint", self.hint(py))?;
+        dict.set_item("suggestion", self.suggestion(py)?)?;
+        Ok(dict)
+    }
+
+    /// The denial that ``to_dict()`` described.
+    #[staticmethod]
+    fn from_dict(fields: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+        let py = fields.py();
+        let field = |name: &str| -> PyResult<Bound<'_, PyAny>> {
+            fields.get_item(name)?.ok_or_else(|| {
+                PyKeyError::new_err(format!("fields must have the key {name:?} of to_dict()"))
+            })
+        };
+        let text = |name: &str| {
+            let value = field(name)?;
+            value.cast_into::<PyString>().map_err(|error| {
+                PyTypeError::new_err(format!(
+                    "fields[{name:?}] must be a str, not {}",
+                    errors::type_name(&error.into_inner())
+                ))
+            })
+        };
+        let optional = |name: &str| -> PyResult<Option<String>> {
+            let value = field(name)?;
+            if value.is_none() {
+                return Ok(None);
+            }
+            let value = value.cast_into::<PyString>().map_err(|error| {
+                PyTypeError::new_err(format!(
+                    "fields[{name:?}] must be a str or None, not {}",
+                    errors::type_name(&error.into_inner())
+                ))
+            })?;
+            Ok(Some(value.to_string_lossy().into_owned()))
+        };
+        let args = simple::unjson(&field("args")?)?;
+        let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let path = field("path")?;
+        let rule = optional("rule")?;
+        let why = rule.as_deref().and_then(why_of);
+        let index = args
+            .iter()
+            .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
+        let decision = Decision {
+            path: index,
+            why,
+            roots: Some(PyTuple::new(py, roots)?),
+            asked: None,
+            told: optional("origin")?.map(|origin| {
+                Box::new(Told {
+                    origin: Some(origin),
+                    sites: None,
+                })
+            }),
+            place: optional("place")?.map(Place::Told),
+        };
+        let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
+        denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
+        denial.read().is_chain_told.store(true, Ordering::Relaxed);
+        let suggestion = field("suggestion")?;
+        let hint = Hint {
+            text: optional("hint")?,
+            suggestion: match suggestion.is_none() {
+                true => None,
+                false => Some(
+                    wording::copied(&suggestion)?
+                        .cast_into::<PyDict>()?
+                        .unbind(),
+                ),
+            },
+        };
+        let _ = denial.read().hint.set(hint);
+        exception(&Bound::new(py, denial)?).map(Bound::unbind)
+    }
+
+    /// The text of the exception.
+    fn text(&self, traceback: &Bound<'_, PyAny>) -> PyResult<String> {
+        let py = traceback.py();
+        let mut text = self.message.bind(py).to_string_lossy().into_owned();
+        let chain = self.chain_of(traceback)?;
+        if !chain.is_empty() {
+            text.push_str("\nCall chain: ");
+            text.push_str(&shown(&chain));
+        }
+        if let Some(origin) = self.origin() {
+            text.push('\n');
+            text.push_str(origin);
+        }
+        if let Some(hint) = self.hint(py) {
+            text.push_str("\nTo allow it: ");
+            text.push_str(hint);
+        }
+        text.push('\n');
+        text.push_str(FINAL);
+        Ok(text)
+    }
+}
+
+/// A call chain, without the middle of a long one.
+fn shown(chain: &[String]) -> String {
+    if chain.len() <= 2 * SHOWN_FRAMES + 1 {
+        return chain.join(" -> ");
+    }
+    let (first, last) = (&chain[..SHOWN_FRAMES], &chain[chain.len() - SHOWN_FRAMES..]);
+    let left_out = chain.len() - 2 * SHOWN_FRAMES;
+    let middle = format!("… {left_out} more …");
+    [&first.join(" -> "), &middle, &last.join(" -> ")]
+        .map(String::as_str)
+        .join(" -> ")
+}
