@@ -1,12 +1,12 @@
 //! A call of native code of someone else: whether it is declared safe, and the host's answer.
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use crate::policy::Operation;
 use crate::policy::files::fs::Os;
 use crate::python::calls::writes;
+use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::layout;
 use crate::python::guard::asking;
@@ -27,7 +27,7 @@ pub struct NativeCall<'a, 'py> {
     /// The code object and the offset.
     pub site: (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>),
     /// `sys.monitoring.DISABLE`.
-    pub disable: *mut PyObject,
+    pub disable: &'a Forever,
 }
 
 /// The outcome of a call.
@@ -78,7 +78,7 @@ impl NativeCall<'_, '_> {
         if asking::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));
         }
-        let switches_off = std::ptr::eq(answer.as_ptr(), self.disable);
+        let switches_off = self.disable.is(&answer);
         Ok(switches_off.then_some(Said::SwitchOff))
     }
 }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
-use crate::python::cpython::ffi as raw;
+use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::frames;
 use crate::python::values::stack;
 
@@ -59,7 +59,7 @@ struct Ends {
 }
 
 /// Gets ready, before any call is seen.
-pub fn prepare(py: Python<'_>, callback: pyo3::ffi::vectorcallfunc) -> PyResult<()> {
+pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
     ENDS.get_or_try_init(py, || {
         let monitoring = py.import("sys")?.getattr("monitoring")?;
         let events = monitoring.getattr("events")?;
@@ -67,7 +67,7 @@ pub fn prepare(py: Python<'_>, callback: pyo3::ffi::vectorcallfunc) -> PyResult<
         Ok::<_, PyErr>(Ends {
             register: monitoring.getattr("register_callback")?.unbind(),
             events: [event("C_RETURN")?, event("C_RAISE")?],
-            callback: raw::new_callback(py, callback)?.unbind(),
+            callback: callback(py)?.unbind(),
         })
     })
     .map(|_| ())

@@ -83,14 +83,9 @@ mod off {
 
 #[cfg(Py_3_12)]
 mod on {
-    #![allow(unsafe_code)]
-
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-    use pyo3::exceptions::PyRuntimeError;
-    use pyo3::ffi::PyObject;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
@@ -99,6 +94,8 @@ mod on {
     use crate::python::calls::monitoring::{self, Free, HOLDS, Monitoring};
     use crate::python::calls::named;
     use crate::python::calls::named::Found;
+    use crate::python::cpython::callbacks::{CallEvent, Forever, Monitor, of_call, of_end};
+    use crate::python::cpython::called::Returned;
     use crate::python::cpython::ffi as raw;
     use crate::python::cpython::layout;
     use crate::python::denials::failure;
@@ -125,7 +122,7 @@ mod on {
     /// True if a call site was retired since all were last switched on.
     static RETIRED: AtomicBool = AtomicBool::new(false);
     /// `sys.monitoring.DISABLE`, kept alive by `MONITORING`.
-    static DISABLE: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
+    static DISABLE: Forever = Forever::unknown();
 
     /// Returns whether calls can be watched.
     ///
@@ -139,16 +136,16 @@ mod on {
     /// Returns a tool id for the monitor, the host's choice if it made one; `None` if the monitor
     /// runs already.
     pub fn find_tool_id(py: Python<'_>, chosen: Option<i32>) -> PyResult<Option<Free>> {
-        monitoring::find(py, Monitoring::get(py, call_event)?, chosen)
+        monitoring::find(py, Monitoring::get(py, of_call::<Ours>)?, chosen)
     }
 
     /// Takes the tool id and registers the callback.
     pub fn install(py: Python<'_>, free: Free) -> PyResult<()> {
-        let monitoring = Monitoring::get(py, call_event)?;
+        let monitoring = Monitoring::get(py, of_call::<Ours>)?;
         callee::prepare(py)?;
         loaded::install(py)?;
-        deferred::prepare(py, call_ended)?;
-        DISABLE.store(monitoring.disable.as_ptr(), Ordering::Relaxed);
+        deferred::prepare(py, of_end::<Ours>)?;
+        DISABLE.set(monitoring.disable.bind(py));
         monitoring::take(py, monitoring, free)?;
         ON.store(false, Ordering::Relaxed);
         if HOLDS.load(Ordering::Relaxed) > 0 {
@@ -194,7 +191,7 @@ mod on {
             return Ok(());
         }
         let py = args.py();
-        let monitoring = Monitoring::get(py, call_event)?;
+        let monitoring = Monitoring::get(py, of_call::<Ours>)?;
         if monitoring::was_changed() || !monitoring.is_ours(py)? {
             repair(py, monitoring)?;
         }
@@ -207,7 +204,7 @@ mod on {
     /// `RuntimeError` if the tool id is no longer ours: calls would go unseen.
     pub fn watch(py: Python<'_>, config: &AuditCfg) -> PyResult<Watched> {
         let retires = config.retire_sites();
-        let monitoring = Monitoring::get(py, call_event)?;
+        let monitoring = Monitoring::get(py, of_call::<Ours>)?;
         if monitoring::was_changed() || !monitoring.is_ours(py)? {
             repair(py, monitoring)?;
         }
@@ -237,14 +234,17 @@ mod on {
         if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: a hold is part of a pyclass or a local of an attached function.
-        let py = unsafe { Python::assume_attached() };
+        raw::attached(stop);
+    }
+
+    /// Switches the events off.
+    fn stop(py: Python<'_>) {
         if raw::is_finalizing(py) {
             return;
         }
         let pending = PyErr::take(py);
         // A tool id that is no longer ours has no events of ours to switch off.
-        if let Ok(monitoring) = Monitoring::get(py, call_event)
+        if let Ok(monitoring) = Monitoring::get(py, of_call::<Ours>)
             && monitoring.is_ours(py).unwrap_or(false)
         {
             let _ = monitoring.set_events(py, false);
@@ -278,88 +278,69 @@ mod on {
     /// The answer to an event whose callee is quiet: its site is watched further, unless every
     /// guard in force lets it be retired.
     #[inline]
-    fn quiet_answer() -> *mut PyObject {
+    fn quiet_answer() -> Returned {
         let retiring = RETIRING.load(Ordering::Relaxed);
         if retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed) {
             RETIRED.store(true, Ordering::Relaxed);
-            let disable = DISABLE.load(Ordering::Relaxed);
-            // SAFETY: set before the callback was registered, and kept alive.
-            return unsafe { pyo3::ffi::Py_NewRef(disable) };
+            return DISABLE.give();
         }
-        // SAFETY: `None` lives for ever; the result is a new reference to it.
-        unsafe { pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None()) }
+        Returned::none()
     }
 
-    /// # Safety
-    /// Called by CPython with the code object, the offset, the callee and its first argument.
-    unsafe extern "C" fn call_event(
-        _slf: *mut PyObject,
-        args: *const *mut PyObject,
-        nargsf: usize,
-        names: *mut PyObject,
-    ) -> *mut PyObject {
-        // SAFETY: only takes a bit away. Anyone may call with other arguments, so they are counted.
-        if unsafe { pyo3::ffi::PyVectorcall_NARGS(nargsf) } == 4 && names.is_null() {
-            // SAFETY: there are four arguments, which live for the duration of the call.
-            if cache::is_plainly_quiet(unsafe { *args.add(2) }) {
+    struct Ours;
+
+    impl Monitor for Ours {
+        #[inline(always)]
+        fn call(event: CallEvent<'_>) -> Returned {
+            if cache::is_plainly_quiet(event.callee()) {
                 return quiet_answer();
             }
-            // SAFETY: as above.
-            return unsafe { look(args) };
+            look(event)
         }
-        // SAFETY: the monitor, and whoever else calls, is attached.
-        let py = unsafe { Python::assume_attached() };
-        PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
-        ptr::null_mut()
+
+        fn ended(py: Python<'_>) -> Returned {
+            let ended = || deferred::ends(py, monitoring::id());
+            match caught(py, ended) {
+                Some(()) => Returned::none(),
+                None => Returned::failed(),
+            }
+        }
     }
 
-    /// Handles a callee that has to be looked at.
-    ///
-    /// # Safety
-    /// As `call_event`, with four arguments.
+    /// Looks at a callee that is not plainly quiet.
     #[inline(never)]
-    unsafe fn look(args: *const *mut PyObject) -> *mut PyObject {
-        // SAFETY: as this function's; `None` lives for ever, and the result is a new reference to
-        // it.
-        unsafe {
-            if all_have_safe_set() && cache::is_plainly_safe(*args.add(2)) {
-                return pyo3::ffi::Py_NewRef(pyo3::ffi::Py_None());
-            }
-            if cache::is_quiet_in_second_place(*args.add(2)) {
-                return quiet_answer();
-            }
-            look_closely(args)
+    fn look(event: CallEvent<'_>) -> Returned {
+        if all_have_safe_set() && cache::is_plainly_safe(event.callee()) {
+            return Returned::none();
         }
+        if cache::is_quiet_in_second_place(event.callee()) {
+            return quiet_answer();
+        }
+        look_closely(event)
     }
 
     /// The same for a callee about which nothing is remembered.
-    ///
-    /// # Safety
-    /// As `call_event`, with four arguments.
     #[inline(never)]
-    unsafe fn look_closely(args: *const *mut PyObject) -> *mut PyObject {
-        // SAFETY: the monitor, and whoever else calls, is attached; there are four arguments, which
-        // live for the duration of the call.
-        let (py, code, offset, callee, first) = unsafe {
-            let py = Python::assume_attached();
-            let at = |index: usize| Borrowed::from_ptr(py, *args.add(index));
-            (py, at(0), at(1), at(2), at(3))
-        };
+    fn look_closely(event: CallEvent<'_>) -> Returned {
+        let (py, [code, offset, callee, first]) = event.all();
+        match caught(py, || call(py, &code, &offset, &callee, &first)) {
+            Some(Answer::Quiet) => quiet_answer(),
+            Some(Answer::Watch) => Returned::none(),
+            Some(Answer::SwitchOff) => DISABLE.give(),
+            None => Returned::failed(),
+        }
+    }
+
+    /// Runs our own part of an event. `None` where that failed, or panicked: then an exception is set.
+    fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| {
-                call(py, &code, &offset, &callee, &first).map_err(|error| error.restore(py))
-            })
+            raw::with_attachment_counted(|| work().map_err(|error| error.restore(py)))
         }));
         match result {
-            Ok(Ok(Answer::Quiet)) => quiet_answer(),
-            Ok(Ok(Answer::Watch)) => py.None().into_ptr(),
-            Ok(Ok(Answer::SwitchOff)) => {
-                disable_object(py).map_or_else(|| py.None().into_ptr(), Bound::into_ptr)
-            }
-            Ok(Err(())) => ptr::null_mut(),
+            Ok(result) => result.ok(),
             Err(_panic) => {
                 failure::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
-                ptr::null_mut()
+                None
             }
         }
     }
@@ -372,11 +353,6 @@ mod on {
         Watch,
         /// The host wants it switched off.
         SwitchOff,
-    }
-
-    fn disable_object(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
-        let monitoring = Monitoring::get(py, call_event).ok();
-        monitoring.map(|monitoring| monitoring.disable.bind(py).clone())
     }
 
     /// Handles a call.
@@ -457,7 +433,7 @@ mod on {
             name: full,
             native,
             site: (code, offset),
-            disable: DISABLE.load(Ordering::Relaxed),
+            disable: &DISABLE,
         };
         match passes.and_then(|_| call.ask(config)) {
             Ok(said) => {
@@ -480,31 +456,5 @@ mod on {
 
     fn is_remembered(set: u64) -> bool {
         set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
-    }
-
-    /// # Safety
-    /// Called by CPython when a native call has ended, while `fragile` wants to know.
-    unsafe extern "C" fn call_ended(
-        _slf: *mut PyObject,
-        _args: *const *mut PyObject,
-        _nargsf: usize,
-        _names: *mut PyObject,
-    ) -> *mut PyObject {
-        // SAFETY: the monitor, and whoever else calls, is attached.
-        let py = unsafe { Python::assume_attached() };
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| {
-                let ended = deferred::ends(py, monitoring::id());
-                ended.map_err(|error| error.restore(py))
-            })
-        }));
-        match result {
-            Ok(Ok(())) => py.None().into_ptr(),
-            Ok(Err(())) => ptr::null_mut(),
-            Err(_panic) => {
-                failure::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
-                ptr::null_mut()
-            }
-        }
     }
 }

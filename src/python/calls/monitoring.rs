@@ -1,19 +1,16 @@
 //! The tool id of `sys.monitoring` that the monitor runs under (PEP 669), and who may change it.
-#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 
 use crate::python::calls::deferred;
-use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::called::Called;
+use crate::python::cpython::callbacks::NewCallback;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
-use crate::python::cpython::replace;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
@@ -56,7 +53,7 @@ pub struct Monitoring {
 impl Monitoring {
     /// Returns the shared `Monitoring`, made the first time with the callback that is called on
     /// each call.
-    pub fn get(py: Python<'_>, callback: ffi::vectorcallfunc) -> PyResult<&'static Self> {
+    pub fn get(py: Python<'_>, callback: NewCallback) -> PyResult<&'static Self> {
         let get = || {
             let monitoring = py.import("sys")?.getattr("monitoring")?;
             // Functions of our own, which are exempt from the checks on those that others call.
@@ -74,7 +71,7 @@ impl Monitoring {
                 restart_events: function("restart_events")?,
                 disable: monitoring.getattr("DISABLE")?.unbind(),
                 call_event: monitoring.getattr("events")?.getattr("CALL")?.unbind(),
-                callback: raw::new_callback(py, callback)?.unbind(),
+                callback: callback(py)?.unbind(),
                 name: PyString::new(py, TOOL).unbind(),
             })
         };
@@ -243,53 +240,37 @@ pub const FUNCTIONS: &[(&str, Changes)] = &[
 ];
 
 /// Makes a call, if it is allowed.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(call: Called, changes: Changes) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        let arguments = call.arguments;
-        let count = ffi::PyVectorcall_NARGS(arguments.nargsf) as usize;
-        if changes == Changes::Callback && is_for_another(&arguments, count) {
-            return deferred::while_registering(|| call.make(arguments));
-        }
-        let may = count == 0
-            || id() == NOT_INSTALLED
-            || replace::ours(|py| {
-                let at = |index: usize| {
-                    let given = (index < count).then(|| *arguments.args.add(index));
-                    given.map(|given| Borrowed::from_ptr(py, given).to_owned())
-                };
+pub fn call(called: Called<'_>, changes: Changes) -> Returned {
+    let arguments = called.arguments;
+    if changes == Changes::Callback && is_for_another(called) {
+        return deferred::while_registering(|| called.make());
+    }
+    let may = arguments.positional() == 0
+        || id() == NOT_INSTALLED
+        || called
+            .ours(|py| {
+                let at = |index: usize| arguments.find(py, index, None);
                 check(py, changes, at(0), at(1))
             })
             .is_some();
-        if !may {
-            return std::ptr::null_mut();
-        }
-        call.make(arguments)
+    match may {
+        true => called.make(),
+        false => Returned::failed(),
     }
 }
 
 /// Returns whether a callback is registered for a tool that is not the monitor. The tool and the
 /// event have to be plain numbers: objects that compute theirs later run code of their own, and may
 /// return ours.
-///
-/// # Safety
-/// The thread is attached, and there are as many arguments as that by position.
-unsafe fn is_for_another(arguments: &Arguments, count: usize) -> bool {
-    if count < 2 || !arguments.kwnames.is_null() {
+fn is_for_another(called: Called<'_>) -> bool {
+    let arguments = called.arguments;
+    if arguments.positional() < 2 || arguments.named() != 0 {
         return false;
     }
-    // SAFETY: as this function's; only the types and values of the two are read.
-    unsafe {
-        let (tool, event) = (*arguments.args, *arguments.args.add(1));
-        if ffi::PyLong_CheckExact(tool) == 0 || ffi::PyLong_CheckExact(event) == 0 {
-            return false;
-        }
-        let tool = Borrowed::from_ptr(Python::assume_attached(), tool);
-        raw::int_value(&tool).is_some_and(|tool| tool != i64::from(id()))
-    }
+    let [tool, event] = [0, 1].map(|index| arguments.at(called.py, index));
+    tool.is_exact_instance_of::<PyInt>()
+        && event.is_exact_instance_of::<PyInt>()
+        && raw::int_value(&tool).is_some_and(|tool| tool != i64::from(id()))
 }
 
 /// Denies a change that would blind the guards in force.

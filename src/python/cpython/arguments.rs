@@ -1,35 +1,65 @@
 //! The arguments of a call of a native function, by the vectorcall convention (PEP 590).
 
 use std::ffi::CStr;
-use std::mem::ManuallyDrop;
+use std::marker::PhantomData;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use crate::python::cpython::ffi as raw;
+/// `PY_VECTORCALL_ARGUMENTS_OFFSET`: the bit that says that the place before the first may be used.
+const OFFSET: usize = 1 << (usize::BITS - 1);
 
 /// Arguments, which live for the call.
 #[derive(Clone, Copy)]
-pub struct Arguments {
-    pub args: *const *mut PyObject,
-    pub nargsf: usize,
-    pub kwnames: *mut PyObject,
+pub struct Arguments<'a> {
+    pub(super) args: *const *mut PyObject,
+    pub(super) nargsf: usize,
+    pub(super) kwnames: *mut PyObject,
+    call: PhantomData<&'a PyObject>,
 }
 
-impl Arguments {
+impl<'a> Arguments<'a> {
+    /// The arguments as CPython passes them.
+    ///
+    /// # Safety
+    /// There are as many as `nargsf` says and one more for each name; `kwnames` is a tuple of `str`, or
+    /// null. All of that lives for `'a`, in which the thread stays attached.
+    #[inline]
+    pub(super) unsafe fn new(
+        args: *const *mut PyObject,
+        nargsf: usize,
+        kwnames: *mut PyObject,
+    ) -> Self {
+        Self {
+            args,
+            nargsf,
+            kwnames,
+            call: PhantomData,
+        }
+    }
+
     /// Returns the number of positional arguments.
+    #[inline]
     pub fn positional(&self) -> usize {
-        // SAFETY: only takes a bit away.
-        unsafe { ffi::PyVectorcall_NARGS(self.nargsf) as usize }
+        self.nargsf & !OFFSET
     }
 
     /// Returns the number of arguments given by name.
-    fn named(&self) -> usize {
+    pub fn named(&self) -> usize {
         if self.kwnames.is_null() {
             return 0;
         }
         // SAFETY: the names are a tuple, which lives for the call.
         unsafe { ffi::PyTuple_GET_SIZE(self.kwnames) as usize }
+    }
+
+    /// The arguments, by position and then by name, as addresses.
+    pub(super) fn all(&self) -> &'a [*mut PyObject] {
+        match self.positional() + self.named() {
+            0 => &[],
+            // SAFETY: there are so many, which live for the call.
+            count => unsafe { std::slice::from_raw_parts(self.args, count) },
+        }
     }
 
     /// Returns the place of the argument at this position, or of this name.
@@ -38,65 +68,35 @@ impl Arguments {
             return Some(index);
         }
         let name = name?;
-        // SAFETY: the names are a tuple of str, which lives for the call.
-        let is_named = |at: &usize| unsafe {
-            let own = ffi::PyTuple_GET_ITEM(self.kwnames, *at as isize);
-            ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
-        };
-        let at = (0..self.named()).find(is_named)?;
+        let at = (0..self.named()).find(|at| self.is_named(*at, name))?;
         Some(self.positional() + at)
     }
 
-    /// The argument that is there.
+    fn is_named(&self, at: usize, name: &CStr) -> bool {
+        // SAFETY: the names are a tuple of str with so many, which lives for the call.
+        unsafe {
+            let own = ffi::PyTuple_GET_ITEM(self.kwnames, at as isize);
+            ffi::PyUnicode_CompareWithASCIIString(own, name.as_ptr()) == 0
+        }
+    }
+
+    /// The argument at an index that `position` gave.
     ///
-    /// # Safety
-    /// `position` gave the place; the arguments are those of a call that is being made.
-    pub unsafe fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
-        // SAFETY: as this function's.
-        unsafe { Bound::from_borrowed_ptr(py, *self.args.add(position)) }
+    /// # Panics
+    /// When there is none.
+    pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
+        let given = self.all()[position];
+        // SAFETY: it is an object, which the caller of the function holds.
+        unsafe { Bound::from_borrowed_ptr(py, given) }
     }
 
     /// The argument at this position, or of this name.
-    ///
-    /// # Safety
-    /// The arguments are those of a call that is being made.
-    pub unsafe fn find<'py>(
+    pub fn find<'py>(
         &self,
         py: Python<'py>,
         index: usize,
         name: Option<&CStr>,
     ) -> Option<Bound<'py, PyAny>> {
-        let position = self.position(index, name)?;
-        // SAFETY: as this function's.
-        Some(unsafe { self.at(py, position) })
-    }
-
-    /// Makes a call with another object in the place of one argument, and drops the object.
-    ///
-    /// # Safety
-    /// The thread is attached; the arguments are those of a call that is being made, and there is
-    /// one at `position`; the reference to `object` is given away.
-    pub unsafe fn replacing(
-        self,
-        position: usize,
-        object: *mut PyObject,
-        call: impl FnOnce(Self) -> *mut PyObject,
-    ) -> *mut PyObject {
-        let count = self.positional() + self.named();
-        // SAFETY: as this function's. While the call is made there is nothing to drop: see
-        // `methods::Vectorcall`.
-        unsafe {
-            let given = std::slice::from_raw_parts(self.args, count);
-            let mut all = ManuallyDrop::new(given.to_vec());
-            all[position] = object;
-            let result = call(Self {
-                args: all.as_ptr(),
-                nargsf: self.positional(),
-                kwnames: self.kwnames,
-            });
-            ManuallyDrop::drop(&mut all);
-            raw::with_attachment_counted(|| ffi::Py_DECREF(object));
-            result
-        }
+        Some(self.at(py, self.position(index, name)?))
     }
 }

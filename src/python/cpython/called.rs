@@ -1,61 +1,357 @@
 //! A call of a replaced native function, to be made as it came or with other arguments.
+//!
+//! Before 3.14 CPython ends a daemon thread by unwinding its stack (see `calling`), also where it is in
+//! such a call. So nothing that is to be dropped is held while `make` runs: it is put into a
+//! `ManuallyDrop`, and lost then.
 
-use pyo3::ffi::{self, PyObject};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::PyPermissionError;
+use pyo3::ffi::{self, PyObject, PyTypeObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::functions::{Builtin, Convention, WithKeywords, WithTuple};
-use crate::python::cpython::replace;
+use crate::python::cpython::calling;
+use crate::python::cpython::conventions::Convention;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::functions::Builtin;
 
-/// A call of a native function that does more than its own under a guard.
-#[derive(Clone, Copy)]
-pub struct Called {
-    pub callable: *mut PyObject,
-    pub original: Convention,
-    pub arguments: Arguments,
-}
-
-impl Called {
-    /// The same call with other arguments.
-    pub fn with(self, arguments: Arguments) -> Self {
-        Self { arguments, ..self }
-    }
-
-    /// Makes the call, with these arguments.
-    ///
-    /// # Safety
-    /// The thread is attached, and the arguments are those of a vectorcall.
-    pub unsafe fn make(self, arguments: Arguments) -> *mut PyObject {
-        let Arguments {
-            args,
-            nargsf,
-            kwnames,
-        } = arguments;
-        let callable = self.callable;
-        // SAFETY: as this function's; the callable is the one that was called, whose C function has
-        // the convention that was read from it.
-        unsafe {
-            match self.original {
-                Convention::Vectorcall(own) => own(callable, args, nargsf, kwnames),
-                Convention::Tuple if has_names(kwnames) => {
-                    replace::ours(|_| Err::<(), _>(Builtin::takes_no_names(callable)));
-                    std::ptr::null_mut()
-                }
-                Convention::Tuple => replace::by_tuple(arguments, |args, _| {
-                    let (own, receiver) = Builtin::parts(callable);
-                    std::mem::transmute::<*const (), WithTuple>(own)(receiver, args)
-                }),
-                Convention::TupleAndDict => replace::by_tuple(arguments, |args, kwargs| {
-                    let (own, receiver) = Builtin::parts(callable);
-                    std::mem::transmute::<*const (), WithKeywords>(own)(receiver, args, kwargs)
-                }),
-            }
+/// Runs our own part of a call. Where that fails, or panics, the exception is set and there is no
+/// result: the call must not go on.
+pub fn ours<'py, T>(py: Python<'py>, work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
+    // A function that CPython calls must not panic.
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        raw::with_attachment_counted(|| work(py).map_err(|error| error.restore(py)))
+    }));
+    match result {
+        Ok(result) => result.ok(),
+        Err(_panic) => {
+            raw::with_attachment_counted(|| {
+                PyPermissionError::new_err("fastaudit_rs: internal error, so the call is denied")
+                    .restore(py);
+            });
+            None
         }
     }
 }
 
-/// # Safety
-/// `kwnames` is a tuple or null, as a vectorcall has it.
-unsafe fn has_names(kwnames: *mut PyObject) -> bool {
-    // SAFETY: as this function's.
-    unsafe { !kwnames.is_null() && ffi::PyTuple_GET_SIZE(kwnames) != 0 }
+/// The result of a call: a reference, or none, and then an exception is set. It is lost if it is not
+/// given on.
+#[must_use]
+pub struct Returned(*mut PyObject);
+
+impl Returned {
+    /// The result of a call that failed, for a reason that is set.
+    pub const fn failed() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
+    /// `None`, of a thread that CPython called us on.
+    #[inline]
+    pub fn none() -> Self {
+        // SAFETY: `None` lives for ever; the result is a new reference to it.
+        Self(unsafe { ffi::Py_NewRef(ffi::Py_None()) })
+    }
+
+    /// Tells that there is an exception and no result.
+    pub fn has_failed(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// # Safety
+    /// It is a new reference or null.
+    pub(super) unsafe fn new(result: *mut PyObject) -> Self {
+        Self(result)
+    }
+
+    pub(super) fn into_ptr(self) -> *mut PyObject {
+        self.0
+    }
+
+    /// The object; `None` where the call failed.
+    pub fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<Borrowed<'a, 'py, PyAny>> {
+        // SAFETY: the reference is this one's own, which the result borrows.
+        unsafe { Borrowed::from_ptr_or_opt(py, self.0) }
+    }
+
+    /// The same result if work after the call went well, else none.
+    pub fn if_done(self, done: Option<()>) -> Self {
+        match done {
+            Some(()) => self,
+            None => self.instead(Self::failed()),
+        }
+    }
+
+    /// Another result in the place of this one.
+    pub fn instead(self, other: Self) -> Self {
+        // SAFETY: the reference is this one's own, and given up; null is left alone.
+        raw::with_attachment_counted(|| unsafe { ffi::Py_XDECREF(self.0) });
+        other
+    }
+}
+
+impl From<Bound<'_, PyAny>> for Returned {
+    fn from(object: Bound<'_, PyAny>) -> Self {
+        Self(object.into_ptr())
+    }
+}
+
+/// A call with arguments one by one.
+#[derive(Clone, Copy)]
+pub struct Called<'a> {
+    pub py: Python<'a>,
+    pub arguments: Arguments<'a>,
+    /// The function object, or the object that the method is called on.
+    object: *mut PyObject,
+    /// The class of the method, where the convention tells it.
+    class: *mut PyTypeObject,
+    original: Convention,
+}
+
+impl<'a> Called<'a> {
+    /// # Safety
+    /// CPython made the call, by the convention of the original or one with the same arguments; `'a` ends
+    /// before the call does.
+    #[inline]
+    pub(super) unsafe fn new(
+        original: Convention,
+        object: *mut PyObject,
+        class: *mut PyTypeObject,
+        arguments: Arguments<'a>,
+    ) -> Self {
+        Self {
+            // SAFETY: CPython calls functions on attached threads.
+            py: unsafe { Python::assume_attached() },
+            arguments,
+            object,
+            class,
+            original,
+        }
+    }
+
+    /// The object that the method is called on; a function itself.
+    pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
+        // SAFETY: the caller of the function holds it.
+        unsafe { Borrowed::from_ptr(self.py, self.object) }
+    }
+
+    /// Tells that the call is one of a function object, and not of a method by its class.
+    pub fn is_of_function(&self) -> bool {
+        matches!(
+            self.original,
+            Convention::Vectorcall(_) | Convention::Tuple(_) | Convention::TupleAndDict(_)
+        )
+    }
+
+    /// Runs our own part of the call, as `ours` does.
+    pub fn ours<T>(&self, work: impl FnOnce(Python<'a>) -> PyResult<T>) -> Option<T> {
+        ours(self.py, work)
+    }
+
+    /// Makes the call.
+    pub fn make(self) -> Returned {
+        let Arguments {
+            args,
+            nargsf,
+            kwnames,
+            ..
+        } = self.arguments;
+        let (object, count) = (self.object, self.arguments.positional() as isize);
+        // A function object has the object that its C function is called with.
+        let bound_to =
+            || Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.bound_to());
+        let is_named = self.arguments.named() != 0;
+        // SAFETY: the object is the one that was called, and each function is called by its own
+        // convention, with as many arguments as it was called with. The results are new references or
+        // null.
+        unsafe {
+            Returned::new(match self.original {
+                Convention::Vectorcall(own) => own(object, args, nargsf, kwnames),
+                Convention::Keywords(own) => own(object, args, count, kwnames),
+                Convention::Fast(own) => own(object, args, count),
+                Convention::OfClass(own) => own(object, self.class, args, count, kwnames),
+                Convention::One(own) => own(object, *args),
+                Convention::Nothing(own) => own(object, std::ptr::null_mut()),
+                Convention::Tuple(_) if is_named => {
+                    let error = Builtin::cast(&self.receiver()).map(|own| own.takes_no_names());
+                    ours(self.py, |_| error.map_or(Ok(()), Err));
+                    std::ptr::null_mut()
+                }
+                Convention::Tuple(own) => by_tuple(self.arguments, |args, _| own(bound_to(), args)),
+                Convention::TupleAndDict(own) => {
+                    by_tuple(self.arguments, |args, kwargs| own(bound_to(), args, kwargs))
+                }
+                Convention::MethodOfTuple(own) => {
+                    by_tuple(self.arguments, |args, _| own(object, args))
+                }
+                // No call comes here by these.
+                Convention::Slot(_) | Convention::Init(_) => std::ptr::null_mut(),
+            })
+        }
+    }
+
+    /// Makes a call with another object in the place of one argument.
+    ///
+    /// # Panics
+    /// When there is no argument there.
+    pub fn replacing(
+        self,
+        position: usize,
+        object: Bound<'_, PyAny>,
+        call: impl FnOnce(Called<'_>) -> Returned,
+    ) -> Returned {
+        let mut all = ManuallyDrop::new(self.arguments.all().to_vec());
+        let object = object.into_ptr();
+        all[position] = object;
+        // SAFETY: they are as many as before, with the same names, and live until after the call.
+        let arguments = unsafe {
+            Arguments::new(
+                all.as_ptr(),
+                self.arguments.positional(),
+                self.arguments.kwnames,
+            )
+        };
+        let result = call(Called { arguments, ..self });
+        drop(ManuallyDrop::into_inner(all));
+        // SAFETY: the reference was given to this function.
+        raw::with_attachment_counted(|| unsafe { ffi::Py_DECREF(object) });
+        result
+    }
+}
+
+/// Makes a call by a tuple, and a dict where there are arguments with a name.
+fn by_tuple(
+    arguments: Arguments<'_>,
+    call: impl FnOnce(*mut PyObject, *mut PyObject) -> *mut PyObject,
+) -> *mut PyObject {
+    let (args, kwnames) = (arguments.args, arguments.kwnames);
+    // SAFETY: the arguments live for the call, and there are as many as they say. Nothing is dropped
+    // after the call that unwinding would miss but the references in `positional` and `named`, which are
+    // then lost.
+    unsafe {
+        let count = arguments.positional() as isize;
+        let positional = ffi::PyTuple_New(count);
+        if positional.is_null() {
+            return positional;
+        }
+        for index in 0..count {
+            let item = ffi::Py_NewRef(*args.offset(index));
+            ffi::PyTuple_SET_ITEM(positional, index, item);
+        }
+        let mut named = std::ptr::null_mut();
+        if !kwnames.is_null() {
+            named = ffi::PyDict_New();
+            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
+                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
+                if named.is_null()
+                    || ffi::PyDict_SetItem(named, name, *args.offset(count + index)) != 0
+                {
+                    ffi::Py_XDECREF(named);
+                    ffi::Py_DECREF(positional);
+                    return std::ptr::null_mut();
+                }
+            }
+        }
+        let result = call(positional, named);
+        ffi::Py_XDECREF(named);
+        ffi::Py_DECREF(positional);
+        result
+    }
+}
+
+/// A call with a tuple, and a dict where there are arguments with a name.
+#[derive(Clone, Copy)]
+pub struct CalledByTuple<'a> {
+    pub py: Python<'a>,
+    object: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+    /// `None` for a method of ours.
+    original: Option<Convention>,
+}
+
+impl<'a> CalledByTuple<'a> {
+    /// # Safety
+    /// CPython made the call, by the convention of the original where there is one, with a tuple, and a
+    /// dict or null; `'a` ends before the call does.
+    #[inline]
+    pub(super) unsafe fn new(
+        original: Option<Convention>,
+        object: *mut PyObject,
+        args: *mut PyObject,
+        kwargs: *mut PyObject,
+    ) -> Self {
+        Self {
+            // SAFETY: CPython calls functions on attached threads.
+            py: unsafe { Python::assume_attached() },
+            object,
+            args,
+            kwargs,
+            original,
+        }
+    }
+
+    /// The object that is called, or whose method is; the class of one that is made.
+    pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
+        // SAFETY: the caller of the function holds it.
+        unsafe { Borrowed::from_ptr(self.py, self.object) }
+    }
+
+    /// The arguments by position.
+    pub fn args(&self) -> Borrowed<'a, 'a, PyTuple> {
+        // SAFETY: it is a tuple, which the caller of the function holds.
+        unsafe { Borrowed::from_ptr(self.py, self.args).cast_unchecked() }
+    }
+
+    /// The arguments by name, if any.
+    pub fn kwargs(&self) -> Option<Borrowed<'a, 'a, PyDict>> {
+        // SAFETY: it is null or a dict, which the caller of the function holds.
+        let kwargs = unsafe { Borrowed::from_ptr_or_opt(self.py, self.kwargs) };
+        kwargs.and_then(|kwargs| kwargs.cast().ok())
+    }
+
+    /// Runs our own part of the call, as `ours` does.
+    pub fn ours<T>(&self, work: impl FnOnce(Python<'a>) -> PyResult<T>) -> Option<T> {
+        ours(self.py, work)
+    }
+
+    /// Makes the call.
+    pub fn make(self) -> Returned {
+        // SAFETY: the object is the one that was called, and each function is called by its own
+        // convention. The results are new references or null.
+        unsafe {
+            Returned::new(match self.original {
+                Some(Convention::Slot(own)) => own(self.object, self.args, self.kwargs),
+                Some(Convention::Init(own)) => match own(self.object, self.args, self.kwargs) {
+                    0 => return Returned::none(),
+                    _ => std::ptr::null_mut(),
+                },
+                _ => std::ptr::null_mut(),
+            })
+        }
+    }
+
+    /// Makes the call with other arguments by name.
+    pub fn make_with(self, kwargs: Bound<'_, PyDict>) -> Returned {
+        let kwargs = ManuallyDrop::new(kwargs);
+        let result = Self {
+            kwargs: kwargs.as_ptr(),
+            ..self
+        }
+        .make();
+        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(kwargs)));
+        result
+    }
+
+    /// Calls another function with the arguments.
+    pub fn make_of(self, function: Bound<'_, PyAny>) -> Returned {
+        let function = ManuallyDrop::new(function);
+        let call = calling::object_call();
+        // SAFETY: the arguments are a tuple, and a dict or null; a new reference or null.
+        let result = unsafe { Returned::new(call(function.as_ptr(), self.args, self.kwargs)) };
+        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(function)));
+        result
+    }
 }

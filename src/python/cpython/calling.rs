@@ -13,15 +13,10 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-/// The C function that calls a function object (PEP 590). Before 3.14 CPython ends a daemon thread
-/// that wants to go on when the interpreter has ended by unwinding its stack (pthread_exit(3)):
-/// such a call must let that pass, with nothing to drop and nothing that catches it on the way.
-pub type Vectorcall = unsafe extern "C-unwind" fn(
-    *mut PyObject,
-    *const *mut PyObject,
-    usize,
-    *mut PyObject,
-) -> *mut PyObject;
+#[cfg(Py_3_12)]
+use crate::python::cpython::conventions::Vectorcall;
+use crate::python::cpython::conventions::typed;
+use crate::python::cpython::text::plain_str;
 
 type Call =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
@@ -31,57 +26,20 @@ type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *m
 type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
 type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
 
-/// Re-types a CPython function as `extern "C-unwind"`. `black_box` hides which one it is: the
-/// compiler would use its `nounwind` declaration and drop the cleanup.
-fn function(address: *const ()) -> *const () {
-    std::hint::black_box(address)
+/// A function of CPython as one that may be unwound. Where the compiler sees which it is, it knows
+/// it as one that may not be, and leaves out the work that is to be done then.
+///
+/// # Safety
+/// `F` is the type of the function, but for that.
+unsafe fn unwinding<F: Copy>(function: *const ()) -> F {
+    // SAFETY: the caller vouches for the type.
+    unsafe { typed(std::hint::black_box(function)) }
 }
 
 /// `PyObject_Call`, which may be unwound.
-pub fn object_call() -> Call {
-    // SAFETY: the same function, with the same arguments.
-    unsafe { std::mem::transmute(function(ffi::PyObject_Call as *const ())) }
-}
-
-#[cfg(Py_3_12)]
-fn object_vectorcall() -> Vectorcall {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_Vectorcall as *const ())) }
-}
-
-fn object_repr() -> Convert {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_Repr as *const ())) }
-}
-
-fn object_str() -> Convert {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_Str as *const ())) }
-}
-
-fn os_fs_path() -> Convert {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyOS_FSPath as *const ())) }
-}
-
-fn object_is_true() -> Test {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_IsTrue as *const ())) }
-}
-
-fn object_getattr() -> Attribute {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_GetAttr as *const ())) }
-}
-
-fn object_compare() -> Compare {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_RichCompare as *const ())) }
-}
-
-fn object_hash() -> Hash {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute(function(ffi::PyObject_Hash as *const ())) }
+pub(super) fn object_call() -> Call {
+    // SAFETY: it takes the object, a tuple, and a dict or null.
+    unsafe { unwinding(ffi::PyObject_Call as *const ()) }
 }
 
 /// Holds a thread that is being unwound, not by a panic.
@@ -128,46 +86,60 @@ pub fn call_with<'py, const COUNT: usize>(
     // SAFETY: the arguments are so many objects, which their borrowers keep alive; a new reference
     // or an error.
     unsafe {
-        let call = object_vectorcall();
+        let call: Vectorcall = unwinding(ffi::PyObject_Vectorcall as *const ());
         let result = held(|| call(callable.as_ptr(), args.as_ptr(), COUNT, names));
         Bound::from_owned_ptr_or_err(callable.py(), result)
+    }
+}
+
+/// Functions of CPython that make one object of another.
+enum Conversion {
+    Repr,
+    Str,
+    FsPath,
+}
+
+fn converted<'py>(
+    object: &Bound<'py, PyAny>,
+    conversion: Conversion,
+) -> PyResult<Bound<'py, PyAny>> {
+    let function = match conversion {
+        Conversion::Repr => ffi::PyObject_Repr as *const (),
+        Conversion::Str => ffi::PyObject_Str as *const (),
+        Conversion::FsPath => ffi::PyOS_FSPath as *const (),
+    };
+    // SAFETY: each of them takes any object, and gives a new reference or null.
+    unsafe {
+        let convert: Convert = unwinding(function);
+        let result = held(|| convert(object.as_ptr()));
+        Bound::from_owned_ptr_or_err(object.py(), result)
     }
 }
 
 /// `repr(object)`, as a plain str: `__repr__` may return one of a subclass, which would be asked
 /// for its text again where it is shown.
 pub fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    // SAFETY: a new reference to a str or an error.
-    unsafe {
-        let result = held(|| object_repr()(object.as_ptr()));
-        let text = Bound::from_owned_ptr_or_err(object.py(), result)?;
-        crate::python::cpython::text::plain_str(text.cast_into_unchecked())
-    }
+    plain_str(converted(object, Conversion::Repr)?.cast_into()?)
 }
 
 /// `str(object)`.
 pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    // SAFETY: a new reference to a str or an error.
-    unsafe {
-        let result = held(|| object_str()(object.as_ptr()));
-        let text = Bound::from_owned_ptr_or_err(object.py(), result)?;
-        crate::python::cpython::text::plain_str(text.cast_into_unchecked())
-    }
+    plain_str(converted(object, Conversion::Str)?.cast_into()?)
 }
 
 /// `os.fspath(object)`.
 pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: a new reference or an error.
-    unsafe {
-        let result = held(|| os_fs_path()(object.as_ptr()));
-        Bound::from_owned_ptr_or_err(object.py(), result)
-    }
+    converted(object, Conversion::FsPath)
 }
 
 /// Returns whether an object is true.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    // SAFETY: an object of an attached thread.
-    match held(|| unsafe { object_is_true()(object.as_ptr()) }) {
+    // SAFETY: it takes any object, on an attached thread.
+    let answer = held(|| unsafe {
+        let is_true: Test = unwinding(ffi::PyObject_IsTrue as *const ());
+        is_true(object.as_ptr())
+    });
+    match answer {
         -1 => Err(PyErr::fetch(object.py())),
         answer => Ok(answer != 0),
     }
@@ -180,7 +152,8 @@ pub fn getattr<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: two objects of an attached thread; a new reference or an error.
     unsafe {
-        let result = held(|| object_getattr()(object.as_ptr(), name.as_ptr()));
+        let getattr: Attribute = unwinding(ffi::PyObject_GetAttr as *const ());
+        let result = held(|| getattr(object.as_ptr(), name.as_ptr()));
         Bound::from_owned_ptr_or_err(object.py(), result)
     }
 }
@@ -205,15 +178,20 @@ pub fn compare<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: two objects of an attached thread; a new reference or an error.
     unsafe {
-        let result = held(|| object_compare()(one.as_ptr(), other.as_ptr(), how as c_int));
+        let compare: Compare = unwinding(ffi::PyObject_RichCompare as *const ());
+        let result = held(|| compare(one.as_ptr(), other.as_ptr(), how as c_int));
         Bound::from_owned_ptr_or_err(one.py(), result)
     }
 }
 
 /// `hash(object)`.
 pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
-    // SAFETY: an object of an attached thread.
-    match held(|| unsafe { object_hash()(object.as_ptr()) }) {
+    // SAFETY: it takes any object, on an attached thread.
+    let answer = held(|| unsafe {
+        let hash: Hash = unwinding(ffi::PyObject_Hash as *const ());
+        hash(object.as_ptr())
+    });
+    match answer {
         -1 => Err(PyErr::fetch(object.py())),
         hash => Ok(hash),
     }

@@ -1,6 +1,6 @@
 //! Every raw C-API call that PyO3 does not wrap, each behind a small safe function.
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::ptr;
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
@@ -9,11 +9,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 use crate::python::cpython::calling;
 
-/// `Py_AuditHookFunction` of the C API.
-pub type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
-
 unsafe extern "C" {
-    fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
     #[cfg(not(Py_3_13))]
     fn _Py_IsFinalizing() -> c_int;
@@ -23,21 +19,6 @@ unsafe extern "C" {
 unsafe extern "C-unwind" {
     // Runs the hooks of others: see `calling`.
     fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
-}
-
-/// Adds a native audit hook for the rest of the process's life (PEP 578).
-///
-/// # Errors
-/// The error by which an earlier hook vetoed it. A veto by a `RuntimeError` is reported as success
-/// by CPython: probe for the hook.
-pub fn add_audit_hook(py: Python<'_>, hook: AuditHook) -> PyResult<()> {
-    // SAFETY: the interpreter is attached, and the hook is a function, which lives for ever.
-    let result = unsafe { PySys_AddAuditHook(hook, ptr::null_mut()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(PyErr::fetch(py))
-    }
 }
 
 /// Sets the exception for an event in an interpreter that is not ours, with nothing of ours.
@@ -284,7 +265,6 @@ pub fn type_lookup<'py>(
 }
 
 /// Returns whether a class is another one or derives from it, by its actual bases.
-#[cfg(Py_3_12)]
 pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are types, which are alive.
     unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) != 0 }
@@ -456,65 +436,6 @@ pub fn make_immutable(class: &Bound<'_, PyType>) {
     // SAFETY: the flag only makes setting attributes of the class an error; nobody else has the
     // class yet, as its module is being imported.
     unsafe { (*class.as_type_ptr()).tp_flags |= ffi::Py_TPFLAGS_IMMUTABLETYPE };
-}
-
-/// An object that is nothing but a vectorcall.
-#[cfg(Py_3_12)]
-#[repr(C)]
-struct Callback {
-    base: PyObject,
-    vectorcall: ffi::vectorcallfunc,
-}
-
-/// Makes an object that, when called, calls the function directly: a native function object would
-/// have CPython check the arguments and the recursion depth before.
-#[cfg(Py_3_12)]
-pub fn new_callback(py: Python<'_>, vectorcall: ffi::vectorcallfunc) -> PyResult<Bound<'_, PyAny>> {
-    // Both are read while the type is made, and the members by the type for ever.
-    let members = Box::leak(Box::new([
-        ffi::PyMemberDef {
-            name: c"__vectorcalloffset__".as_ptr(),
-            type_code: ffi::Py_T_PYSSIZET,
-            offset: std::mem::offset_of!(Callback, vectorcall) as ffi::Py_ssize_t,
-            flags: ffi::Py_READONLY,
-            doc: ptr::null(),
-        },
-        ffi::PyMemberDef::default(),
-    ]));
-    let mut slots = [
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_members,
-            pfunc: members.as_mut_ptr().cast(),
-        },
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_call,
-            pfunc: ffi::PyVectorcall_Call as *mut c_void,
-        },
-        ffi::PyType_Slot {
-            slot: 0,
-            pfunc: ptr::null_mut(),
-        },
-    ];
-    let flags = ffi::Py_TPFLAGS_DEFAULT
-        | ffi::Py_TPFLAGS_HAVE_VECTORCALL
-        | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
-        | ffi::Py_TPFLAGS_IMMUTABLETYPE;
-    let mut spec = ffi::PyType_Spec {
-        name: c"fastaudit_rs._native._Callback".as_ptr(),
-        basicsize: size_of::<Callback>() as c_int,
-        itemsize: 0,
-        flags: flags as _,
-        slots: slots.as_mut_ptr(),
-    };
-    // SAFETY: the spec is complete and its slots end with 0. The type allocates objects of the
-    // layout given; without a vectorcall no object is seen by anyone.
-    unsafe {
-        let ty = Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))?;
-        let object = ffi::PyType_GenericAlloc(ty.as_ptr().cast(), 0);
-        let object = Bound::from_owned_ptr_or_err(py, object)?;
-        (*object.as_ptr().cast::<Callback>()).vectorcall = vectorcall;
-        Ok(object)
-    }
 }
 
 /// `os.fsdecode(path)`.

@@ -1,28 +1,16 @@
 //! Native functions and methods, as the objects that CPython makes of them.
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
-use std::sync::OnceLock;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-pub use crate::python::cpython::calling::Vectorcall;
+use crate::python::cpython::conventions::{Convention, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use pyo3::types::PyString;
+#[cfg(Py_3_12)]
 use pyo3::types::PyType;
-
-/// The C function of a method with `METH_FASTCALL | METH_KEYWORDS`. As `Vectorcall`.
-pub type Keywords = unsafe extern "C-unwind" fn(
-    *mut PyObject,
-    *const *mut PyObject,
-    isize,
-    *mut PyObject,
-) -> *mut PyObject;
-
-/// `METH_FASTCALL | METH_KEYWORDS`: the flags of a method that takes keywords.
-pub const KEYWORDS: c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
 
 /// The layout of a native function object, as in `cpython/methodobject.h`.
 #[repr(C)]
@@ -57,44 +45,37 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.0.as_ptr().cast()
     }
 
+    fn get(&self) -> &NativeFunction {
+        // SAFETY: `cast` checked the type, whose layout this is; the object is alive as long as borrowed.
+        unsafe { &*self.raw() }
+    }
+
     /// The table entry that the function was made from.
     pub fn method(&self) -> *mut ffi::PyMethodDef {
-        // SAFETY: `cast` checked the type, whose layout this is.
-        unsafe { (*self.raw()).method }
+        self.get().method
     }
 
-    /// The C function that it calls.
-    pub fn function(&self) -> *const () {
-        // SAFETY: `cast` checked the type.
-        unsafe { Self::function_of(self.0.as_ptr()) }
+    fn entry(&self) -> &ffi::PyMethodDef {
+        // SAFETY: a method table entry is valid as long as its function.
+        unsafe { &*self.get().method }
     }
 
-    /// The same of an object that is known to be a native function.
-    ///
-    /// # Safety
-    /// It is one, and alive.
+    /// The C function that it calls, whichever of the union's pointers it is.
     #[inline]
-    pub unsafe fn function_of(object: *mut PyObject) -> *const () {
-        // SAFETY: as this function's; a method table entry is valid as long as its function. A
-        // pointer to a function, whichever of the union's it is.
-        unsafe {
-            let function = object.cast::<NativeFunction>();
-            (*(*function).method).ml_meth.as_ptr().cast()
-        }
+    pub fn function(&self) -> *const () {
+        self.entry().ml_meth.as_ptr().cast()
     }
 
     /// Its `__name__`.
     #[cfg(Py_3_12)]
     pub fn name(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        // SAFETY: the entry of a function object has a NUL-terminated name.
-        let name = unsafe { CStr::from_ptr((*self.method()).ml_name) };
-        Ok(PyString::intern(py, &name.to_string_lossy()))
+        let name = name_of(self.entry()).to_string_lossy();
+        Ok(PyString::intern(py, &name))
     }
 
     /// Returns the function that calls the function object: its vectorcall (PEP 590).
     pub fn vectorcall(&self) -> Option<Vectorcall> {
-        // SAFETY: as for `method`.
-        unsafe { (*self.raw()).vectorcall }
+        self.get().vectorcall
     }
 
     /// Routes every call of the function, under whatever name, through another vectorcall. It stays
@@ -102,9 +83,8 @@ impl<'a, 'py> Builtin<'a, 'py> {
     ///
     /// # Safety
     /// `vectorcall` calls the function as its own vectorcall would.
-    pub unsafe fn set_vectorcall(&self, vectorcall: Vectorcall) {
-        // SAFETY: a method table entry is valid as long as its function.
-        let entry = unsafe { *self.method() };
+    pub(super) unsafe fn set_vectorcall(&self, vectorcall: Vectorcall) {
+        let entry = *self.entry();
         // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to
         // the method unless its flags are just these. METH_COEXIST has a meaning only for methods
         // of a type, and only while that is made. A slot call (`f.__call__()`) passes its tuple
@@ -131,6 +111,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
     ///
     /// # Errors
     /// `MemoryError`.
+    #[cfg(Py_3_12)]
     pub fn copy(&self) -> PyResult<Bound<'py, PyAny>> {
         let raw = self.raw();
         // SAFETY: `cast` checked the type, whose layout this is. The function is of the standard
@@ -145,81 +126,79 @@ impl<'a, 'py> Builtin<'a, 'py> {
         }
     }
 
-    /// The C function, and the object that it is called with.
-    ///
-    /// # Safety
-    /// The object is a native function, and alive.
-    pub unsafe fn parts(function: *mut PyObject) -> (*const (), *mut PyObject) {
-        // SAFETY: as this function's.
-        unsafe {
-            let receiver = (*function.cast::<NativeFunction>()).receiver;
-            (Self::function_of(function), receiver)
-        }
+    /// The object that the C function is called with, or null.
+    pub(super) fn bound_to(&self) -> *mut PyObject {
+        self.get().receiver
     }
 
     /// Returns the calling convention of the C function; `None` if it is not known here.
-    pub fn convention(&self) -> Option<Convention> {
+    pub(super) fn convention(&self) -> Option<Convention> {
         if let Some(vectorcall) = self.vectorcall() {
             return Some(Convention::Vectorcall(vectorcall));
         }
-        // SAFETY: a method table entry is valid as long as its function.
-        match unsafe { (*self.method()).ml_flags } & (ffi::METH_VARARGS | ffi::METH_KEYWORDS) {
-            ffi::METH_VARARGS => Some(Convention::Tuple),
-            flags if flags & ffi::METH_VARARGS != 0 => Some(Convention::TupleAndDict),
-            _ => None,
+        let (function, flags) = (self.function(), self.entry().ml_flags);
+        // SAFETY: the flags say which type the function has.
+        unsafe {
+            match flags & (ffi::METH_VARARGS | ffi::METH_KEYWORDS) {
+                ffi::METH_VARARGS => Some(Convention::Tuple(typed(function))),
+                flags if flags & ffi::METH_VARARGS != 0 => {
+                    Some(Convention::TupleAndDict(typed(function)))
+                }
+                _ => None,
+            }
         }
     }
 
     /// The error for keyword arguments of a function that takes none.
-    ///
-    /// # Safety
-    /// The object is a native function, and alive.
-    pub unsafe fn takes_no_names(function: *mut PyObject) -> PyErr {
-        // SAFETY: as this function's; the entry of a function object has a NUL-terminated name.
-        let name =
-            unsafe { CStr::from_ptr((*(*function.cast::<NativeFunction>()).method).ml_name) };
-        let name = name.to_string_lossy();
+    pub(super) fn takes_no_names(&self) -> PyErr {
+        let name = name_of(self.entry()).to_string_lossy();
         PyTypeError::new_err(format!("{name}() takes no keyword arguments"))
     }
 
     /// The object it is bound to, or the module it belongs to.
     #[cfg(Py_3_12)]
     pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: as for `method`; the field is null or an object the function keeps alive.
-        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).receiver) }
+        self.field(self.get().receiver)
     }
 
     /// Its `__module__`.
     #[cfg(Py_3_12)]
     pub fn module(&self) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: as for `receiver`.
-        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), (*self.raw()).module) }
+        self.field(self.get().module)
     }
+
+    #[cfg(Py_3_12)]
+    fn field(&self, field: *mut PyObject) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: callers give a field: null, or an object that the function keeps alive.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), field) }
+    }
+}
+
+/// The name in the entry of a function or a method.
+fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
+    // SAFETY: the entry of a function object has a NUL-terminated name, which lives as long as it.
+    unsafe { CStr::from_ptr(entry.ml_name) }
 }
 
 /// Returns the method definition of a descriptor, of a class or of its instances.
 pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
+    let ty = descriptor.get_type_ptr();
+    let is_method =
+        ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
     // SAFETY: the layout is read only for the two types that have it.
-    unsafe {
-        let ty = ffi::Py_TYPE(descriptor.as_ptr());
-        let is_method =
-            ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
-        is_method.then(|| (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method)
-    }
+    is_method.then(|| unsafe { (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method })
 }
 
 /// Returns whether a class has a native method by this name, and not another one under it.
 pub fn is_native_method(descriptor: &Bound<'_, PyAny>, name: &CStr) -> bool {
-    descriptor_method(descriptor).is_some_and(|method| {
-        // SAFETY: the entry of a method has a NUL-terminated name, and lives as long as it.
-        unsafe { CStr::from_ptr((*method).ml_name) == name }
-    })
+    // SAFETY: the entry of a method lives as long as it.
+    let entry = descriptor_method(descriptor).map(|method| unsafe { &*method });
+    entry.is_some_and(|entry| name_of(entry) == name)
 }
 
 /// Returns whether it is a place that each instance of a class has, as one of `__slots__`.
 pub fn is_slot_of_instances(descriptor: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: only the type is read.
-    unsafe { ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyMemberDescr_Type }
+    descriptor.get_type_ptr() == &raw mut ffi::PyMemberDescr_Type
 }
 
 /// The class that defines a bound native method: a subclass, perhaps of Python, only inherits it.
@@ -258,15 +237,18 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
             .is_ok_and(|definer| definer.is(class))
 }
 
+/// Tells that an object is a native method of a class, not bound to an object.
+pub fn is_method_descriptor(object: &Bound<'_, PyAny>) -> bool {
+    MethodDescriptor::cast(object).is_some()
+}
+
 /// A method of a class (`method_descriptor`).
 pub struct MethodDescriptor<'a, 'py>(&'a Bound<'py, PyAny>);
 
 impl<'a, 'py> MethodDescriptor<'a, 'py> {
     /// The object as a method, if it is one.
     pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
-        // SAFETY: only the type is read.
-        let is_method =
-            unsafe { ffi::Py_TYPE(object.as_ptr()) == &raw mut ffi::PyMethodDescr_Type };
+        let is_method = object.get_type_ptr() == &raw mut ffi::PyMethodDescr_Type;
         is_method.then_some(Self(object))
     }
 
@@ -274,140 +256,34 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         self.0.as_ptr().cast()
     }
 
-    /// Returns the calling convention of its function, a combination of `METH_` flags.
-    pub fn convention(&self) -> c_int {
+    fn entry(&self) -> &ffi::PyMethodDef {
         // SAFETY: `cast` checked the type; a method table entry is valid as long as its method.
-        let flags = unsafe { (*(*self.raw()).d_method).ml_flags };
-        flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC)
+        unsafe { &*(*self.raw()).d_method }
     }
 
-    /// Its function.
-    pub fn function(&self) -> *mut () {
-        // SAFETY: as above; a pointer to a function, whichever of the union's it is.
-        unsafe { (*(*self.raw()).d_method).ml_meth.as_ptr().cast() }
+    /// Returns the calling convention of its function, a combination of `METH_` flags.
+    pub fn convention(&self) -> c_int {
+        self.entry().ml_flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC)
+    }
+
+    /// Its function, whichever of the union's pointers it is.
+    pub fn function(&self) -> *const () {
+        self.entry().ml_meth.as_ptr().cast()
     }
 
     /// Routes every call of the method to another function.
     ///
     /// # Safety
     /// The function has the same convention, and does what the method's own does.
-    pub unsafe fn set_function(&self, function: *mut ()) {
+    pub(super) unsafe fn set_function(&self, function: *mut ()) {
         // SAFETY: `cast` checked the type. The entry lives for ever, and differs in its function
         // alone, of which the caller vouches.
         unsafe {
             let entry = ffi::PyMethodDef {
                 ml_meth: std::mem::transmute::<*mut (), ffi::PyMethodDefPointer>(function),
-                ..*(*self.raw()).d_method
+                ..*self.entry()
             };
             (*self.raw()).d_method = Box::leak(Box::new(entry));
         }
-    }
-}
-
-/// A method's own function, before its calls went to another one.
-pub struct Method(*mut ());
-
-// SAFETY: it is the address of a function.
-unsafe impl Send for Method {}
-// SAFETY: as above.
-unsafe impl Sync for Method {}
-
-impl Method {
-    /// Routes every call of a method of a class to another function. Returns false if the class has
-    /// no such method, or if `by` does not know its calling convention.
-    ///
-    /// # Safety
-    /// `by` gives a function of the convention that it is given, which calls the one in `slot`.
-    pub unsafe fn replace(
-        class: &Bound<'_, PyType>,
-        name: &str,
-        slot: &OnceLock<Self>,
-        by: impl Fn(c_int) -> Option<*mut ()>,
-    ) -> PyResult<bool> {
-        let Some(found) = class.getattr_opt(name)? else {
-            return Ok(false);
-        };
-        let Some(method) = MethodDescriptor::cast(&found) else {
-            return Ok(false);
-        };
-        let Some(function) = by(method.convention()) else {
-            return Ok(false);
-        };
-        // A class that is made anew has the same function again.
-        let own = method.function();
-        if own != function {
-            if slot.get_or_init(|| Self(own)).0 != own {
-                return Ok(false);
-            }
-            // SAFETY: the caller vouches for it.
-            unsafe { method.set_function(function) };
-        }
-        Ok(true)
-    }
-
-    /// Its function.
-    pub fn function(&self) -> *mut () {
-        self.0
-    }
-}
-
-/// The calling convention of a function's C function.
-#[derive(Clone, Copy)]
-pub enum Convention {
-    /// By the vectorcall of the function.
-    Vectorcall(Vectorcall),
-    /// With a tuple alone.
-    Tuple,
-    /// With a tuple and a dict.
-    TupleAndDict,
-}
-
-/// The C function of a method that takes a tuple (`METH_VARARGS`).
-pub type WithTuple = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
-
-/// The C function of a method that takes a tuple and a dict (`METH_VARARGS | METH_KEYWORDS`).
-pub type WithKeywords =
-    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-type WithKeywordsC =
-    unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-
-/// A method of our own that threads call. PyO3 does not make it, as PyO3 would catch the unwinding
-/// that ends a daemon thread: see `Vectorcall`.
-pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
-
-// SAFETY: CPython reads it, and nobody writes to it.
-unsafe impl Sync for OwnMethod {}
-
-impl OwnMethod {
-    /// The method of this name.
-    pub const fn new(name: &'static CStr, function: WithKeywords) -> Self {
-        Self(UnsafeCell::new(ffi::PyMethodDef {
-            ml_name: name.as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer {
-                // SAFETY: the two differ in whether they may be unwound alone.
-                PyCFunctionWithKeywords: unsafe {
-                    std::mem::transmute::<WithKeywords, WithKeywordsC>(function)
-                },
-            },
-            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
-            ml_doc: std::ptr::null(),
-        }))
-    }
-
-    /// The function object that calls the method of an object, which it keeps alive.
-    ///
-    /// # Errors
-    /// `MemoryError`.
-    pub fn bind<'py>(&'static self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the method lives for ever; a new reference or null.
-        unsafe {
-            let bound = ffi::PyCFunction_NewEx(self.0.get(), object.as_ptr(), std::ptr::null_mut());
-            Bound::from_owned_ptr_or_err(object.py(), bound)
-        }
-    }
-
-    /// Returns whether the function object calls it.
-    pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
-        std::ptr::eq(function.method(), self.0.get())
     }
 }

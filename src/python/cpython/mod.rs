@@ -5,18 +5,24 @@
 )]
 
 pub mod arguments;
+#[cfg(Py_3_12)]
+pub mod callbacks;
 pub mod called;
 pub mod calling;
 pub mod classes;
+mod conventions;
 #[cfg(unix)]
 pub mod descriptors;
 pub mod ffi;
 pub mod forks;
 pub mod frames;
 pub mod functions;
+pub mod hook;
 #[cfg(Py_3_12)]
 pub mod layout;
 pub mod objects;
+mod originals;
+pub mod own_methods;
 pub mod process;
 pub mod published;
 pub mod replace;

@@ -4,41 +4,63 @@
 //! does what the function always did. It stays the same object: sets and tables that hold it still
 //! find it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::PyPermissionError;
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::functions::{Builtin, Vectorcall};
+use crate::python::cpython::called::{Called, CalledByTuple, Returned};
+use crate::python::cpython::conventions::{Convention, Vectorcall, typed};
+use crate::python::cpython::functions::{Builtin, MethodDescriptor};
+use crate::python::cpython::originals::Found;
+pub use crate::python::cpython::originals::Original;
+use crate::python::cpython::published::Published;
+use crate::python::cpython::slots::Slot;
 
-/// Runs our part of a call. If that fails, or panics, the exception is set and there is no result:
-/// the call must not go on.
-///
-/// # Safety
-/// The thread is attached, for as long as the result is used.
-pub unsafe fn ours<'py, T>(work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
-    // SAFETY: the caller vouches for it.
-    let py = unsafe { Python::assume_attached() };
-    // A function that CPython calls must not panic.
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        raw::with_attachment_counted(|| work(py).map_err(|error| error.restore(py)))
-    }));
-    match result {
-        Ok(result) => result.ok(),
-        Err(_panic) => {
-            raw::with_attachment_counted(|| {
-                PyPermissionError::new_err("fastaudit_rs: internal error, so the call is denied")
-                    .restore(py);
-            });
-            None
-        }
-    }
+/// A native function or method that does more: a type without values, of which the compiler makes a
+/// function for each convention.
+pub trait Wrapped: 'static {
+    /// The function as it was.
+    fn original() -> &'static Original;
+
+    /// Makes a call of it.
+    fn call(called: Called<'_>) -> Returned;
 }
+
+/// The same for a method or a slot that takes a tuple and a dict.
+pub trait WrappedByTuple: 'static {
+    /// The function as it was.
+    fn original() -> &'static Original;
+
+    /// Makes a call of it.
+    fn call(called: CalledByTuple<'_>) -> Returned;
+}
+
+/// Declares types that are `Wrapped`, or `WrappedByTuple`: each with the function that makes a call.
+macro_rules! wrapped {
+    ($($name:ident: $of:ident($called:ident) => $call:expr;)*) => {
+        $(
+            struct $name;
+
+            impl $crate::python::cpython::replace::$of for $name {
+                fn original() -> &'static $crate::python::cpython::replace::Original {
+                    static ORIGINAL: $crate::python::cpython::replace::Original =
+                        $crate::python::cpython::replace::Original::unknown();
+                    &ORIGINAL
+                }
+
+                fn call(
+                    called: $crate::python::cpython::called::$called<'_>,
+                ) -> $crate::python::cpython::called::Returned {
+                    $call(called)
+                }
+            }
+        )*
+    };
+}
+pub(crate) use wrapped;
 
 /// A function whose calls are routed elsewhere.
 struct Replaced {
@@ -51,6 +73,9 @@ struct Replaced {
 static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
 
 /// Routes the calls of such functions elsewhere also in another copy of their module.
+///
+/// # Errors
+/// The error that looking one up raised.
 pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,140 +90,357 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Some(function) = Builtin::cast(&found)
             && function.function() as usize == own
         {
-            // SAFETY: it is the same C function, for which `replace` was told this vectorcall.
+            // SAFETY: it is the same C function, for which `function` made this vectorcall.
             unsafe { function.set_vectorcall(vectorcall) };
         }
     }
     Ok(())
 }
 
-/// A function as it was.
-pub struct Original(OnceLock<Known>);
-
-struct Known {
-    function: Py<PyAny>,
-    vectorcall: Option<Vectorcall>,
+/// Has every call of `module.name` go to `W`, once for the process. Does nothing where there is no such
+/// native function.
+///
+/// # Errors
+/// The error that importing the module raises.
+pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResult<()> {
+    if W::original().convention().is_some() {
+        return Ok(());
+    }
+    let Some(found) = py.import(module)?.getattr_opt(name)? else {
+        return Ok(());
+    };
+    let Some(function) = Builtin::cast(&found) else {
+        return Ok(());
+    };
+    let Some(convention) = function.convention() else {
+        return Ok(());
+    };
+    let own = function.function() as usize;
+    let vectorcall: Vectorcall = vectorcall::<W>;
+    if let Found::Own = W::original().keep(convention, own, vectorcall as usize) {
+        let replaced = Replaced {
+            name: name.to_owned(),
+            function: own,
+            vectorcall,
+        };
+        let all = REPLACED.lock();
+        all.unwrap_or_else(PoisonError::into_inner).push(replaced);
+        // SAFETY: `vectorcall` passes each call on to the original, which was kept.
+        unsafe { function.set_vectorcall(vectorcall) };
+    }
+    Ok(())
 }
 
-impl Original {
-    /// An original that is not known, as the function was not replaced yet.
-    pub const fn unknown() -> Self {
-        Self(OnceLock::new())
-    }
-
-    /// Routes every call of `module.name` to `vectorcall`, once for the process. Does nothing if
-    /// there is no such native function.
-    ///
-    /// # Safety
-    /// `vectorcall` is a function by that convention that calls this original.
-    pub unsafe fn replace(
-        &self,
-        py: Python<'_>,
-        module: &str,
-        name: &str,
-        vectorcall: Vectorcall,
-    ) -> PyResult<()> {
-        if self.0.get().is_some() {
-            return Ok(());
-        }
-        let Some(found) = py.import(module)?.getattr_opt(name)? else {
-            return Ok(());
-        };
-        let Some(function) = Builtin::cast(&found) else {
-            return Ok(());
-        };
-        let known = Known {
-            function: function.copy()?.unbind(),
-            vectorcall: function.vectorcall(),
-        };
-        if self.0.set(known).is_ok() {
-            let replaced = Replaced {
-                name: name.to_owned(),
-                function: function.function() as usize,
-                vectorcall,
-            };
-            let all = REPLACED.lock();
-            all.unwrap_or_else(PoisonError::into_inner).push(replaced);
-            // SAFETY: the caller vouches for it.
-            unsafe { function.set_vectorcall(vectorcall) };
-        }
-        Ok(())
-    }
-
-    /// Calls the function as it was.
-    ///
-    /// # Safety
-    /// The thread is attached, and the arguments are those of a vectorcall.
-    pub unsafe fn call(
-        &self,
-        args: *const *mut PyObject,
-        nargsf: usize,
-        kwnames: *mut PyObject,
-    ) -> *mut PyObject {
-        let Some(known) = self.0.get() else {
-            // Set before `vectorcall` was made reachable.
-            return std::ptr::null_mut();
-        };
-        let function = known.function.as_ptr();
-        // SAFETY: as this function's.
+/// Has every call of a method of a class go to `W`. Tells whether it does: not where the class has no such
+/// method, or by a convention that is not known here.
+///
+/// # Errors
+/// The error that looking the method up raises.
+pub fn method<W: Wrapped>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
+    replace_method(class, name, W::original(), |method| {
+        // SAFETY: the flags say which type the function has.
         unsafe {
-            if let Some(vectorcall) = known.vectorcall {
-                return vectorcall(function, args, nargsf, kwnames);
-            }
-            let arguments = Arguments {
-                args,
-                nargsf,
-                kwnames,
-            };
-            by_tuple(arguments, |args, kwargs| {
-                calling::object_call()(function, args, kwargs)
+            Some(match method.convention() {
+                KEYWORDS => (
+                    Convention::Keywords(typed(method.function())),
+                    keywords::<W> as *mut (),
+                ),
+                OF_CLASS => (
+                    Convention::OfClass(typed(method.function())),
+                    of_class::<W> as *mut (),
+                ),
+                ffi::METH_FASTCALL => (
+                    Convention::Fast(typed(method.function())),
+                    fast::<W> as *mut (),
+                ),
+                ffi::METH_O => (
+                    Convention::One(typed(method.function())),
+                    one::<W> as *mut (),
+                ),
+                ffi::METH_NOARGS => (
+                    Convention::Nothing(typed(method.function())),
+                    nothing::<W> as *mut (),
+                ),
+                ffi::METH_VARARGS => (
+                    Convention::MethodOfTuple(typed(method.function())),
+                    of_tuple::<W> as *mut (),
+                ),
+                _ => return None,
             })
         }
+    })
+}
+
+/// The same for a method that takes a tuple and a dict.
+///
+/// # Errors
+/// The error that looking the method up raises.
+pub fn method_by_tuple<W: WrappedByTuple>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
+    replace_method(class, name, W::original(), |method| {
+        let knows = method.convention() == ffi::METH_VARARGS | ffi::METH_KEYWORDS;
+        // SAFETY: the flags say which type the function has.
+        let own = || Convention::Slot(unsafe { typed(method.function()) });
+        knows.then(|| (own(), by_tuple::<W> as *mut ()))
+    })
+}
+
+const KEYWORDS: std::ffi::c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+const OF_CLASS: std::ffi::c_int = ffi::METH_METHOD | KEYWORDS;
+
+fn replace_method(
+    class: &Bound<'_, PyType>,
+    name: &str,
+    original: &Original,
+    by: impl FnOnce(&MethodDescriptor<'_, '_>) -> Option<(Convention, *mut ())>,
+) -> PyResult<bool> {
+    let Some(found) = class.getattr_opt(name)? else {
+        return Ok(false);
+    };
+    let Some(method) = MethodDescriptor::cast(&found) else {
+        return Ok(false);
+    };
+    let Some((convention, ours)) = by(&method) else {
+        return Ok(false);
+    };
+    match original.keep(convention, method.function() as usize, ours as usize) {
+        // SAFETY: `by` gives a function of the convention, which calls the original.
+        Found::Own => unsafe { method.set_function(ours) },
+        Found::Ours => {}
+        Found::Other => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Makes a slot of a class, and of those below it, hold `W`, and the method by which Python code calls
+/// it.
+///
+/// # Errors
+/// The error that looking for classes raises.
+pub fn slot<W: WrappedByTuple>(class: &Bound<'_, PyType>, slot: Slot) -> PyResult<()> {
+    let ours = match slot {
+        Slot::Init => init::<W> as *mut (),
+        Slot::New | Slot::Call => by_tuple::<W> as *mut (),
+    };
+    // SAFETY: both functions are of the slot that they are given for, and call the original.
+    unsafe { slot.replace(class, W::original(), ours) }
+}
+
+/// # Safety
+/// CPython calls, with these arguments, and `original` takes them.
+#[inline(always)]
+unsafe fn enter<W: Wrapped>(
+    object: *mut PyObject,
+    class: *mut PyTypeObject,
+    (args, nargsf, kwnames): (*const *mut PyObject, usize, *mut PyObject),
+) -> *mut PyObject {
+    let Some(original) = W::original().convention() else {
+        // It was kept before this function was made reachable.
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the caller vouches for it, and the call lasts until this function returns.
+    let called = unsafe {
+        Called::new(
+            original,
+            object,
+            class,
+            Arguments::new(args, nargsf, kwnames),
+        )
+    };
+    W::call(called).into_ptr()
+}
+
+const NO_CLASS: *mut PyTypeObject = std::ptr::null_mut();
+const NO_NAMES: *mut PyObject = std::ptr::null_mut();
+
+/// Declares the functions that CPython calls: by a convention, with these arguments, the object, the class
+/// and the arguments as a vectorcall has them.
+macro_rules! conventions {
+    ($($(#[$doc:meta])* $name:ident($($given:ident: $of:ty),*) => $object:expr, $class:expr, $all:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// Called by CPython by that convention.
+            unsafe extern "C-unwind" fn $name<W: Wrapped>($($given: $of),*) -> *mut PyObject {
+                // SAFETY: CPython passes these by the convention, and they live until this function
+                // returns. Where it tells no names there are none.
+                unsafe { enter::<W>($object, $class, $all) }
+            }
+        )*
+    };
+}
+
+type Object = *mut PyObject;
+type Objects = *const *mut PyObject;
+
+conventions! {
+    /// A vectorcall.
+    vectorcall(callable: Object, args: Objects, nargsf: usize, kwnames: Object) =>
+        callable, NO_CLASS, (args, nargsf, kwnames);
+    /// `METH_FASTCALL | METH_KEYWORDS`.
+    keywords(receiver: Object, args: Objects, count: isize, kwnames: Object) =>
+        receiver, NO_CLASS, (args, count as usize, kwnames);
+    /// `METH_METHOD | METH_FASTCALL | METH_KEYWORDS`.
+    of_class(receiver: Object, class: *mut PyTypeObject, args: Objects, count: isize, kwnames: Object) =>
+        receiver, class, (args, count as usize, kwnames);
+    /// `METH_FASTCALL`.
+    fast(receiver: Object, args: Objects, count: isize) =>
+        receiver, NO_CLASS, (args, count as usize, NO_NAMES);
+    /// `METH_O`.
+    one(receiver: Object, argument: Object) =>
+        receiver, NO_CLASS, (&raw const argument, 1, NO_NAMES);
+    /// `METH_NOARGS`.
+    nothing(receiver: Object, _nothing: Object) =>
+        receiver, NO_CLASS, (std::ptr::null(), 0, NO_NAMES);
+    /// `METH_VARARGS`: the items of a tuple follow each other in it.
+    of_tuple(receiver: Object, tuple: Object) =>
+        receiver, NO_CLASS, (items(tuple), ffi::PyTuple_GET_SIZE(tuple) as usize, NO_NAMES);
+}
+
+/// The place of the items of a tuple.
+fn items(tuple: *mut PyObject) -> *const *mut PyObject {
+    let offset = std::mem::offset_of!(ffi::PyTupleObject, ob_item);
+    tuple.wrapping_byte_add(offset).cast_const().cast()
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`, or as `tp_call` or `tp_new`.
+unsafe extern "C-unwind" fn by_tuple<W: WrappedByTuple>(
+    receiver: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    let original = W::original().convention();
+    // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
+    W::call(unsafe { CalledByTuple::new(original, receiver, args, kwargs) }).into_ptr()
+}
+
+/// # Safety
+/// Called by CPython as `tp_init`.
+unsafe extern "C-unwind" fn init<W: WrappedByTuple>(
+    object: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> std::ffi::c_int {
+    let original = W::original().convention();
+    // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
+    let result = W::call(unsafe { CalledByTuple::new(original, object, args, kwargs) });
+    match result.into_ptr() {
+        result if result.is_null() => -1,
+        // SAFETY: the reference, to `None`, was made for this function.
+        result => unsafe {
+            ffi::Py_DECREF(result);
+            0
+        },
     }
 }
 
-/// Makes a call by a tuple, and a dict where there are arguments with a name.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn by_tuple(
-    arguments: Arguments,
-    call: impl FnOnce(*mut PyObject, *mut PyObject) -> *mut PyObject,
-) -> *mut PyObject {
-    let Arguments {
-        args,
-        nargsf,
-        kwnames,
-    } = arguments;
-    // SAFETY: as this function's. Nothing is dropped after the call that unwinding would miss but
-    // the references in `positional` and `named`, which are then lost.
-    unsafe {
-        let count = ffi::PyVectorcall_NARGS(nargsf);
-        let positional = ffi::PyTuple_New(count);
-        if positional.is_null() {
-            return positional;
+/// Functions whose calls are made in one place, each with what is done with its own.
+pub struct Table<K: Copy + Send + Sync + 'static> {
+    /// They are replaced as a whole.
+    all: Published<Vec<Listed<K>>>,
+    /// Whoever adds holds this.
+    adding: Mutex<()>,
+}
+
+#[derive(Clone, Copy)]
+struct Listed<K> {
+    /// The address of the C function, which all objects have that are made of it, for each copy of its
+    /// module.
+    function: usize,
+    original: Convention,
+    kind: K,
+}
+
+/// A table, and what makes a call of a function in it.
+pub trait Lists: 'static {
+    /// The kind of a function.
+    type Kind: Copy + Send + Sync + 'static;
+
+    /// The functions.
+    fn table() -> &'static Table<Self::Kind>;
+
+    /// Makes a call.
+    fn call(called: Called<'_>, kind: Self::Kind) -> Returned;
+}
+
+impl<K: Copy + Send + Sync + 'static> Table<K> {
+    /// A table without functions.
+    pub const fn new() -> Self {
+        Self {
+            all: Published::nothing(),
+            adding: Mutex::new(()),
         }
-        for index in 0..count {
-            let item = ffi::Py_NewRef(*args.offset(index));
-            ffi::PyTuple_SET_ITEM(positional, index, item);
-        }
-        let mut named = std::ptr::null_mut();
-        if !kwnames.is_null() {
-            named = ffi::PyDict_New();
-            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
-                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
-                if named.is_null()
-                    || ffi::PyDict_SetItem(named, name, *args.offset(count + index)) != 0
-                {
-                    ffi::Py_XDECREF(named);
-                    ffi::Py_DECREF(positional);
-                    return std::ptr::null_mut();
-                }
-            }
-        }
-        let result = call(positional, named);
-        ffi::Py_XDECREF(named);
-        ffi::Py_DECREF(positional);
-        result
     }
+
+    /// Tells that there are no functions in it.
+    pub fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    #[inline]
+    fn all(&self) -> &'static [Listed<K>] {
+        self.all.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn add(&self, new: Listed<K>) {
+        let adding = self.adding.lock();
+        if self
+            .all()
+            .iter()
+            .all(|known| known.function != new.function)
+        {
+            let mut all = self.all().to_vec();
+            all.push(new);
+            self.all.set(Box::new(all));
+        }
+        drop(adding);
+    }
+}
+
+/// Has the calls of a function go to the table, if it is a native one.
+pub fn list<L: Lists>(object: &Bound<'_, PyAny>, kind: L::Kind) {
+    let Some(function) = Builtin::cast(object) else {
+        return;
+    };
+    let vectorcall: Vectorcall = listed::<L>;
+    let original = match function.convention() {
+        None => return,
+        Some(Convention::Vectorcall(own)) if std::ptr::fn_addr_eq(own, vectorcall) => return,
+        Some(original) => original,
+    };
+    L::table().add(Listed {
+        function: function.function() as usize,
+        original,
+        kind,
+    });
+    // SAFETY: `listed` passes each call on to the original, which the table has now.
+    unsafe { function.set_vectorcall(vectorcall) };
+}
+
+/// # Safety
+/// Called by CPython by the vectorcall convention.
+unsafe extern "C-unwind" fn listed<L: Lists>(
+    callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: CPython calls on an attached thread, and holds the function.
+    let callable_object = unsafe { Borrowed::from_ptr(Python::assume_attached(), callable) };
+    let function = Builtin::cast(&callable_object).map(|function| function.function() as usize);
+    let Some(known) = L::table()
+        .all()
+        .iter()
+        .find(|known| Some(known.function) == function)
+    else {
+        // And only those that were put there.
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the arguments are those of a vectorcall, which lasts until this function returns.
+    let called = unsafe {
+        let arguments = Arguments::new(args, nargsf, kwnames);
+        Called::new(known.original, callable, NO_CLASS, arguments)
+    };
+    L::call(called, known.kind).into_ptr()
 }

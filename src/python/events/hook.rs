@@ -1,11 +1,9 @@
 //! The audit hook (PEP 578).
-#![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -16,6 +14,7 @@ use crate::policy::rules::Rule;
 use crate::policy::rules_02;
 use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::hook::{self, Hook, Raised};
 use crate::python::denials::failure;
 use crate::python::events::observe;
 use crate::python::guard::event::Event;
@@ -57,7 +56,7 @@ pub fn install(
 }
 
 fn add(py: Python<'_>) -> PyResult<()> {
-    raw::add_audit_hook(py, hook).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
+    hook::add::<Ours>(py).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.
     let probe = raw::audit(py, PROBE, &[]).err();
@@ -67,115 +66,93 @@ fn add(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// # Safety
-/// Called by CPython, with the event's name and its tuple of arguments.
-unsafe extern "C" fn hook(event: *const c_char, args: *mut PyObject, _data: *mut c_void) -> c_int {
-    // SAFETY: the event's name is NUL-terminated.
-    let may_load = matches!(unsafe { *event.cast::<u8>() }, b'i' | b'c');
-    if !scope::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
-        return 0;
+struct Ours;
+
+impl Hook for Ours {
+    #[inline(always)]
+    fn judge(event: Raised<'_>) -> Result<(), ()> {
+        let may_load = matches!(event.first_byte(), b'i' | b'c');
+        if !scope::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
+            return Ok(());
+        }
+        look(event, may_load)
     }
-    // SAFETY: as this function's.
-    unsafe { look(event, args, may_load) }
 }
 
 /// Handles an event that may need something done. `may_load`: the event may say that native code is
 /// going to be loaded.
-///
-/// # Safety
-/// As `hook`.
 #[inline(never)]
-unsafe fn look(event: *const c_char, args: *mut PyObject, may_load: bool) -> c_int {
+fn look(event: Raised<'_>, may_load: bool) -> Result<(), ()> {
     if !scope::may_be_guarded() {
         if scope::installed().next().is_some() && !scope::is_ours() {
-            // SAFETY: as this function's.
-            return unsafe { elsewhere(CStr::from_ptr(event), args) };
+            return elsewhere(event);
         }
         if may_load && scope::is_ours() {
-            // SAFETY: this thread runs our interpreter; CPython passes a tuple.
-            unsafe { note_loading(event, args) };
+            note_loading(event);
         }
         if STATE.load(Ordering::Relaxed) == INSTALLING {
-            // SAFETY: the event's name is NUL-terminated.
-            let event = unsafe { CStr::from_ptr(event) };
-            PROBED.fetch_or(event == PROBE, Ordering::AcqRel);
+            PROBED.fetch_or(event.name() == PROBE, Ordering::AcqRel);
         }
-        return 0;
+        return Ok(());
     }
-    // SAFETY: this thread runs our interpreter (`may_be_guarded` looked), so it is attached; the
-    // event's name is NUL-terminated.
-    let (py, event) = unsafe { (Python::assume_attached(), CStr::from_ptr(event)) };
-    let verdict = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: CPython passes a tuple, and holds it for the duration of the call.
-        let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
-        if may_load {
-            return check_loading(py, event, args);
-        }
-        check(py, event, args)
-    }));
-    match verdict {
-        Ok(Ok(())) => 0,
-        Ok(Err(())) => -1,
-        Err(_panic) => {
-            fail(py, event, "internal error");
-            -1
-        }
-    }
+    let name = event.name();
+    let verdict = event.with_args(|args| {
+        let py = args.py();
+        let verdict = catch_unwind(AssertUnwindSafe(|| {
+            if may_load {
+                return check_loading(py, name, args);
+            }
+            check(py, name, args)
+        }));
+        verdict.unwrap_or_else(|_panic| {
+            fail(py, name, "internal error");
+            Err(())
+        })
+    });
+    // A thread that may be guarded is attached.
+    verdict.unwrap_or(Err(()))
 }
 
 /// Judges an event in another interpreter while a policy is installed. The objects of that
 /// interpreter are not ours to use, so that whatever has a rule is denied but for reading and
 /// imports.
-///
-/// # Safety
-/// The thread is attached to that interpreter; `args` is a tuple that lives for the call.
 #[cold]
-unsafe fn elsewhere(event: &CStr, args: *mut PyObject) -> c_int {
+fn elsewhere(event: Raised<'_>) -> Result<(), ()> {
     let all = |allows: fn(&Policy) -> bool| {
         scope::installed()
             .filter_map(|installed| installed.active.get().config())
             .all(|config| allows(config.get().policy()))
     };
     let reads_everything = || all(|policy| !policy.checks_reads());
-    let allowed = match events::lookup(event.to_bytes()) {
+    let allowed = match events::lookup(event.name().to_bytes()) {
         None | Some(Rule::Import | Rule::Exec) => true,
         Some(Rule::Read(_)) => reads_everything(),
         Some(Rule::Network(_) | Rule::Bind) => all(|policy| policy.network().is_open()),
         Some(rule @ Rule::Open) => {
-            // SAFETY: as this function's; the arguments are looked at alone, and by no object of
-            // ours.
-            let reads = unsafe {
-                let py = Python::assume_attached();
-                let args = Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>();
-                is_open_for_reading(args, rule)
-            };
-            reads && reads_everything()
+            // The arguments are looked at alone, and by no object of ours.
+            let reads = event.with_args(|args| is_open_for_reading(args, rule));
+            reads == Some(true) && reads_everything()
         }
         Some(_) => false,
     };
     if allowed {
-        return 0;
+        return Ok(());
     }
     raw::refuse_elsewhere();
-    -1
+    Err(())
 }
 
 /// Takes note of native code that is loaded while no guard is in force.
-///
-/// # Safety
-/// This thread runs our interpreter; the event's name is NUL-terminated; `args` is a tuple that
-/// lives for the duration of the call.
 #[cold]
-unsafe fn note_loading(event: *const c_char, args: *mut PyObject) {
-    // SAFETY: as above.
-    let (py, event) = unsafe { (Python::assume_attached(), CStr::from_ptr(event)) };
-    let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: as above.
-        let args = unsafe { Bound::ref_from_ptr(py, &args).cast_unchecked::<PyTuple>() };
-        // Nothing is to be watched yet, so nothing can fail.
-        let _ = monitor::native_code_loads(event.to_bytes(), args);
-        tempfile::import(event.to_bytes(), args);
-    }));
+fn note_loading(event: Raised<'_>) {
+    let name = event.name().to_bytes();
+    event.with_args(|args| {
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            // Nothing is to be watched yet, so nothing can fail.
+            let _ = monitor::native_code_loads(name, args);
+            tempfile::import(name, args);
+        }));
+    });
 }
 
 /// Denies an event because of an error in here.

@@ -1,12 +1,10 @@
 //! Carries the active guard into contexts that guarded code enters, until it leaves them; and says
 //! what guarded code may do with the guards' context variable.
-#![allow(unsafe_code)]
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
+use crate::python::cpython::called::{Returned, ours};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
 use crate::python::guard::active::{Active, relink};
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
@@ -153,28 +151,19 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     })
 }
 
-/// Returns a call's result, once a guard was taken back after it; null if that raises.
-///
-/// # Safety
-/// The thread is attached; `result` is a new reference, or null with the exception set.
-pub unsafe fn after(
-    result: *mut PyObject,
+/// Returns a call's result, once a guard was taken back after it; none if that raises.
+pub fn after(
+    py: Python<'_>,
+    result: Returned,
     take_back: impl FnOnce(Python<'_>) -> PyResult<()>,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        let taken_back = replace::ours(|py| {
-            let pending = PyErr::take(py);
-            let taken = take_back(py);
-            match pending {
-                Some(pending) => Err(pending),
-                None => taken,
-            }
-        });
-        if taken_back.is_none() && !result.is_null() {
-            raw::with_attachment_counted(|| ffi::Py_DECREF(result));
-            return std::ptr::null_mut();
+) -> Returned {
+    let taken_back = ours(py, |py| {
+        let pending = PyErr::take(py);
+        let taken = take_back(py);
+        match pending {
+            Some(pending) => Err(pending),
+            None => taken,
         }
-        result
-    }
+    });
+    result.if_done(taken_back)
 }

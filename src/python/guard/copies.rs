@@ -1,6 +1,5 @@
 //! Copies of the process that guarded code makes, by `os.fork` for example: such a copy ends with
 //! its guard. The host's own code after it runs in the first process alone.
-#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyGeneratorExit, PySystemExit};
 use pyo3::prelude::*;
 
+use crate::python::cpython::called::ours;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::process;
-use crate::python::cpython::replace;
 use crate::python::guard::scope::{self, Active, Current};
 
 /// The exit status of a copy that reached the end of its guard: `EX_SOFTWARE` of sysexits.h(3).
@@ -67,28 +66,19 @@ pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>
 /// Ends this process if it is a copy that was made under a guard, in a call that is over now and
 /// was made outside that guard: a step of a task, a job or a handler of a signal. `before` is the
 /// number of copies before the call, whose exception is set if it raised one.
-///
-/// # Safety
-/// The thread is attached.
 #[inline]
-pub unsafe fn call_is_over(before: usize) {
+pub fn call_is_over(py: Python<'_>, before: usize) {
     if forks::generation() != before {
-        // SAFETY: as this function's.
-        unsafe { call_is_over_in_copy(before) };
+        call_is_over_in_copy(py, before);
     }
 }
 
-/// # Safety
-/// As `call_is_over`.
 #[cold]
-unsafe fn call_is_over_in_copy(before: usize) {
-    // SAFETY: as the caller's.
-    unsafe {
-        replace::ours(|py| match PyErr::take(py) {
-            Some(error) => result_of(py, before, Err(error)),
-            None => result_of(py, before, Ok(())),
-        })
-    };
+fn call_is_over_in_copy(py: Python<'_>, before: usize) {
+    ours(py, |py| match PyErr::take(py) {
+        Some(error) => result_of(py, before, Err(error)),
+        None => result_of(py, before, Ok(())),
+    });
 }
 
 /// The same for a call with this result.

@@ -3,25 +3,21 @@
 //!
 //! Functions that the standard library registers for itself are left as they are: they clean up for
 //! all.
-#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use pyo3::PyTraverseError;
-use pyo3::ffi::{self, PyObject};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyFrame, PyTuple};
 
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned, ours};
 use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
 use crate::python::cpython::functions::Builtin;
-use crate::python::cpython::replace;
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::stdlib;
@@ -156,92 +152,67 @@ const AT_SIGNAL: Registered = Registered {
 };
 
 /// A call that registers another one for later.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(called: Called, registered: &Registered) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { told(register(called, registered, registered.given)) }
+pub fn call(called: Called<'_>, registered: &Registered) -> Returned {
+    told(called.py, register(called, registered, registered.given))
 }
 
 /// Makes the call with the callbacks in these places put under the guard.
-///
-/// # Safety
-/// As `call`.
-unsafe fn register(
-    called: Called,
+fn register(
+    called: Called<'_>,
     registered: &Registered,
     given: &[(usize, Option<&'static CStr>)],
-) -> *mut PyObject {
-    let arguments = called.arguments;
+) -> Returned {
     let Some(((index, name), rest)) = given.split_first() else {
-        // SAFETY: as this function's.
-        return unsafe { called.make(arguments) };
+        return called.make();
     };
-    // SAFETY: as this function's; there is an argument where `position` says so.
-    unsafe {
-        let Some(at) = arguments.position(*index, *name) else {
-            return register(called, registered, rest);
-        };
-        let function = *arguments.args.add(at);
-        let wrapped = replace::ours(|py| {
-            let function = Borrowed::from_ptr(py, function);
-            wrap(&function, registered.by_way_of_library)
-        });
-        match wrapped {
-            None => std::ptr::null_mut(),
-            Some(None) => register(called, registered, rest),
-            Some(Some(later)) => arguments.replacing(at, later, |arguments| {
-                register(called.with(arguments), registered, rest)
-            }),
+    let Some(at) = called.arguments.position(*index, *name) else {
+        return register(called, registered, rest);
+    };
+    let by_way_of_library = registered.by_way_of_library;
+    match called.ours(|py| wrap(&called.arguments.at(py, at), by_way_of_library)) {
+        None => Returned::failed(),
+        Some(None) => register(called, registered, rest),
+        Some(Some(later)) => {
+            called.replacing(at, later, |called| register(called, registered, rest))
         }
     }
 }
 
 /// A call that returns what was registered.
-///
-/// # Safety
-/// As `call`.
-pub unsafe fn tell(called: Called) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { told(called.make(called.arguments)) }
+pub fn tell(called: Called<'_>) -> Returned {
+    told(called.py, called.make())
 }
 
 /// Returns the function itself to the guard that it was registered under. Elsewhere it stays with
 /// its guard, also when it is registered again.
-///
-/// # Safety
-/// The thread is attached; `result` is a new reference or null.
-unsafe fn told(result: *mut PyObject) -> *mut PyObject {
-    if result.is_null() {
+fn told(py: Python<'_>, result: Returned) -> Returned {
+    let Some(told) = result.object(py) else {
         return result;
-    }
-    // SAFETY: as this function's.
-    let function = unsafe {
-        replace::ours(|py| {
-            let result = Borrowed::from_ptr(py, result);
-            let Ok(later) = result.cast_exact::<Later>() else {
-                return Ok(None);
-            };
-            let later = later.get();
-            Ok(match scope::own(py)? {
-                Current::Guarded(active) if active.is(&later.active) => {
-                    Some(later.function.clone_ref(py).into_ptr())
-                }
-                _ => None,
-            })
-        })
     };
-    if let Some(None) = function {
-        return result;
+    let function = ours(py, |py| {
+        let Ok(later) = told.cast_exact::<Later>() else {
+            return Ok(None);
+        };
+        let later = later.get();
+        Ok(match scope::own(py)? {
+            Current::Guarded(active) if active.is(&later.active) => {
+                Some(later.function.bind(py).clone())
+            }
+            _ => None,
+        })
+    });
+    match function {
+        Some(None) => result,
+        Some(Some(function)) => result.instead(function.into()),
+        None => result.instead(Returned::failed()),
     }
-    // SAFETY: as this function's; the reference is given away.
-    unsafe { raw::with_attachment_counted(|| ffi::Py_DECREF(result)) };
-    function.flatten().unwrap_or(std::ptr::null_mut())
 }
 
-/// A new reference to the function with the guard in force; `None` if it stays as it is.
-fn wrap(function: &Bound<'_, PyAny>, by_way_of_library: bool) -> PyResult<Option<*mut PyObject>> {
+/// The function with the guard in force; `None` if it stays as it is.
+fn wrap<'py>(
+    function: &Bound<'py, PyAny>,
+    by_way_of_library: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
     let Current::Guarded(active) = scope::own(py)? else {
         return Ok(None);
@@ -256,5 +227,5 @@ fn wrap(function: &Bound<'_, PyAny>, by_way_of_library: bool) -> PyResult<Option
         function: function.clone().unbind(),
         active: active.unbind(),
     };
-    Ok(Some(Bound::new(py, later)?.into_ptr()))
+    Ok(Some(Bound::new(py, later)?.into_any()))
 }

@@ -7,7 +7,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::wrapped::kinds::Call;
 
 /// Returns whether `faulthandler.dump_traceback_later` is to end the process.
-pub fn ends_later(py: Python<'_>, call: &Call) -> bool {
+pub fn ends_later(py: Python<'_>, call: &Call<'_>) -> bool {
     let exit = call.find(py, 3, c"exit");
     exit.is_some_and(|exit| {
         !exit
@@ -17,7 +17,7 @@ pub fn ends_later(py: Python<'_>, call: &Call) -> bool {
 }
 
 /// Returns whether `os.wait4` waits for more than one process.
-pub fn waits_for_some(py: Python<'_>, call: &Call) -> bool {
+pub fn waits_for_some(py: Python<'_>, call: &Call<'_>) -> bool {
     call.find(py, 0, c"pid").is_some_and(|pid| is_some(&pid))
 }
 
@@ -27,7 +27,7 @@ pub fn is_some(pid: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Returns whether `os.waitid` does: for another kind than `P_PID` and `P_PIDFD`.
-pub fn waits_by_kind(py: Python<'_>, call: &Call) -> bool {
+pub fn waits_by_kind(py: Python<'_>, call: &Call<'_>) -> bool {
     let kind = call.find(py, 0, c"");
     kind.is_some_and(|kind| !matches!(raw::int_value(&kind), Some(1 | 3)))
 }

@@ -5,24 +5,22 @@
 //! nothing of its jobs. An executor passes them on in a `SimpleQueue`, where an object of ours
 //! replaces each job. It runs the job under the guard that was in force as it was put there, or
 //! under none, also if the thread was started under another guard.
-#![allow(unsafe_code)]
 
-use std::sync::OnceLock;
+use std::mem::ManuallyDrop;
 
 use pyo3::PyTraverseError;
-use pyo3::ffi::{self, PyObject};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
-use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
-use crate::python::cpython::functions::{KEYWORDS, Keywords, Method, OwnMethod};
-use crate::python::cpython::replace;
+use crate::python::cpython::own_methods::{OwnCall, OwnMethod};
+use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::carry::{self, Lent};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::imports;
@@ -34,8 +32,10 @@ pub const MODULE: &str = "_queue";
 /// The module of executors, its class of jobs, and the function of its threads.
 const EXECUTORS: (&str, &str, &str) = ("concurrent.futures.thread", "_WorkItem", "_worker");
 
-static PUT: OnceLock<Method> = OnceLock::new();
-static PUT_NOWAIT: OnceLock<Method> = OnceLock::new();
+wrapped! {
+    Put: Wrapped(Called) => put;
+    PutNowait: Wrapped(Called) => put;
+}
 
 /// The class of jobs, as it was when it was first needed: its name may stand for another one later.
 static JOBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -48,17 +48,8 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Ok(class) = class.cast_into::<PyType>() else {
         return Ok(());
     };
-    let with = |function: *mut ()| move |convention| (convention == KEYWORDS).then_some(function);
-    // SAFETY: the functions have the convention, and call the original.
-    unsafe {
-        Method::replace(&class, "put", &PUT, with(put as *mut ()))?;
-        Method::replace(
-            &class,
-            "put_nowait",
-            &PUT_NOWAIT,
-            with(put_nowait as *mut ()),
-        )?;
-    }
+    replace::method::<Put>(&class, "put")?;
+    replace::method::<PutNowait>(&class, "put_nowait")?;
     jobs(module.py()).map(|_| ())
 }
 
@@ -77,68 +68,19 @@ fn jobs(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     Ok(JOBS.get(py).map(|class| class.bind(py)))
 }
 
-/// # Safety
-/// Called by CPython by the convention `METH_FASTCALL | METH_KEYWORDS`.
-unsafe extern "C-unwind" fn put(
-    queue: *mut PyObject,
-    args: *const *mut PyObject,
-    count: isize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { put_by(&PUT, queue, args, count, kwnames) }
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_FASTCALL | METH_KEYWORDS`.
-unsafe extern "C-unwind" fn put_nowait(
-    queue: *mut PyObject,
-    args: *const *mut PyObject,
-    count: isize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { put_by(&PUT_NOWAIT, queue, args, count, kwnames) }
-}
-
 /// Calls one of these methods, with an object of ours in the place of a job.
-///
-/// # Safety
-/// The arguments are those of the convention.
-unsafe fn put_by(
-    method: &OnceLock<Method>,
-    queue: *mut PyObject,
-    args: *const *mut PyObject,
-    count: isize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    let Some(original) = method.get() else {
-        return std::ptr::null_mut();
+fn put(called: Called<'_>) -> Returned {
+    let at = match scope::may_be_guarded() {
+        true => called.arguments.position(0, Some(c"item")),
+        false => None,
     };
-    let arguments = Arguments {
-        args,
-        nargsf: count as usize,
-        kwnames,
+    let Some(at) = at else {
+        return called.make();
     };
-    // SAFETY: as this function's; the original has the same convention. There is an argument where
-    // `position` says so.
-    unsafe {
-        let original = std::mem::transmute::<*mut (), Keywords>(original.function());
-        let at = match scope::may_be_guarded() {
-            true => arguments.position(0, Some(c"item")),
-            false => None,
-        };
-        let Some(at) = at else {
-            return original(queue, args, count, kwnames);
-        };
-        let job = replace::ours(|py| Job::of(&arguments.at(py, at)));
-        match job {
-            None => std::ptr::null_mut(),
-            Some(None) => original(queue, args, count, kwnames),
-            Some(Some(job)) => arguments.replacing(at, job, |given| {
-                original(queue, given.args, count, given.kwnames)
-            }),
-        }
+    match called.ours(|py| Job::of(&called.arguments.at(py, at))) {
+        None => Returned::failed(),
+        Some(None) => called.make(),
+        Some(Some(job)) => called.replacing(at, job, |called| called.make()),
     }
 }
 
@@ -175,26 +117,19 @@ impl Job {
 }
 
 impl Job {
-    /// A new reference to an object of ours, if the item is a job that needs it.
-    fn of(item: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
+    /// An object of ours, if the item is a job that needs it.
+    fn of<'py>(item: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = item.py();
         let active = match scope::own(py)? {
             Current::Guarded(active) => Some(active.unbind()),
             Current::Unguarded if threads::any_began_under_a_guard() => None,
             _ => return Ok(None),
         };
-        let is_job = match jobs(py)? {
-            // SAFETY: both are types.
-            Some(class) => unsafe {
-                ffi::PyType_IsSubtype(ffi::Py_TYPE(item.as_ptr()), class.as_type_ptr()) != 0
-            },
-            None => false,
-        };
-        if !is_job {
+        if !jobs(py)?.is_some_and(|class| raw::is_subtype(&item.get_type(), class)) {
             return Ok(None);
         }
         let job = item.clone().unbind();
-        Ok(Some(Bound::new(py, Self { job, active })?.into_ptr()))
+        Ok(Some(Bound::new(py, Self { job, active })?.into_any()))
     }
 
     /// Puts the guard of the job in force in this thread, in the place of the one that the thread
@@ -226,41 +161,30 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
 }
 
 /// The method that runs a `Job`.
-static RUN: OwnMethod = OwnMethod::new(c"run", run);
+static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-/// # Safety
-/// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`, with a `Job`.
-unsafe extern "C-unwind" fn run(
-    job: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: the thread is attached; the method is made for a `Job` alone, which the function
-    // object keeps alive. While the job runs nothing is held that unwinding would have to drop:
-    // what was lent and the method are plain pointers then.
-    unsafe {
-        let begun = replace::ours(|py| {
-            let job = Borrowed::from_ptr(py, job);
-            let job = job.cast_unchecked::<Job>().get();
+struct Run;
+
+impl OwnCall for Run {
+    fn call(called: CalledByTuple<'_>) -> Returned {
+        let begun = called.ours(|py| {
+            let job = called.receiver();
+            let job = job.cast::<Job>()?.get();
             let run = calling::getattr(job.job.bind(py), pyo3::intern!(py, "run"))?;
-            let lent = job.begin(py)?;
-            let lent = lent.map(|lent| Box::into_raw(Box::new(lent)));
-            Ok((lent, run.into_ptr()))
+            Ok((job.begin(py)?, run))
         });
         let Some((lent, function)) = begun else {
-            return std::ptr::null_mut();
+            return Returned::failed();
         };
+        let lent = ManuallyDrop::new(lent);
         let copies = forks::generation();
-        let result = calling::object_call()(function, args, kwargs);
-        raw::with_attachment_counted(|| ffi::Py_DECREF(function));
-        let result = match lent {
-            Some(lent) => {
-                carry::after(result, |py| carry::take_back_here(py, *Box::from_raw(lent)))
-            }
+        let result = called.make_of(function);
+        let result = match ManuallyDrop::into_inner(lent) {
+            Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
             None => result,
         };
         #[cfg(unix)]
-        crate::python::guard::copies::call_is_over(copies);
+        crate::python::guard::copies::call_is_over(called.py, copies);
         result
     }
 }

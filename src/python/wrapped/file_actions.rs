@@ -1,16 +1,13 @@
 //! The files that the system opens for a program as it starts it: `file_actions` of
 //! `os.posix_spawn`. Under a guard each raises `open` first, as a file that Python opens for a
 //! program does.
-#![allow(unsafe_code)]
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
 use crate::python::wrapped::starts;
 
 /// The argument, which is given by name alone.
@@ -23,31 +20,22 @@ const PATH: usize = 2;
 const FLAGS: usize = 3;
 
 /// Makes a call that starts a program.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(called: Called) -> *mut PyObject {
+pub fn call(called: Called<'_>) -> Returned {
     let given = called.arguments;
-    // SAFETY: as this function's. While the call is made what is to be dropped is a plain pointer:
-    // see `Arguments::replacing`.
-    unsafe {
-        let Some(position) = given.position(usize::MAX, Some(NAME)) else {
-            return starts::call(called);
-        };
-        let judged = replace::ours(|py| {
-            let actions = given.at(py, position);
-            match actions.is_none() {
-                true => Ok(None),
-                false => judge(&actions).map(|judged| Some(judged.into_ptr())),
-            }
-        });
-        match judged {
-            None => std::ptr::null_mut(),
-            Some(None) => starts::call(called),
-            Some(Some(actions)) => {
-                given.replacing(position, actions, |given| starts::call(called.with(given)))
-            }
+    let Some(position) = given.position(usize::MAX, Some(NAME)) else {
+        return starts::call(called);
+    };
+    let judged = called.ours(|py| {
+        let actions = given.at(py, position);
+        match actions.is_none() {
+            true => Ok(None),
+            false => judge(&actions).map(Some),
         }
+    });
+    match judged {
+        None => Returned::failed(),
+        Some(None) => starts::call(called),
+        Some(Some(actions)) => called.replacing(position, actions.into_any(), starts::call),
     }
 }
 

@@ -1,18 +1,15 @@
 //! Greenlets that are made or started under a guard: each has a context of its own, which its
 //! library enters by itself, and which has the guard.
-#![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::cpython::called::{Called, CalledByTuple, Returned, ours};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::functions::Method;
-use crate::python::cpython::replace;
-use crate::python::cpython::slots::Slot;
+use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::errors;
@@ -20,26 +17,27 @@ use crate::python::values::errors;
 /// Where their class is.
 pub const MODULE: &str = "greenlet._greenlet";
 
-type New =
-    unsafe extern "C-unwind" fn(*mut PyTypeObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-type WithKeywords =
-    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-type Positional = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+/// The attribute that is a greenlet's context.
+const CONTEXT_NAME: &str = "gr_context";
 
-static NEW: Slot = Slot::unknown();
-static SWITCH: OnceLock<Method> = OnceLock::new();
-static THROW: OnceLock<Method> = OnceLock::new();
+wrapped! {
+    New: WrappedByTuple(CalledByTuple) => new;
+    Switch: WrappedByTuple(CalledByTuple) => switch;
+    Throw: Wrapped(Called) => throw;
+}
 
-/// The functions that read and set a greenlet's context, and tell whether it is dead or runs
-/// already.
+/// The functions that tell whether a greenlet is dead or runs already.
 struct Known {
-    context: ffi::getter,
-    set_context: ffi::setter,
-    dead: ffi::getter,
-    is_active: ffi::inquiry,
+    dead: Attribute,
+    is_active: Truth,
 }
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
+
+/// The context of a greenlet.
+struct Context;
+
+static CONTEXT: OnceLock<Attribute> = OnceLock::new();
 
 /// Routes the making and starting of greenlets here, and changes of their contexts.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -48,67 +46,21 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;
-    let (Some(context), Some(dead)) =
-        (class.getattr_opt("gr_context")?, class.getattr_opt("dead")?)
-    else {
-        return Ok(());
-    };
-    // SAFETY: the layouts are read for the types that have them; the entries live for ever. The
-    // functions are of these slots and conventions, and call the original.
-    unsafe {
-        let number = (*class.as_type_ptr()).tp_as_number;
-        let (Some(context), Some(dead)) = (getset(&context), getset(&dead)) else {
+    if CONTEXT.get().is_none() {
+        let (Some(context), Some(dead), Some(is_active)) = (
+            Attribute::of(&class, CONTEXT_NAME)?,
+            Attribute::of(&class, "dead")?,
+            Truth::of(&class),
+        ) else {
             return Ok(());
         };
-        if KNOWN.get().is_none() {
-            let (Some(get), Some(set), Some(dead)) = (
-                (*(*context).d_getset).get,
-                (*(*context).d_getset).set,
-                (*(*dead).d_getset).get,
-            ) else {
-                return Ok(());
-            };
-            let Some(is_active) = number.as_ref().and_then(|number| number.nb_bool) else {
-                return Ok(());
-            };
-            let _ = KNOWN.set(Known {
-                context: get,
-                set_context: set,
-                dead,
-                is_active,
-            });
-        }
-        let entry = ffi::PyGetSetDef {
-            set: Some(set_context),
-            ..*(*context).d_getset
-        };
-        (*context).d_getset = Box::leak(Box::new(entry));
-        let with =
-            |known, function: *mut ()| move |convention| (convention == known).then_some(function);
-        let keywords = ffi::METH_VARARGS | ffi::METH_KEYWORDS;
-        Method::replace(&class, "switch", &SWITCH, with(keywords, switch as *mut ()))?;
-        Method::replace(
-            &class,
-            "throw",
-            &THROW,
-            with(ffi::METH_VARARGS, throw as *mut ()),
-        )?;
-        NEW.replace(&class, place, new as *mut c_void)
+        let _ = KNOWN.set(Known { dead, is_active });
+        let _ = CONTEXT.set(context);
     }
-}
-
-/// An attribute as the descriptor of it.
-fn getset(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyGetSetDescrObject> {
-    // SAFETY: only the type is read.
-    let is_one = unsafe { ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyGetSetDescr_Type };
-    is_one.then(|| descriptor.as_ptr().cast())
-}
-
-/// # Safety
-/// The class is alive.
-unsafe fn place(class: *mut PyTypeObject) -> *mut *mut c_void {
-    // SAFETY: as this function's; a function, or null.
-    unsafe { (&raw mut (*class).tp_new).cast() }
+    slots::setter::<Context>(&class, CONTEXT_NAME)?;
+    replace::method_by_tuple::<Switch>(&class, "switch")?;
+    replace::method::<Throw>(&class, "throw")?;
+    replace::slot::<New>(&class, Slot::New)
 }
 
 /// The guard in force here.
@@ -121,154 +73,75 @@ fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
 }
 
 /// Gives a greenlet that does not run the guard in force.
-///
-/// # Safety
-/// It is a greenlet.
-unsafe fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = greenlet.py();
-    let (Some(active), Some(known)) = (guard(py)?, KNOWN.get()) else {
+fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (Some(active), Some(attribute)) = (guard(greenlet.py())?, CONTEXT.get()) else {
         return Ok(());
     };
-    let none = std::ptr::null_mut();
-    // SAFETY: as this function's; the functions are those of its class.
-    unsafe {
-        let context = Bound::from_owned_ptr_or_err(py, (known.context)(greenlet.as_ptr(), none))?;
-        let context = (!context.is_none()).then_some(context);
-        if let Some(context) = carry::with_guard(context.as_ref(), &active)?
-            && (known.set_context)(greenlet.as_ptr(), context.as_ptr(), none) != 0
-        {
-            return Err(PyErr::fetch(py));
-        }
+    let context = attribute.get(greenlet)?;
+    let context = (!context.is_none()).then_some(context);
+    match carry::with_guard(context.as_ref(), &active)? {
+        Some(context) => attribute.set(greenlet, Some(&context)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The same for one that was not started yet.
-///
-/// # Safety
-/// It is a greenlet.
-unsafe fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
+fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(known) = KNOWN.get() else {
         return Ok(());
     };
-    // SAFETY: as this function's; the functions are those of its class.
-    unsafe {
-        if (known.is_active)(greenlet.as_ptr()) != 0 {
-            return Ok(());
-        }
-        let dead = (known.dead)(greenlet.as_ptr(), std::ptr::null_mut());
-        match Bound::from_owned_ptr_or_err(greenlet.py(), dead)?.is_truthy()? {
-            true => Ok(()),
-            false => equip(greenlet),
-        }
+    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.is_truthy()? {
+        return Ok(());
     }
+    equip(greenlet)
 }
 
-/// # Safety
-/// Called by CPython as the `tp_new` of greenlets.
-unsafe extern "C-unwind" fn new(
-    class: *mut PyTypeObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    let original = NEW.original();
-    if original.is_null() {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: as this function's; the original is of this type, and gives a greenlet or null.
-    unsafe {
-        let original = std::mem::transmute::<*mut c_void, New>(original);
-        let greenlet = original(class, args, kwargs);
-        if greenlet.is_null() || !scope::may_be_guarded() {
-            return greenlet;
-        }
-        if replace::ours(|py| equip(&Borrowed::from_ptr(py, greenlet))).is_none() {
-            raw::with_attachment_counted(|| ffi::Py_DECREF(greenlet));
-            return std::ptr::null_mut();
-        }
-        greenlet
-    }
-}
-
-/// # Safety
-/// Called by CPython as the setter of a greenlet's context.
-unsafe extern "C" fn set_context(
-    greenlet: *mut PyObject,
-    value: *mut PyObject,
-    closure: *mut c_void,
-) -> c_int {
-    let Some(known) = KNOWN.get() else {
-        return -1;
+fn new(called: CalledByTuple<'_>) -> Returned {
+    let result = called.make();
+    let Some(greenlet) = result.object(called.py).filter(|_| scope::may_be_guarded()) else {
+        return result;
     };
-    // SAFETY: as this function's.
-    unsafe {
-        if value.is_null() || !scope::may_be_guarded() {
-            return (known.set_context)(greenlet, value, closure);
-        }
-        let given = replace::ours(|py| {
-            let value = Borrowed::from_ptr(py, value);
-            let context = (!value.is_none()).then_some(&*value);
-            let (Some(active), true) = (
-                guard(py)?,
-                context.is_none_or(|context| raw::is_context(context)),
-            ) else {
-                return Ok(None);
-            };
-            Ok(carry::with_guard(context, &active)?.map(Bound::into_ptr))
-        });
-        match given {
-            None => -1,
-            Some(None) => (known.set_context)(greenlet, value, closure),
-            Some(Some(context)) => {
-                let result = (known.set_context)(greenlet, context, closure);
-                raw::with_attachment_counted(|| ffi::Py_DECREF(context));
-                result
+    let equipped = called.ours(|_| equip(&greenlet));
+    result.if_done(equipped)
+}
+
+impl WrappedSetter for Context {
+    fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(attribute) = CONTEXT.get() else {
+            return Err(errors::variable_changed());
+        };
+        let Some(value) = value.filter(|_| scope::may_be_guarded()) else {
+            return attribute.set(greenlet, value);
+        };
+        let context = (!value.is_none()).then_some(value);
+        let with_guard = match guard(greenlet.py())? {
+            Some(active) if context.is_none_or(raw::is_context) => {
+                carry::with_guard(context, &active)?
             }
-        }
+            _ => None,
+        };
+        attribute.set(greenlet, Some(with_guard.as_ref().unwrap_or(value)))
     }
 }
 
-/// # Safety
-/// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`, with a greenlet.
-unsafe extern "C-unwind" fn switch(
-    greenlet: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's; the original has the same convention. While it runs, and others
-    // do in its place, there is nothing on this stack that anybody else uses.
-    unsafe {
-        match SWITCH.get() {
-            Some(original) if may_start(greenlet) => std::mem::transmute::<*mut (), WithKeywords>(
-                original.function(),
-            )(greenlet, args, kwargs),
-            _ => std::ptr::null_mut(),
-        }
+/// Starts a greenlet, or goes on with it. While it runs, and others do in its place, there is nothing on
+/// this stack that anybody else uses.
+fn switch(called: CalledByTuple<'_>) -> Returned {
+    match may_start(called.py, &called.receiver()) {
+        true => called.make(),
+        false => Returned::failed(),
     }
 }
 
-/// # Safety
-/// Called by CPython by the convention `METH_VARARGS`, with a greenlet.
-unsafe extern "C-unwind" fn throw(greenlet: *mut PyObject, args: *mut PyObject) -> *mut PyObject {
-    // SAFETY: as for `switch`.
-    unsafe {
-        match THROW.get() {
-            Some(original) if may_start(greenlet) => {
-                std::mem::transmute::<*mut (), Positional>(original.function())(greenlet, args)
-            }
-            _ => std::ptr::null_mut(),
-        }
+/// The same with an exception.
+fn throw(called: Called<'_>) -> Returned {
+    match may_start(called.py, &called.receiver()) {
+        true => called.make(),
+        false => Returned::failed(),
     }
 }
 
 /// Gives a greenlet the guard if it is about to be started; else the exception is set.
-///
-/// # Safety
-/// The thread is attached; it is a greenlet.
-unsafe fn may_start(greenlet: *mut PyObject) -> bool {
-    // SAFETY: as this function's.
-    unsafe {
-        !scope::may_be_guarded()
-            || replace::ours(|py| equip_new(&Borrowed::from_ptr(py, greenlet))).is_some()
-    }
+fn may_start(py: Python<'_>, greenlet: &Bound<'_, PyAny>) -> bool {
+    !scope::may_be_guarded() || ours(py, |_| equip_new(greenlet)).is_some()
 }

@@ -4,15 +4,14 @@
 //! inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` the
 //! file that `os.chmod` changes is not known. So such functions (`natives`) note them for the
 //! duration of the call.
-#![allow(unsafe_code)]
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::policy::files::path::Base;
 use crate::policy::judge::Follows;
-use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::ffi as raw;
 use crate::python::values::call_notes::{self, NOTHING, Noted};
 
 /// The functions, and whether they follow links by default.
@@ -30,56 +29,33 @@ pub const FUNCTIONS: &[(&str, Follows)] = &[
 ];
 
 /// Makes a call, with its arguments noted.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(call: Called, follows: Follows) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        // Noted for this call alone. A call may raise an event whose hook opens files itself.
-        let before = call_notes::replace(read(follows, call.arguments));
-        let result = call.make(call.arguments);
-        call_notes::replace(before);
-        result
-    }
+pub fn call(called: Called<'_>, follows: Follows) -> Returned {
+    // Noted for this call alone. A call may raise an event whose hook opens files itself.
+    let before = call_notes::replace(read(follows, called));
+    let result = called.make();
+    call_notes::replace(before);
+    result
 }
 
 /// Reads the keyword arguments of a call.
-///
-/// # Safety
-/// The arguments are those of a vectorcall.
-unsafe fn read(follows: Follows, arguments: Arguments) -> Noted {
-    let Arguments {
-        args,
-        nargsf,
-        kwnames,
-    } = arguments;
+fn read(follows: Follows, called: Called<'_>) -> Noted {
     let mut noted = Noted { follows, ..NOTHING };
-    if kwnames.is_null() {
+    let arguments = called.arguments;
+    if arguments.named() == 0 {
         return noted;
     }
-    // SAFETY: `kwnames` is a tuple of str, and the values follow the positional arguments.
-    unsafe {
-        for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
-            let name = ffi::PyTuple_GET_ITEM(kwnames, index);
-            let is = |ascii: &std::ffi::CStr| {
-                ffi::PyUnicode_CompareWithASCIIString(name, ascii.as_ptr()) == 0
-            };
-            let value = *args.offset(ffi::PyVectorcall_NARGS(nargsf) + index);
-            let py = Python::assume_attached();
-            if is(c"dir_fd") && value != ffi::Py_None() {
-                // An object with `__index__` has no known number before it is used.
-                let fd = crate::python::cpython::ffi::int_value(&Borrowed::from_ptr(py, value));
-                let fd = fd.and_then(|fd| i32::try_from(fd).ok());
-                noted.base = Base::Descriptor(fd.unwrap_or(-1));
-            } else if is(c"follow_symlinks") {
-                noted.follows = match value {
-                    value if value == ffi::Py_True() => Follows::Always,
-                    value if value == ffi::Py_False() => Follows::Never,
-                    _ => Follows::Unknown,
-                };
-            }
-        }
+    let named = |name| arguments.find(called.py, usize::MAX, Some(name));
+    if let Some(fd) = named(c"dir_fd").filter(|fd| !fd.is_none()) {
+        // An object with `__index__` has no known number before it is used.
+        let fd = raw::int_value(&fd).and_then(|fd| i32::try_from(fd).ok());
+        noted.base = Base::Descriptor(fd.unwrap_or(-1));
+    }
+    if let Some(follows) = named(c"follow_symlinks") {
+        noted.follows = match follows.cast_exact::<PyBool>() {
+            Ok(follows) if follows.is_true() => Follows::Always,
+            Ok(_) => Follows::Never,
+            Err(_) => Follows::Unknown,
+        };
     }
     noted
 }

@@ -1,5 +1,4 @@
 //! The kinds of functions that do more under a guard, and the data of each.
-#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -97,12 +96,12 @@ pub enum Mode {
 }
 
 /// Returns whether a call raises the event, by its arguments.
-pub type Condition = fn(Python<'_>, &Call) -> bool;
+pub type Condition = fn(Python<'_>, &Call<'_>) -> bool;
 
 /// The arguments of a call that is being made.
-pub struct Call(pub Arguments);
+pub struct Call<'a>(pub Arguments<'a>);
 
-impl Call {
+impl Call<'_> {
     /// The argument at this position, or of this name.
     pub fn find<'py>(
         &self,
@@ -110,13 +109,11 @@ impl Call {
         index: usize,
         name: &CStr,
     ) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: the call is being made.
-        unsafe { self.0.find(py, index, Some(name)) }
+        self.0.find(py, index, Some(name))
     }
 
     /// The argument at an existing position.
     pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
-        // SAFETY: the call is being made; callers ask for what `position` gave.
-        unsafe { self.0.at(py, position) }
+        self.0.at(py, position)
     }
 }

@@ -1,92 +1,49 @@
 //! The facts of the network that a guard remembers: the addresses that names were looked up to, and
 //! the connections that are open.
-#![allow(unsafe_code)]
 
 use std::net::IpAddr;
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::policy::judge::{Host, parse_address};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace::Original;
+use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
 
-static GETADDRINFO: Original = Original::unknown();
-static GETHOSTBYNAME: Original = Original::unknown();
-static GETHOSTBYNAME_EX: Original = Original::unknown();
+wrapped! {
+    GetAddrInfo: Wrapped(Called) => look_up;
+    GetHostByName: Wrapped(Called) => look_up;
+    GetHostByNameEx: Wrapped(Called) => look_up;
+}
 
 /// Wraps the look-up functions so that the addresses they find are recorded.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: each function calls the original that it stands for.
-    unsafe {
-        GETADDRINFO.replace(py, "_socket", "getaddrinfo", getaddrinfo)?;
-        GETHOSTBYNAME.replace(py, "_socket", "gethostbyname", gethostbyname)?;
-        GETHOSTBYNAME_EX.replace(py, "_socket", "gethostbyname_ex", gethostbyname_ex)
-    }
+    replace::function::<GetAddrInfo>(py, "_socket", "getaddrinfo")?;
+    replace::function::<GetHostByName>(py, "_socket", "gethostbyname")?;
+    replace::function::<GetHostByNameEx>(py, "_socket", "gethostbyname_ex")
 }
-
-macro_rules! telling {
-    ($name:ident, $original:ident) => {
-        /// # Safety
-        /// Called by CPython by the vectorcall convention.
-        unsafe extern "C-unwind" fn $name(
-            _callable: *mut PyObject,
-            args: *const *mut PyObject,
-            nargsf: usize,
-            kwnames: *mut PyObject,
-        ) -> *mut PyObject {
-            // SAFETY: as this function's.
-            unsafe { look_up(&$original, args, nargsf, kwnames) }
-        }
-    };
-}
-telling!(getaddrinfo, GETADDRINFO);
-telling!(gethostbyname, GETHOSTBYNAME);
-telling!(gethostbyname_ex, GETHOSTBYNAME_EX);
 
 /// Looks up a host, and remembers its addresses.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-unsafe fn look_up(
-    original: &Original,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's; the first argument is read, which lives for the call.
-    unsafe {
-        let found = original.call(args, nargsf, kwnames);
-        let positional = ffi::PyVectorcall_NARGS(nargsf) > 0;
-        let named = !kwnames.is_null() && ffi::PyTuple_GET_SIZE(kwnames) > 0;
-        if found.is_null() || !(positional || named) || !scope::may_be_guarded() {
-            return found;
-        }
-        let py = Python::assume_attached();
-        // The host is the first of them however it is given: without it there is no look-up.
-        let host = if positional {
-            Borrowed::from_ptr(py, *args)
-        } else {
-            let mut host = Borrowed::from_ptr(py, *args);
-            for index in 0..ffi::PyTuple_GET_SIZE(kwnames) {
-                let name = ffi::PyTuple_GET_ITEM(kwnames, index);
-                if ffi::PyUnicode_CompareWithASCIIString(name, c"host".as_ptr()) == 0 {
-                    host = Borrowed::from_ptr(py, *args.offset(index));
-                }
-            }
-            host
-        };
-        let result = Borrowed::from_ptr(py, found);
-        let noted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| remember(&host, &result))
-        }));
-        // Without the addresses less is allowed, so that nothing is lost.
-        drop(noted);
-        found
+fn look_up(called: Called<'_>) -> Returned {
+    let result = called.make();
+    let arguments = called.arguments;
+    let is_given = arguments.positional() + arguments.named() > 0;
+    if !is_given || !scope::may_be_guarded() {
+        return result;
     }
+    let Some(found) = result.object(called.py) else {
+        return result;
+    };
+    let noted = called.ours(|py| {
+        // The host is the first of them however it is given: without it there is no look-up.
+        let at = arguments.position(0, Some(c"host")).unwrap_or(0);
+        // Without the addresses less is allowed, so that an error loses nothing.
+        drop(remember(&arguments.at(py, at), &found));
+        Ok(())
+    });
+    result.if_done(noted)
 }
 
 fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {

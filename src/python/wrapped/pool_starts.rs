@@ -4,16 +4,14 @@
 //! Later it would be too late: their processes run then, which nobody ends, and the error of a
 //! thread that was never started hides the denial. Each of them first makes a lock that its
 //! processes share.
-#![allow(unsafe_code)]
 
-use std::sync::OnceLock;
-
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
+use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
+use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::values::imports;
 
@@ -38,7 +36,9 @@ const MANAGER: (&str, &str, &str) = (
     "multiprocessing.Manager",
 );
 
-static NEW: OnceLock<ffi::newfunc> = OnceLock::new();
+wrapped! {
+    New: WrappedByTuple(CalledByTuple) => new;
+}
 
 /// Routes the making of locks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -48,36 +48,13 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Ok(class) = class.cast_into::<PyType>() else {
         return Ok(());
     };
-    // SAFETY: the class lives for ever, as nothing unloads a native module, and has this slot; the
-    // GIL is held.
-    unsafe {
-        let class = class.as_type_ptr();
-        if let Some(original) = (*class).tp_new
-            && !std::ptr::fn_addr_eq(original, new as ffi::newfunc)
-            && std::ptr::fn_addr_eq(*NEW.get_or_init(|| original), original)
-        {
-            (*class).tp_new = Some(new);
-        }
-    }
-    Ok(())
+    replace::slot::<New>(&class, Slot::New)
 }
 
-/// # Safety
-/// Called by CPython as the `tp_new` of `SemLock`.
-unsafe extern "C" fn new(
-    class: *mut ffi::PyTypeObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    let Some(original) = NEW.get() else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: as this function's.
-    unsafe {
-        if scope::may_be_guarded() && replace::ours(check).is_none() {
-            return std::ptr::null_mut();
-        }
-        original(class, args, kwargs)
+fn new(called: CalledByTuple<'_>) -> Returned {
+    match !scope::may_be_guarded() || called.ours(check).is_some() {
+        true => called.make(),
+        false => Returned::failed(),
     }
 }
 

@@ -2,19 +2,19 @@
 //! that the functions that all Python code writes by are made to count.
 //!
 //! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted.
-#![allow(unsafe_code)]
 
-use pyo3::ffi::PyObject;
+use std::mem::ManuallyDrop;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling;
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::objects;
-use crate::python::cpython::replace::{self, Original};
+use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Active};
 
@@ -41,48 +41,32 @@ struct Planned {
 }
 
 macro_rules! counted {
-    ($($function:ident, $original:ident, $name:literal, $writes:expr;)*) => {
-        $(
-            static $original: Original = Original::unknown();
-
-            /// # Safety
-            /// Called by CPython by the vectorcall convention.
-            unsafe extern "C-unwind" fn $function(
-                _callable: *mut PyObject,
-                args: *const *mut PyObject,
-                nargsf: usize,
-                kwnames: *mut PyObject,
-            ) -> *mut PyObject {
-                // SAFETY: as this function's.
-                unsafe {
-                    let call = Arguments { args, nargsf, kwnames };
-                    count(None, call, $writes, || $original.call(args, nargsf, kwnames))
-                }
-            }
-        )*
+    ($($function:ident, $name:literal, $writes:expr;)*) => {
+        wrapped! {
+            $($function: Wrapped(Called) => |called| count(called, $writes);)*
+        }
 
         /// Makes the functions of `os` count.
         fn install_functions(py: Python<'_>) -> PyResult<()> {
             let module = if cfg!(windows) { "nt" } else { "posix" };
-            // SAFETY: each function calls the original that it stands for.
-            unsafe { $($original.replace(py, module, $name, $function)?;)* }
+            $(replace::function::<$function>(py, module, $name)?;)*
             Ok(())
         }
     };
 }
 
 counted! {
-    write, WRITE, "write", Writes::Data;
-    pwrite, PWRITE, "pwrite", Writes::Data;
-    writev, WRITEV, "writev", Writes::Vector;
-    pwritev, PWRITEV, "pwritev", Writes::Vector;
-    sendfile, SENDFILE, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")]);
-    copy_file_range, COPY_FILE_RANGE, "copy_file_range",
+    Write, "write", Writes::Data;
+    Pwrite, "pwrite", Writes::Data;
+    Writev, "writev", Writes::Vector;
+    Pwritev, "pwritev", Writes::Vector;
+    Sendfile, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")]);
+    CopyFileRange, "copy_file_range",
         Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
-    splice, SPLICE, "splice", Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
-    ftruncate, FTRUNCATE, "ftruncate", Writes::Length;
-    truncate, TRUNCATE, "truncate", Writes::Length;
-    posix_fallocate, POSIX_FALLOCATE, "posix_fallocate", Writes::Allocate;
+    Splice, "splice", Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+    Ftruncate, "ftruncate", Writes::Length;
+    Truncate, "truncate", Writes::Length;
+    PosixFallocate, "posix_fallocate", Writes::Allocate;
 }
 
 /// Makes the functions by which Python code writes to files count.
@@ -95,57 +79,42 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Counts the bytes that a call writes under a guard that limits them, and asks whether it may.
-///
-/// # Safety
-/// The thread is attached; the arguments live for the call; `file` is a `FileIO`.
-pub unsafe fn count(
-    file: Option<*mut PyObject>,
-    call: Arguments,
-    writes: Writes,
-    original: impl FnOnce() -> *mut PyObject,
-) -> *mut PyObject {
+pub fn count(called: Called<'_>, writes: Writes) -> Returned {
     if !scope::may_be_guarded() {
-        return original();
+        return called.make();
     }
-    // SAFETY: the caller vouches for it.
-    let counted = unsafe {
-        replace::ours(|py| {
-            let limited = limits(py)?;
-            if limited.is_empty() {
-                return Ok(None);
-            }
-            let planned = plan(py, file, call, writes);
-            // The streams that the process was started with are the host's.
-            let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
-                return Ok(None);
-            };
-            for (index, (active, max)) in limited.iter().enumerate() {
-                if let Err(error) = ask(py, active.get().log(), *max, &planned) {
-                    for (active, _) in &limited[..index] {
-                        active.get().log().take_back(planned.bytes);
-                    }
-                    return Err(error);
+    let counted = called.ours(|py| {
+        let limited = limits(py)?;
+        if limited.is_empty() {
+            return Ok(None);
+        }
+        // The streams that the process was started with are the host's.
+        let planned = plan(called, writes);
+        let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
+            return Ok(None);
+        };
+        for (index, (active, max)) in limited.iter().enumerate() {
+            if let Err(error) = ask(py, active.get().log(), *max, &planned) {
+                for (active, _) in &limited[..index] {
+                    active.get().log().take_back(planned.bytes);
                 }
+                return Err(error);
             }
-            Ok(Some((limited, planned.bytes)))
-        })
-    };
+        }
+        Ok(Some((limited, planned.bytes)))
+    });
     let Some(counted) = counted else {
-        return std::ptr::null_mut();
+        return Returned::failed();
     };
-    // A thread may end in the call: see `methods::Vectorcall`.
-    let counted = std::mem::ManuallyDrop::new(counted);
-    let result = original();
-    if let Some((limited, planned)) = std::mem::ManuallyDrop::into_inner(counted) {
+    let counted = ManuallyDrop::new(counted);
+    let result = called.make();
+    if let Some((limited, planned)) = ManuallyDrop::into_inner(counted) {
         // Fewer bytes may have been written than planned.
-        let written = if result.is_null() {
-            0
-        } else {
-            // SAFETY: the result is an object that this call has.
-            let result = unsafe { Borrowed::from_ptr(Python::assume_attached(), result) };
-            match writes {
-                Writes::Length | Writes::Allocate => planned,
-                _ => raw::int_value(&result).map_or(planned, |written| written.max(0) as u64),
+        let written = match (result.object(called.py), writes) {
+            (None, _) => 0,
+            (_, Writes::Length | Writes::Allocate) => planned,
+            (Some(told), _) => {
+                raw::int_value(&told).map_or(planned, |written| written.max(0) as u64)
             }
         };
         for (active, _) in &limited {
@@ -183,21 +152,12 @@ fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
 
 /// Returns the write that a call is about to make; `None` if it cannot be told, or is not to a
 /// file.
-///
-/// # Safety
-/// As `count`.
-unsafe fn plan(
-    py: Python<'_>,
-    file: Option<*mut PyObject>,
-    call: Arguments,
-    writes: Writes,
-) -> Option<Planned> {
-    // SAFETY: the caller vouches for it.
-    let at = |index: usize| unsafe { call.find(py, index, None) };
+fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
+    let py = called.py;
+    let at = |index: usize| called.arguments.find(py, index, None);
     let number = |index: usize| raw::int_value(&at(index)?);
-    if let Some(file) = file {
-        // SAFETY: the caller vouches for it.
-        let file = unsafe { Borrowed::from_ptr(py, file) };
+    if !called.is_of_function() {
+        let file = called.receiver();
         let fd = file_descriptor(&file)?;
         let size = size_of_file(fd)?;
         return Some(Planned {
@@ -212,8 +172,8 @@ unsafe fn plan(
         });
     }
     if let Writes::Copy([target, source, count, offset]) = writes {
-        // SAFETY: the caller vouches for it.
-        let named = |(index, name)| raw::int_value(&unsafe { call.find(py, index, Some(name)) }?);
+        let named =
+            |(index, name)| raw::int_value(&called.arguments.find(py, index, Some(name))?);
         let fd = i32::try_from(named(target)?).ok()?;
         size_of_file(fd)?;
         let most = u64::try_from(named(count)?).ok()?;

@@ -4,13 +4,11 @@
 //! A server that was started under a guard serves that guard alone: for others it is ended, and the
 //! library starts another. A server that was started without the guard makes no workers for guarded
 //! code.
-#![allow(unsafe_code)]
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -18,10 +16,9 @@ use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
 use crate::python::guard::scope;
 use crate::python::guard::temporary;
 use crate::python::guard::workers;
@@ -44,27 +41,21 @@ pub fn note(pid: Pid) {
 }
 
 /// Makes a call of `os.waitpid`, by which the library looks whether the server runs.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn wait(call: Called) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
-        if matters && scope::is_ours() {
-            let looked = replace::ours(|py| match call.arguments.find(py, 0, None) {
-                Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
-                    raw::audit(py, c"os.wait", &[&pid])
-                }
-                Some(pid) => look(&pid),
-                None => Ok(()),
-            });
-            if looked.is_none() {
-                return std::ptr::null_mut();
+pub fn wait(called: Called<'_>) -> Returned {
+    let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
+    if matters && scope::is_ours() {
+        let looked = called.ours(|py| match called.arguments.find(py, 0, None) {
+            Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
+                raw::audit(py, c"os.wait", &[&pid])
             }
+            Some(pid) => look(&pid),
+            None => Ok(()),
+        });
+        if looked.is_none() {
+            return Returned::failed();
         }
-        call.make(call.arguments)
     }
+    called.make()
 }
 
 /// The time for a server to end by itself, which removes its temporary files, and the time between

@@ -1,16 +1,13 @@
 //! The native functions that start processes: the processes that they start under a guard are
 //! noted, so that it may signal them.
-#![allow(unsafe_code)]
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rustix::process::Pid;
 
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
-use crate::python::cpython::replace;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::copies;
 use crate::python::guard::scope;
@@ -38,84 +35,65 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
 }
 
 /// Makes a call of `fork_exec`, for a worker of a pool with other arguments than it was given.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call_program(called: Called, silent: Option<&Silent>) -> *mut PyObject {
+pub fn call_program(called: Called<'_>, silent: Option<&Silent>) -> Returned {
     let given = called.arguments;
     if given.positional() < 2 {
         // It says itself what it takes.
-        // SAFETY: as this function's.
-        return unsafe { begin(called, silent, false) };
+        return begin(called, silent, false);
     }
-    // SAFETY: as this function's. While the call is made what is to be dropped is a plain pointer:
-    // see `Arguments::replacing`.
-    unsafe {
-        let start = replace::ours(|py| {
-            let environment = given.find(py, 5, None);
-            let start = workers::read(&given.at(py, 0), &given.at(py, 1), environment.as_ref())?;
-            let before = start.begin();
-            let is_server = start.is_server;
-            let (arguments, places) = (start.arguments.into_ptr(), start.places.into_ptr());
-            Ok((arguments, places, before, is_server))
+    let start = called.ours(|py| {
+        let environment = given.find(py, 5, None);
+        let start = workers::read(&given.at(py, 0), &given.at(py, 1), environment.as_ref())?;
+        let before = start.begin();
+        Ok((start.arguments, start.places, before, start.is_server))
+    });
+    let Some((arguments, places, before, is_server)) = start else {
+        return Returned::failed();
+    };
+    let result = called.replacing(0, arguments.into_any(), |called| {
+        called.replacing(1, places.into_any(), |called| begin(called, silent, false))
+    });
+    workers::end(before);
+    if is_server && let Some(pid) = result.object(called.py) {
+        called.ours(|_| {
+            if let Some(pid) = process(&pid) {
+                servers::note(pid);
+            }
+            Ok(())
         });
-        let Some((arguments, places, before, is_server)) = start else {
-            return std::ptr::null_mut();
-        };
-        let result = given.replacing(0, arguments, |given| {
-            given.replacing(1, places, |given| begin(called.with(given), silent, false))
-        });
-        workers::end(before);
-        if is_server && !result.is_null() {
-            replace::ours(|py| {
-                if let Some(pid) = process(&Borrowed::from_ptr(py, result)) {
-                    servers::note(pid);
-                }
-                Ok(())
-            });
-        }
-        result
     }
+    result
 }
 
 /// Makes the call, and notes the process that it starts.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(called: Called) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { begin(called, None, called.arguments.positional() == 0) }
+pub fn call(called: Called<'_>) -> Returned {
+    begin(called, None, called.arguments.positional() == 0)
 }
 
 /// The same for a function without an event, or one that copies the process.
-///
-/// # Safety
-/// As `call`.
-unsafe fn begin(called: Called, silent: Option<&Silent>, is_copy: bool) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe {
-        let may_start = |py| pool_starts::check_process(py, is_copy);
-        if replace::ours(may_start).is_none() {
-            return std::ptr::null_mut();
-        }
-        let before = forks::generation();
-        let result = match silent {
-            Some(silent) => without_event::call(called, silent),
-            None => called.make(called.arguments),
-        };
-        if result.is_null() {
-            return result;
-        }
+fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned {
+    if called
+        .ours(|py| pool_starts::check_process(py, is_copy))
+        .is_none()
+    {
+        return Returned::failed();
+    }
+    let before = forks::generation();
+    let result = match silent {
+        Some(silent) => without_event::call(called, silent),
+        None => called.make(),
+    };
+    if let Some(told) = result.object(called.py) {
         // The process exists already: an error while noting it would hide it.
-        replace::ours(|py| {
+        called.ours(|py| {
             let _ = match forks::generation() == before {
-                true => note(&Borrowed::from_ptr(py, result)),
+                true => note(&told),
                 false => copies::note(py),
             };
             Ok(())
         });
-        result
     }
+    result
 }
 
 /// Notes a process for all guards in force, and those that they were entered under.

@@ -3,22 +3,15 @@
 //! Such a function is one object, however it was imported. Its calls are routed here, and then do
 //! what they always did. It stays the same object: sets and tables that hold it still find it.
 //! Modules that are loaded later, or anew, are treated as they are loaded.
-#![allow(unsafe_code)]
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 #[cfg(Py_3_12)]
 use crate::python::calls::monitoring;
-use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::functions::{Builtin, Convention, Vectorcall};
-use crate::python::cpython::replace;
+use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
 use crate::python::wrapped::callbacks_later;
 use crate::python::wrapped::certificates;
@@ -33,31 +26,55 @@ use crate::python::wrapped::sql;
 use crate::python::wrapped::tasks;
 use crate::python::wrapped::without_event;
 
-/// A function whose calls are routed here.
-#[derive(Clone, Copy)]
-struct Known {
-    /// The C function, which all objects made of it have, for each copy of its module.
-    function: *const (),
-    original: Convention,
-    what: What,
-}
+/// The functions whose calls come here.
+struct Functions;
 
-// SAFETY: these are addresses of functions, and what lives for ever.
-unsafe impl Send for Known {}
-// SAFETY: as above.
-unsafe impl Sync for Known {}
+impl Lists for Functions {
+    type Kind = What;
 
-/// All of them: a `Vec` that is replaced as a whole, and never freed, as another thread may read
-/// it.
-static KNOWN: AtomicPtr<Vec<Known>> = AtomicPtr::new(std::ptr::null_mut());
+    fn table() -> &'static Table<What> {
+        static TABLE: Table<What> = Table::new();
+        &TABLE
+    }
 
-/// Whoever adds holds this.
-static ADDING: Mutex<()> = Mutex::new(());
-
-#[inline]
-fn known() -> &'static [Known] {
-    // SAFETY: null, or made by `add` and never freed.
-    unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(&[], Vec::as_slice)
+    fn call(called: Called<'_>, what: What) -> Returned {
+        match what {
+            What::Loads => {
+                let result = called.make();
+                let Some(module) = result.object(called.py) else {
+                    return result;
+                };
+                let loaded = is_loaded(called, &module);
+                result.if_done(loaded)
+            }
+            What::MakesReady => {
+                let result = called.make();
+                if result.has_failed() || called.arguments.positional() != 1 {
+                    return result;
+                }
+                result.if_done(is_loaded(called, &called.arguments.at(called.py, 0)))
+            }
+            #[cfg(Py_3_12)]
+            What::ChangesTools(changes) if scope::is_ours() => monitoring::call(called, changes),
+            #[cfg(Py_3_12)]
+            What::ChangesTools(_) => called.make(),
+            #[cfg(unix)]
+            What::Waits => crate::python::wrapped::servers::wait(called),
+            _ if !scope::may_be_guarded() => called.make(),
+            What::Notes(follows) => hidden_arguments::call(called, follows),
+            What::Raises(silent) => without_event::call(called, silent),
+            #[cfg(unix)]
+            What::Starts => crate::python::wrapped::starts::call(called),
+            #[cfg(unix)]
+            What::Spawns => crate::python::wrapped::file_actions::call(called),
+            #[cfg(unix)]
+            What::StartsProgram(silent) => {
+                crate::python::wrapped::starts::call_program(called, silent)
+            }
+            What::Registers(registered) => callbacks_later::call(called, registered),
+            What::TellsRegistered => callbacks_later::tell(called),
+        }
+    }
 }
 
 /// Returns the functions of a module that are wrapped, and how.
@@ -88,7 +105,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
 
 /// Wraps the functions of all modules that are loaded, and later of those that will be.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    if !known().is_empty() {
+    if !Functions::table().is_empty() {
         return Ok(());
     }
     let loaded = raw::imported_module(py, pyo3::intern!(py, "sys"))?;
@@ -136,142 +153,40 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         install(module)?;
     }
     for (name, what) in wanted(name) {
-        let Some(object) = module.getattr_opt(name)? else {
-            continue;
-        };
-        let Some(function) = Builtin::cast(&object) else {
-            continue;
-        };
-        let Some(original) = function.convention() else {
-            continue;
-        };
-        if matches!(original, Convention::Vectorcall(own) if std::ptr::fn_addr_eq(own, called as Vectorcall))
-        {
-            continue;
+        if let Some(function) = module.getattr_opt(name)? {
+            replace::list::<Functions>(&function, what);
         }
-        remember(Known {
-            function: function.function(),
-            original,
-            what,
-        });
-        // SAFETY: `called` passes each call on to the original.
-        unsafe { function.set_vectorcall(called) };
     }
     Ok(())
 }
 
-fn remember(new: Known) {
-    let adding = ADDING.lock();
-    if known().iter().all(|known| known.function != new.function) {
-        let mut all = known().to_vec();
-        all.push(new);
-        KNOWN.store(Box::into_raw(Box::new(all)), Ordering::Release);
-    }
-    drop(adding);
-}
-
-/// # Safety
-/// Called by CPython by the vectorcall convention.
-unsafe extern "C-unwind" fn called(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: only native functions are made to come here.
-    let function = unsafe { Builtin::function_of(callable) };
-    let Some(known) = known().iter().find(|known| known.function == function) else {
-        // And only those that were put there.
-        return std::ptr::null_mut();
-    };
-    let arguments = Arguments {
-        args,
-        nargsf,
-        kwnames,
-    };
-    let call = Called {
-        callable,
-        original: known.original,
-        arguments,
-    };
-    // SAFETY: the arguments are those CPython passed, and are passed on as they came.
-    unsafe {
-        match known.what {
-            What::Loads => {
-                let module = call.make(arguments);
-                if !module.is_null() && !is_loaded(module) {
-                    raw::with_attachment_counted(|| ffi::Py_DECREF(module));
-                    return std::ptr::null_mut();
-                }
-                module
-            }
-            What::MakesReady => {
-                let result = call.make(arguments);
-                let is_given = ffi::PyVectorcall_NARGS(nargsf) == 1;
-                if !result.is_null() && is_given && !is_loaded(*args) {
-                    raw::with_attachment_counted(|| ffi::Py_DECREF(result));
-                    return std::ptr::null_mut();
-                }
-                result
-            }
-            #[cfg(Py_3_12)]
-            What::ChangesTools(changes) if scope::is_ours() => monitoring::call(call, changes),
-            #[cfg(Py_3_12)]
-            What::ChangesTools(_) => call.make(arguments),
-            #[cfg(unix)]
-            What::Waits => crate::python::wrapped::servers::wait(call),
-            _ if !scope::may_be_guarded() => call.make(arguments),
-            What::Notes(follows) => hidden_arguments::call(call, follows),
-            What::Raises(silent) => without_event::call(call, silent),
-            #[cfg(unix)]
-            What::Starts => crate::python::wrapped::starts::call(call),
-            #[cfg(unix)]
-            What::Spawns => crate::python::wrapped::file_actions::call(call),
-            #[cfg(unix)]
-            What::StartsProgram(silent) => {
-                crate::python::wrapped::starts::call_program(call, silent)
-            }
-            What::Registers(registered) => callbacks_later::call(call, registered),
-            What::TellsRegistered => callbacks_later::tell(call),
-        }
-    }
-}
-
-/// Wraps the functions of a module that was just loaded. Returns false with the exception set if
-/// that fails.
-///
-/// # Safety
-/// The thread is attached; `module` is alive.
-unsafe fn is_loaded(module: *mut PyObject) -> bool {
+/// Has the functions of a module that was just loaded come here. `None` where that failed, and then the
+/// exception is set.
+fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
     if !scope::is_ours() {
-        return true;
+        return Some(());
     }
-    // SAFETY: as this function's.
-    let added = unsafe {
-        replace::ours(|py| {
-            let module = Borrowed::from_ptr(py, module);
-            let own = module.getattr_opt(pyo3::intern!(py, "__name__"))?;
-            let own = own.and_then(|name| name.cast_into::<PyString>().ok());
-            let own = own.map(|name| name.to_string_lossy().into_owned());
-            if let Some(name) = &own {
-                add(&module, name)?;
+    called.ours(|py| {
+        let own = module.getattr_opt(pyo3::intern!(py, "__name__"))?;
+        let own = own.and_then(|name| name.cast_into::<PyString>().ok());
+        let own = own.map(|name| name.to_string_lossy().into_owned());
+        if let Some(name) = &own {
+            add(module, name)?;
+        }
+        // A module's C code is found by the last part of the name that it is loaded under.
+        let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
+        let made = raw::module_definition_name(module);
+        let others = [
+            own.as_deref().and_then(last),
+            made.as_deref().and_then(last),
+        ];
+        for name in others.into_iter().flatten() {
+            if own.as_ref() != Some(&name) {
+                add_other(module, &name);
             }
-            // A module's C code is found by the last part of the name that it is loaded under.
-            let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
-            let made = raw::module_definition_name(&module);
-            let others = [
-                own.as_deref().and_then(last),
-                made.as_deref().and_then(last),
-            ];
-            for name in others.into_iter().flatten() {
-                if own.as_ref() != Some(&name) {
-                    add_other(&module, &name);
-                }
-            }
-            replace::replace_again(&module)
-        })
-    };
-    added.is_some()
+        }
+        replace::replace_again(module)
+    })
 }
 
 /// Wraps the functions of a module that may be one of the standard library under another name.

@@ -1,16 +1,14 @@
 //! Tasks that guarded code makes in a context of its choice: in one that was made before the guard
 //! they would not have it. Such a task is made in a copy of the context that has the guard.
-#![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
+use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
+use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Current};
@@ -19,9 +17,9 @@ use crate::python::values::errors;
 /// The module of the class of tasks.
 pub const MODULE: &str = "_asyncio";
 
-type Init = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
-
-static INIT: Slot = Slot::unknown();
+wrapped! {
+    Init: WrappedByTuple(CalledByTuple) => init;
+}
 
 /// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -36,52 +34,17 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let class = class.cast_into::<PyType>()?;
     let _ = RUNNING_LOOP.set(running.unbind());
-    // SAFETY: the function is one of that slot, and calls the original.
-    unsafe {
-        INIT.replace(&class, place, init as *mut c_void)?;
-        INIT.replace_wrapper(&class, "__init__", init as *mut c_void)
-    }
+    replace::slot::<Init>(&class, Slot::Init)
 }
 
-/// # Safety
-/// The class is alive.
-unsafe fn place(class: *mut PyTypeObject) -> *mut *mut c_void {
-    // SAFETY: as this function's; a function, or null.
-    unsafe { (&raw mut (*class).tp_init).cast() }
-}
-
-/// # Safety
-/// Called by CPython as the `tp_init` of a task.
-unsafe extern "C-unwind" fn init(
-    task: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> c_int {
-    let original = INIT.original();
-    if original.is_null() {
-        return -1;
-    }
-    // SAFETY: as this function's; the original is of this type. While it runs there is nothing to
-    // drop that unwinding would miss but the reference to the arguments, which is then lost.
-    unsafe {
-        let original = std::mem::transmute::<*mut c_void, Init>(original);
-        if kwargs.is_null() || !scope::may_be_guarded() {
-            return original(task, args, kwargs);
-        }
-        let given = replace::ours(|py| {
-            let kwargs = Borrowed::from_ptr(py, kwargs);
-            let given = kwargs.cast::<PyDict>().map(|kwargs| guarded(&kwargs));
-            Ok(given.unwrap_or(Ok(None))?.map(Bound::into_ptr))
-        });
-        match given {
-            None => -1,
-            Some(None) => original(task, args, kwargs),
-            Some(Some(given)) => {
-                let result = original(task, args, given);
-                raw::with_attachment_counted(|| ffi::Py_DECREF(given));
-                result
-            }
-        }
+fn init(called: CalledByTuple<'_>) -> Returned {
+    let Some(kwargs) = called.kwargs().filter(|_| scope::may_be_guarded()) else {
+        return called.make();
+    };
+    match called.ours(|_| guarded(&kwargs)) {
+        None => Returned::failed(),
+        Some(None) => called.make(),
+        Some(Some(given)) => called.make_with(given),
     }
 }
 

@@ -2,29 +2,30 @@
 //!
 //! CPython starts a thread with an empty context. Under a policy whose `threads` are `"inherit"`
 //! the function of the new thread is wrapped in an object of ours, which enters the guard first.
-#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::PyTraverseError;
-use pyo3::ffi::PyObject;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::functions::{Builtin, OwnMethod};
-use crate::python::cpython::replace::{self, Original};
+use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::own_methods::{OwnCall, OwnMethod};
+use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::imports;
 use crate::python::values::pools;
 
-static START_NEW_THREAD: Original = Original::unknown();
-static START_NEW: Original = Original::unknown();
-static START_JOINABLE_THREAD: Original = Original::unknown();
+wrapped! {
+    StartNewThread: Wrapped(Called) => start;
+    StartNew: Wrapped(Called) => start;
+    StartJoinableThread: Wrapped(Called) => start;
+}
 
 thread_local! {
     /// The guard that this thread was started under, which its context keeps alive.
@@ -90,30 +91,23 @@ pub fn any_began_under_a_guard() -> bool {
 }
 
 /// The method that a thread is started with, of a `Carried`.
-static RUN: OwnMethod = OwnMethod::new(c"run", run);
+static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-/// # Safety
-/// Called by CPython by that convention, with a `Carried`.
-unsafe extern "C-unwind" fn run(
-    carried: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: the thread is attached; the method is made for a `Carried` alone, which the function
-    // object keeps alive, and it its function.
-    let function = unsafe {
-        replace::ours(|py| {
-            let carried = Borrowed::from_ptr(py, carried);
-            let carried = carried.cast_unchecked::<Carried>();
-            carried.get().enter(py)?;
-            Ok(carried.get().function.as_ptr())
-        })
-    };
-    let Some(function) = function else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: as above; the arguments are passed on as they came.
-    unsafe { calling::object_call()(function, args, kwargs) }
+struct Run;
+
+impl OwnCall for Run {
+    fn call(called: CalledByTuple<'_>) -> Returned {
+        let function = called.ours(|py| {
+            let carried = called.receiver();
+            let carried = carried.cast::<Carried>()?.get();
+            carried.enter(py)?;
+            Ok(carried.function.bind(py).clone())
+        });
+        match function {
+            Some(function) => called.make_of(function),
+            None => Returned::failed(),
+        }
+    }
 }
 
 /// Returns whether the argument of a thread's event is a function with its guard.
@@ -163,87 +157,24 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Makes the functions that start threads carry guards into them.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: each function calls the original that it stands for.
-    unsafe {
-        START_NEW_THREAD.replace(py, "_thread", "start_new_thread", start_new_thread)?;
-        START_NEW.replace(py, "_thread", "start_new", start_new)?;
-        START_JOINABLE_THREAD.replace(
-            py,
-            "_thread",
-            "start_joinable_thread",
-            start_joinable_thread,
-        )
-    }
-}
-
-/// # Safety
-/// Called by CPython by the vectorcall convention.
-unsafe extern "C-unwind" fn start_new_thread(
-    _callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { start(&START_NEW_THREAD, args, nargsf, kwnames) }
-}
-
-/// # Safety
-/// Called by CPython by the vectorcall convention.
-unsafe extern "C-unwind" fn start_new(
-    _callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { start(&START_NEW, args, nargsf, kwnames) }
-}
-
-/// # Safety
-/// Called by CPython by the vectorcall convention.
-unsafe extern "C-unwind" fn start_joinable_thread(
-    _callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { start(&START_JOINABLE_THREAD, args, nargsf, kwnames) }
+    replace::function::<StartNewThread>(py, "_thread", "start_new_thread")?;
+    replace::function::<StartNew>(py, "_thread", "start_new")?;
+    replace::function::<StartJoinableThread>(py, "_thread", "start_joinable_thread")
 }
 
 /// Starts a thread, with the guard in force if its policy says so.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-unsafe fn start(
-    original: &Original,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: as this function's; there is an argument where `position` says so.
-    unsafe {
-        if !scope::may_be_guarded() {
-            return original.call(args, nargsf, kwnames);
-        }
-        let arguments = Arguments {
-            args,
-            nargsf,
-            kwnames,
-        };
-        let Some(at) = arguments.position(0, Some(c"function")) else {
-            // CPython raises the error; there is nothing that could start.
-            return original.call(args, nargsf, kwnames);
-        };
-        let asked = replace::ours(|py| carried(&Borrowed::from_ptr(py, *args.add(at))));
-        match asked {
-            None => std::ptr::null_mut(),
-            Some(None) => original.call(args, nargsf, kwnames),
-            Some(Some(carried)) => arguments.replacing(at, carried, |given| {
-                original.call(given.args, given.nargsf, given.kwnames)
-            }),
-        }
+fn start(called: Called<'_>) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    let Some(at) = called.arguments.position(0, Some(c"function")) else {
+        // CPython raises the error; there is nothing that could start.
+        return called.make();
+    };
+    match called.ours(|py| carried(&called.arguments.at(py, at))) {
+        None => Returned::failed(),
+        Some(None) => called.make(),
+        Some(Some(carried)) => called.replacing(at, carried, |called| called.make()),
     }
 }
 
@@ -266,11 +197,11 @@ fn enter_context_of_thread(
     scope::carry_into(&context, active)
 }
 
-/// A new reference to the function with the guard in force, if its policy lets threads start.
+/// The function with the guard in force, if its policy lets threads start.
 ///
 /// # Errors
 /// Before 3.12, which raises no event for a thread: the denial by ours.
-fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
+fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
     let active = match scope::current(py)? {
         Current::Guarded(active) => active,
@@ -324,5 +255,5 @@ fn carried(function: &Bound<'_, PyAny>) -> PyResult<Option<*mut PyObject>> {
         let args: &[&Bound<'_, PyAny>] = &[function, empty.as_any(), &none];
         raw::audit(py, c"_thread.start_new_thread", args)?;
     }
-    Ok(carries.then(|| carried.into_ptr()))
+    Ok(carries.then_some(carried))
 }

@@ -3,22 +3,18 @@
 //!
 //! A function that does the same as an operation with an event, opening a file for example, raises
 //! that event.
-#![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::policy::events::EVENTS;
-use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::called::Called;
+use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace;
 use crate::python::guard::scope;
 use crate::python::values::library_files::{expanded, groups, in_home, included, settings, users};
 use crate::python::wrapped::conditions::{ends_later, waits_by_kind, waits_for_some};
@@ -126,69 +122,50 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
 }
 
 /// Raises the event, and then makes the call.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call(called: Called, silent: &Silent) -> *mut PyObject {
-    // SAFETY: as this function's.
-    unsafe { call_by(called.arguments, silent, |given| called.make(given)) }
-}
-
-/// Raises the event, and then makes the call as `make` does.
-///
-/// # Safety
-/// The thread is attached, and the arguments are those of a vectorcall.
-pub unsafe fn call_by(
-    arguments: Arguments,
-    silent: &Silent,
-    make: impl FnOnce(Arguments) -> *mut PyObject,
-) -> *mut PyObject {
+pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
     if silent.only_reads() && !scope::any_guard_restricts_more() {
-        return make(arguments);
+        return called.make();
     }
-    // SAFETY: as this function's.
-    unsafe {
-        let paths = replace::ours(|py| Call(arguments).raise(py, silent));
-        // The values that were checked are used: a path-like object would be asked again.
-        match paths {
-            None => std::ptr::null_mut(),
-            Some([None, None]) => make(arguments),
-            Some([Some((at, path)), None] | [None, Some((at, path))]) => {
-                arguments.replacing(at, path, make)
-            }
-            Some([Some((at, path)), Some((next, other))]) => {
-                arguments.replacing(at, path, |given| given.replacing(next, other, make))
-            }
+    let paths = called.ours(|py| Call(called.arguments).raise(py, silent));
+    // The values that were checked are used: a path-like object would be asked again.
+    match paths {
+        None => Returned::failed(),
+        Some([None, None]) => called.make(),
+        Some([Some((at, path)), None] | [None, Some((at, path))]) => {
+            called.replacing(at, path, |called| called.make())
         }
+        Some([Some((at, path)), Some((next, other))]) => called.replacing(at, path, |called| {
+            called.replacing(next, other, |called| called.make())
+        }),
     }
 }
 
 /// A path in place of the argument at a position.
-type Replaced = Option<(usize, *mut PyObject)>;
+type Replaced<'py> = Option<(usize, Bound<'py, PyAny>)>;
 
-impl Call {
+impl Call<'_> {
     /// The path at a position, asked of an object for it once.
     fn path<'py>(
         &self,
         py: Python<'py>,
         position: usize,
-    ) -> PyResult<(Bound<'py, PyAny>, Replaced)> {
+    ) -> PyResult<(Bound<'py, PyAny>, Replaced<'py>)> {
         let given = self.at(py, position);
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
             return Ok((given, None));
         }
         match calling::fs_path(&given) {
-            Ok(path) => Ok((path.clone(), Some((position, path.into_ptr())))),
+            Ok(path) => Ok((path.clone(), Some((position, path)))),
             // The function raises the error itself; nothing is approved by it.
             Err(_) => Ok((given, None)),
         }
     }
 
     /// Raises the events of a call; returns the paths to use if those are other objects.
-    fn raise(&self, py: Python<'_>, silent: &Silent) -> PyResult<[Replaced; 2]> {
+    fn raise<'py>(&self, py: Python<'py>, silent: &Silent) -> PyResult<[Replaced<'py>; 2]> {
         match silent.raises {
             Raises::Reads(places) => {
-                let mut kept = [const { Guarded(None) }; 2];
+                let mut kept = [const { None }; 2];
                 for ((index, name), kept) in places.iter().zip(&mut kept) {
                     let Some(position) = self.0.position(*index, Some(name)) else {
                         continue;
@@ -197,17 +174,17 @@ impl Call {
                         continue;
                     }
                     let (path, replaced) = self.path(py, position)?;
-                    *kept = Guarded(replaced);
+                    *kept = replaced;
                     opened_for_reading(&path)?;
                 }
-                Ok(kept.map(Guarded::keep))
+                Ok(kept)
             }
             _ => Ok([self.raise_one(py, silent)?, None]),
         }
     }
 
     /// The same for a function that takes one path at most.
-    fn raise_one(&self, py: Python<'_>, silent: &Silent) -> PyResult<Replaced> {
+    fn raise_one<'py>(&self, py: Python<'py>, silent: &Silent) -> PyResult<Replaced<'py>> {
         let none = || py.None().into_bound(py);
         match silent.raises {
             Raises::Reads(_) => Ok(None),
@@ -247,7 +224,6 @@ impl Call {
                     return Ok(None);
                 };
                 let (path, replaced) = self.path(py, position)?;
-                let replaced = Guarded(replaced);
                 let mut args = vec![path];
                 for (index, name) in names.iter().enumerate().skip(1) {
                     let absent = || match *name == c"dir_fd" {
@@ -263,7 +239,7 @@ impl Call {
                     args.push(self.find(py, index, name).map_or_else(absent, Ok)?);
                 }
                 raw::audit(py, silent.event, &args.iter().collect::<Vec<_>>())?;
-                Ok(replaced.keep())
+                Ok(replaced)
             }
             Raises::Opens(index, name, mode) => {
                 let (path, replaced) = match self.0.position(index, Some(name)) {
@@ -277,7 +253,6 @@ impl Call {
                         Mode::Settings => (path_object(py, &settings())?, None),
                     },
                 };
-                let replaced = Guarded(replaced);
                 let endings = match mode {
                     Mode::Dbm(endings) => endings,
                     _ => &[""],
@@ -303,7 +278,7 @@ impl Call {
                     let path = with_ending(&path, ending)?;
                     raw::audit(py, silent.event, &[&path, &mode, &flags])?;
                 }
-                Ok(replaced.keep())
+                Ok(replaced)
             }
             Raises::Shared => {
                 let Some(given) = self.find(py, 0, c"path") else {
@@ -325,24 +300,6 @@ impl Call {
                 let at = |index| self.find(py, index, c"").unwrap_or_else(none);
                 raw::audit(py, silent.event, &[&at(1), &at(0), &at(5)]).map(|()| None)
             }
-        }
-    }
-}
-
-/// A reference that is dropped unless it is kept.
-struct Guarded(Replaced);
-
-impl Guarded {
-    fn keep(mut self) -> Replaced {
-        self.0.take()
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        if let Some((_, path)) = self.0.take() {
-            // SAFETY: the reference is this one's own; it is dropped while the thread is attached.
-            unsafe { ffi::Py_DECREF(path) };
         }
     }
 }

@@ -1,0 +1,90 @@
+//! The audit hook (PEP 578) as CPython calls it.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// `Py_AuditHookFunction` of the C API.
+type AuditHook = unsafe extern "C" fn(*const c_char, *mut PyObject, *mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn PySys_AddAuditHook(hook: AuditHook, data: *mut c_void) -> c_int;
+}
+
+/// An event that is being raised.
+#[derive(Clone, Copy)]
+pub struct Raised<'a> {
+    name: *const c_char,
+    args: *mut PyObject,
+    event: PhantomData<&'a CStr>,
+}
+
+impl<'a> Raised<'a> {
+    /// The first byte of its name.
+    #[inline(always)]
+    pub fn first_byte(self) -> u8 {
+        // SAFETY: the name has a byte at least, as it is NUL-terminated.
+        unsafe { *self.name.cast::<u8>() }
+    }
+
+    /// Its name.
+    #[inline]
+    pub fn name(self) -> &'a CStr {
+        // SAFETY: the name is NUL-terminated, and lives while the event is raised.
+        unsafe { CStr::from_ptr(self.name) }
+    }
+
+    /// Looks at its arguments; `None` on a thread that no interpreter knows.
+    #[inline(always)]
+    pub fn with_args<R>(self, look: impl FnOnce(&Bound<'_, PyTuple>) -> R) -> Option<R> {
+        // SAFETY: a thread that has a state is attached, as CPython calls the hook on it. It passes a
+        // tuple, and holds it for the duration of the call.
+        unsafe {
+            if ffi::compat::PyThreadState_GetUnchecked().is_null() {
+                return None;
+            }
+            let py = Python::assume_attached();
+            Some(look(Bound::ref_from_ptr(py, &self.args).cast_unchecked()))
+        }
+    }
+}
+
+/// A hook: a type without values, so that the compiler makes one function of it and CPython's call.
+pub trait Hook: 'static {
+    /// Judges an event. On `Err` the exception is set. Must not panic.
+    fn judge(event: Raised<'_>) -> Result<(), ()>;
+}
+
+/// # Safety
+/// Called by CPython, with the event's name and its tuple of arguments.
+unsafe extern "C" fn hook<H: Hook>(
+    name: *const c_char,
+    args: *mut PyObject,
+    _data: *mut c_void,
+) -> c_int {
+    let event = Raised {
+        name,
+        args,
+        event: PhantomData,
+    };
+    match H::judge(event) {
+        Ok(()) => 0,
+        Err(()) => -1,
+    }
+}
+
+/// Adds a native audit hook for the rest of the process's life.
+///
+/// # Errors
+/// The error by which an earlier hook vetoed it. CPython reports a veto by a `RuntimeError` as
+/// success: probe for the hook.
+pub fn add<H: Hook>(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the thread is attached, and the hook is a function, which lives for ever.
+    match unsafe { PySys_AddAuditHook(hook::<H>, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
+    }
+}

@@ -1,0 +1,69 @@
+//! Methods of our own that are called with nothing of PyO3's on the stack.
+
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+
+use crate::python::cpython::called::{CalledByTuple, Returned};
+use crate::python::cpython::conventions::WithKeywords;
+use crate::python::cpython::functions::Builtin;
+
+/// A method of our own: a type without values, which has the function.
+pub trait OwnCall: 'static {
+    /// Makes a call of it; the receiver is the object that the method is bound to.
+    fn call(called: CalledByTuple<'_>) -> Returned;
+}
+
+/// # Safety
+/// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`.
+unsafe extern "C-unwind" fn own_call<C: OwnCall>(
+    receiver: *mut PyObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
+    C::call(unsafe { CalledByTuple::new(None, receiver, args, kwargs) }).into_ptr()
+}
+
+/// A method of our own that threads call. PyO3 does not make it, as PyO3 would catch the unwinding
+/// that ends a daemon thread: see `Vectorcall`.
+pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
+
+// SAFETY: CPython reads it, and nobody writes to it.
+unsafe impl Sync for OwnMethod {}
+
+impl OwnMethod {
+    /// The method of this name.
+    pub const fn new<C: OwnCall>(name: &'static CStr) -> Self {
+        Self(UnsafeCell::new(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer {
+                // SAFETY: the two differ in whether they may be unwound alone.
+                PyCFunctionWithKeywords: unsafe {
+                    std::mem::transmute::<WithKeywords, ffi::PyCFunctionWithKeywords>(own_call::<C>)
+                },
+            },
+            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+            ml_doc: std::ptr::null(),
+        }))
+    }
+
+    /// The function object that calls the method of an object, which it keeps alive.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn bind<'py>(&'static self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the method lives for ever; a new reference or null.
+        unsafe {
+            let bound = ffi::PyCFunction_NewEx(self.0.get(), object.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(object.py(), bound)
+        }
+    }
+
+    /// Returns whether the function object calls it.
+    pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
+        std::ptr::eq(function.method(), self.0.get())
+    }
+}
