@@ -2,6 +2,7 @@
 //!
 //! All arguments are checked before anything is installed.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -65,12 +66,17 @@ fn read_rules(given: &OrDefault<'_>) -> PyResult<RuleSet> {
     let OrDefault::Given(given) = given else {
         return Ok(RuleSet::default());
     };
-    let Ok(name) = given.cast::<PyString>() else {
-        return Err(errors::rules_type(given));
-    };
-    match name.to_str() {
+    const ACCEPTED: &str = "'0.1' or '0.2'";
+    let name = given.cast::<PyString>();
+    match name
+        .map_err(|_| errors::wrong_type("rules", ACCEPTED, given))?
+        .to_str()
+    {
         Ok("0.1") => Ok(RuleSet::Classic),
         Ok("0.2") => Ok(RuleSet::Strict),
-        _ => Err(errors::no_such_rules(given)),
+        _ => Err(PyValueError::new_err(format!(
+            "rules must be {ACCEPTED}, not {}",
+            errors::shown(given)
+        ))),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
@@ -164,50 +164,33 @@ fn set(rules: &mut NetworkRules, key: &str, given: &Bound<'_, PyAny>) -> PyResul
             rules.listen = readers::choice(key, given, "True, False or an iterable of hosts")?;
         }
         "unix" => rules.unix = readers::some(key, given, "None or an iterable of paths")?,
-        "lookup" => {
-            let lookup = given.cast::<PyBool>();
-            rules.lookup = lookup
-                .map_err(|_| errors::not_a_bool(key, given))?
-                .is_true();
-        }
+        "lookup" => rules.lookup = readers::flag(key, given)?,
         _ => rules.max_connections = count(key, given)?,
     }
     Ok(())
 }
 
 fn count(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
-    if given.is_none() {
-        return Ok(None);
+    match given.is_none() {
+        true => Ok(None),
+        false => readers::whole(key, given, "None or a whole number").map(Some),
     }
-    let message = |given: &str| format!("{key} must be None or a whole number, not {given}");
-    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
-        return Err(PyTypeError::new_err(message(&errors::type_name(given))));
-    }
-    let count = raw::int_value(given).and_then(|count| u32::try_from(count).ok());
-    count
-        .map(Some)
-        .ok_or_else(|| PyValueError::new_err(message(&given.to_string())))
 }
 
 fn ports(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ports>>> {
     if given.is_none() {
         return Ok(None);
     }
-    let wrong = |given: &Bound<'_, PyAny>| {
-        PyTypeError::new_err(format!(
-            "ports must be None or an iterable of ports, not {}",
-            errors::type_name(given)
-        ))
-    };
+    const ACCEPTED: &str = "None or an iterable of ports";
     if given.is_instance_of::<PyString>() || given.is_instance_of::<PyInt>() {
         let list = as_list(given);
-        return Err(PyTypeError::new_err(format!(
-            "{}: write {list}",
-            wrong(given).value(given.py())
-        )));
+        return Err(errors::wrong_type_write("ports", ACCEPTED, given, &list));
     }
+    let items = given
+        .try_iter()
+        .map_err(|_| errors::wrong_type("ports", ACCEPTED, given))?;
     let mut ports = Vec::new();
-    for (index, item) in given.try_iter().map_err(|_| wrong(given))?.enumerate() {
+    for (index, item) in items.enumerate() {
         let item = item?;
         let read = match item.cast::<PyString>() {
             Ok(text) => Ports::parse(&text.to_string_lossy()),

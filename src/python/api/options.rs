@@ -22,6 +22,7 @@ use crate::python::wrapped::file_methods;
 use crate::python::wrapped::lookups;
 use crate::python::wrapped::quota;
 use crate::python::wrapped::threads;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -83,7 +84,7 @@ impl<'py> GuardOptions<'py> {
         let monitor_calls = read_bool(&self.monitor_calls, "monitor_calls", true)?;
         let retire_sites = read_bool(&self.retire_sites, "retire_sites", false)?;
         if retire_sites && !monitor_calls {
-            return Err(errors::retire_sites_without_monitor());
+            return Err(errors::without_monitor("retire_sites"));
         }
         let read = |callback: &Option<Bound<'py, PyAny>>, contract| {
             let callback = callback.as_ref();
@@ -96,7 +97,7 @@ impl<'py> GuardOptions<'py> {
             on_denied: read(&self.on_denied, &callbacks::ON_DENIED)?,
         };
         if callbacks.on_call.is_some() && !monitor_calls {
-            return Err(errors::on_call_without_monitor());
+            return Err(errors::without_monitor("on_call"));
         }
         // Callers who say nothing of calls get what this Python can do.
         let demanded_by = match self.monitor_calls {
@@ -162,11 +163,14 @@ fn read_tool_id(given: &OrDefault<'_>) -> PyResult<Option<i32>> {
         return Ok(None);
     };
     if given.is_instance_of::<PyBool>() || !given.is_instance_of::<pyo3::types::PyInt>() {
-        return Err(errors::tool_id_type(given));
+        return Err(errors::wrong_type("tool_id", "an int from 0 to 5", given));
     }
     raw::int_value(given)
         .and_then(|id| i32::try_from(id).ok())
         .filter(|id| (0..=5).contains(id))
         .map(Some)
-        .ok_or_else(|| errors::tool_id_range(given))
+        .ok_or_else(|| {
+            let given = errors::shown(given);
+            PyValueError::new_err(format!("tool_id must be from 0 to 5, not {given}"))
+        })
 }

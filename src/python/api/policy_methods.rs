@@ -314,10 +314,7 @@ impl Policy {
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Explanation> {
         let event = event.cast::<PyString>().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "event must be the name of an audit event ('open'), not {}",
-                errors::type_name(event)
-            ))
+            errors::wrong_type("event", "the name of an audit event ('open')", event)
         })?;
         let allowed = slf.get().allowed(slf.py())?;
         let explanation = Explanation::of(allowed, event, args)?;
@@ -507,11 +504,7 @@ impl Policy {
 
 /// Text that is given as an argument.
 fn str_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = given.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "{argument} must be str, not {}",
-            errors::type_name(given)
-        ))
-    })?;
+    let text = given.cast::<PyString>();
+    let text = text.map_err(|_| errors::wrong_type(argument, "str", given))?;
     Ok(text.to_str()?.to_owned())
 }

@@ -43,9 +43,7 @@ pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<W
             true => "None for all of them",
             false => "[] for none",
         };
-        return Err(PyTypeError::new_err(format!(
-            "{field} must be {accepted}, not bool: write {instead}"
-        )));
+        return Err(errors::wrong_type_write(field, accepted, given, instead));
     }
     texts(field, given, accepted).map(Where::Below)
 }
@@ -104,20 +102,44 @@ pub fn size(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if given.is_none() {
         return Ok(None);
     }
-    let wrong = |given: &str| format!("{field} must be {ACCEPTED}, not {given}");
-    if let Ok(text) = given.cast::<PyString>() {
-        let text = text.to_string_lossy();
-        let size = parse_size(&text);
-        let size = size.ok_or_else(|| PyValueError::new_err(wrong(&format!("{text:?}"))))?;
-        return Ok(Some(size));
-    }
+    let Ok(text) = given.cast::<PyString>() else {
+        // A size beyond TOML's numbers is no limit that anything could reach.
+        return whole(field, given, ACCEPTED).map(Some);
+    };
+    let text = text.to_string_lossy();
+    let size = parse_size(&text).ok_or_else(|| {
+        PyValueError::new_err(format!("{field} must be {ACCEPTED}, not {text:?}"))
+    })?;
+    Ok(Some(size))
+}
+
+/// Reads a whole number that the type holds.
+///
+/// # Errors
+/// `TypeError` for another object, `ValueError` for another number.
+pub fn whole<T: TryFrom<i64>>(
+    argument: &str,
+    given: &Bound<'_, PyAny>,
+    accepted: &str,
+) -> PyResult<T> {
     if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
-        return Err(PyTypeError::new_err(wrong(&errors::type_name(given))));
+        return Err(errors::wrong_type(argument, accepted, given));
     }
-    // A size beyond TOML's numbers is no limit that anything could reach.
-    let size = raw::int_value(given).and_then(|size| u64::try_from(size).ok());
-    size.map(Some)
-        .ok_or_else(|| PyValueError::new_err(wrong(&given.to_string())))
+    let number = raw::int_value(given).and_then(|number| T::try_from(number).ok());
+    number
+        .ok_or_else(|| PyValueError::new_err(format!("{argument} must be {accepted}, not {given}")))
+}
+
+/// Reads `True` or `False`.
+///
+/// # Errors
+/// `TypeError` for another object.
+pub fn flag(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let flag = given.cast::<PyBool>().map(|value| value.is_true());
+    flag.map_err(|_| {
+        let given = errors::shown(given);
+        PyTypeError::new_err(format!("{argument} must be True or False, not {given}"))
+    })
 }
 
 /// Reads the names of packages; one name stands for itself.
@@ -130,31 +152,23 @@ pub fn packages(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> 
 
 /// Reads an iterable of paths or names; a single text is not one, as for `mk_audit`.
 pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Vec<String>> {
-    let wrong = || {
-        PyTypeError::new_err(format!(
-            "{field} must be {accepted}, not {}",
-            errors::type_name(given)
-        ))
-    };
     if given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
         || given.is_instance_of::<PyDict>()
         || given.hasattr("__fspath__")?
     {
         let list = as_list(given);
-        return Err(PyTypeError::new_err(format!(
-            "{}: write {list}",
-            wrong().value(given.py())
-        )));
+        return Err(errors::wrong_type_write(field, accepted, given, &list));
     }
+    let items = given
+        .try_iter()
+        .map_err(|_| errors::wrong_type(field, accepted, given))?;
     let mut texts = Vec::new();
-    for (index, item) in given.try_iter().map_err(|_| wrong())?.enumerate() {
+    for (index, item) in items.enumerate() {
         let item = item?;
         let path = calling::fs_path(&item).map_err(|_| {
-            PyTypeError::new_err(format!(
-                "{field}[{index}] must be str, bytes or os.PathLike, not {}",
-                errors::type_name(&item)
-            ))
+            let argument = format!("{field}[{index}]");
+            errors::wrong_type(&argument, "str, bytes or os.PathLike", &item)
         })?;
         let text = match path.cast::<PyString>() {
             Ok(text) => text.to_str().map(str::to_owned).ok(),
@@ -212,8 +226,5 @@ pub fn read_bool(given: &OrDefault<'_>, argument: &str, default: bool) -> PyResu
     let OrDefault::Given(given) = given else {
         return Ok(default);
     };
-    given
-        .cast::<PyBool>()
-        .map(|value| value.is_true())
-        .map_err(|_| errors::not_a_bool(argument, given))
+    flag(argument, given)
 }

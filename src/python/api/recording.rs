@@ -5,19 +5,19 @@ use std::fs::OpenOptions;
 use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::learn::Need;
 use crate::policy::written::suggested;
 use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
+use crate::python::api::readers;
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
 use crate::python::denials::report::{self, Effect};
 use crate::python::guard::recorder::Entry;
 use crate::python::guard::resolve::Resolved;
@@ -108,12 +108,8 @@ impl Observer {
 /// # Errors
 /// `TypeError` if it is not a path, `OSError` if it cannot be opened.
 pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
-    let given = calling::fs_path(path).map_err(|_| {
-        PyTypeError::new_err(format!(
-            "log must be None, str, bytes or os.PathLike, not {}",
-            errors::type_name(path)
-        ))
-    })?;
+    let given = calling::fs_path(path)
+        .map_err(|_| errors::wrong_type("log", "None, str, bytes or os.PathLike", path))?;
     let name = native_path(decode::root_name(&given)?);
     let file = OpenOptions::new().create(true).append(true).open(name)?;
     Ok(Arc::new(Mutex::new(file)))
@@ -244,17 +240,13 @@ impl Recording {
 }
 
 fn read_threshold(given: &Bound<'_, PyAny>) -> PyResult<usize> {
-    const ACCEPTED: &str = "threshold must be a whole number from 1";
-    if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
-        return Err(PyTypeError::new_err(format!(
-            "{ACCEPTED}, not {}",
-            errors::type_name(given)
-        )));
+    const ACCEPTED: &str = "a whole number from 1";
+    match readers::whole("threshold", given, ACCEPTED)? {
+        0 => Err(PyValueError::new_err(format!(
+            "threshold must be {ACCEPTED}, not 0"
+        ))),
+        number => Ok(number),
     }
-    raw::int_value(given)
-        .and_then(|number| usize::try_from(number).ok())
-        .filter(|number| *number > 0)
-        .ok_or_else(|| PyValueError::new_err(format!("{ACCEPTED}, not {given}")))
 }
 
 /// The names in a directory.

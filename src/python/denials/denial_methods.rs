@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -186,10 +186,7 @@ impl Denial {
         let text = |name: &str| {
             let value = field(name)?;
             value.cast_into::<PyString>().map_err(|error| {
-                PyTypeError::new_err(format!(
-                    "fields[{name:?}] must be a str, not {}",
-                    errors::type_name(&error.into_inner())
-                ))
+                errors::wrong_type(&format!("fields[{name:?}]"), "a str", &error.into_inner())
             })
         };
         let optional = |name: &str| -> PyResult<Option<String>> {
@@ -198,10 +195,8 @@ impl Denial {
                 return Ok(None);
             }
             let value = value.cast_into::<PyString>().map_err(|error| {
-                PyTypeError::new_err(format!(
-                    "fields[{name:?}] must be a str or None, not {}",
-                    errors::type_name(&error.into_inner())
-                ))
+                let argument = format!("fields[{name:?}]");
+                errors::wrong_type(&argument, "a str or None", &error.into_inner())
             })?;
             Ok(Some(value.to_string_lossy().into_owned()))
         };

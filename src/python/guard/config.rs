@@ -403,10 +403,11 @@ pub fn read_modules(
     given: &Bound<'_, PyAny>,
     names: &mut Vec<String>,
 ) -> PyResult<()> {
+    const NAMES: &str = "names of modules (str)";
     let add = |item: &Bound<'_, PyAny>, names: &mut Vec<String>| -> PyResult<()> {
         let name = item
             .cast::<PyString>()
-            .map_err(|_| errors::not_modules(argument, item))?;
+            .map_err(|_| errors::wrong_type(argument, NAMES, item))?;
         let name = name.to_string_lossy();
         let name = name.trim();
         if !name.is_empty() {
@@ -419,7 +420,7 @@ pub fn read_modules(
     } else {
         let items = given
             .try_iter()
-            .map_err(|_| errors::not_modules(argument, given))?;
+            .map_err(|_| errors::wrong_type(argument, NAMES, given))?;
         for item in items {
             add(&item?, names)?;
         }

@@ -13,6 +13,32 @@ pub fn shown(object: &Bound<'_, PyAny>) -> String {
     calling::repr(object).map_or_else(|_| "…".to_owned(), |repr| repr.to_string())
 }
 
+/// An argument has another type than it accepts.
+pub fn wrong_type(argument: &str, accepted: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be {accepted}, not {}",
+        type_name(given)
+    ))
+}
+
+/// The same, with a word on how to write what was meant.
+pub fn wrong_type_write(
+    argument: &str,
+    accepted: &str,
+    given: &Bound<'_, PyAny>,
+    instead: &str,
+) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{argument} must be {accepted}, not {}: write {instead}",
+        type_name(given)
+    ))
+}
+
+/// An option of a guard needs the monitor.
+pub fn without_monitor(argument: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{argument} requires monitor_calls=True"))
+}
+
 fn caused_by(py: Python<'_>, error: PyErr, cause: PyErr) -> PyErr {
     error.set_cause(py, Some(cause));
     error
@@ -67,10 +93,7 @@ pub fn root_not_a_path(index: usize, item: &Bound<'_, PyAny>, cause: PyErr) -> P
     if !cause.is_instance_of::<PyTypeError>(item.py()) {
         return cause;
     }
-    PyTypeError::new_err(format!(
-        "oks[{index}] must be str, bytes or os.PathLike, not {}",
-        type_name(item)
-    ))
+    wrong_type(&format!("oks[{index}]"), "str, bytes or os.PathLike", item)
 }
 
 /// One of `oks` has text that the file system cannot encode.
@@ -135,67 +158,12 @@ pub fn returned_awaitable(argument: &str, returned: &Bound<'_, PyAny>) -> PyErr 
     ))
 }
 
-/// `tool_id` is no `int`.
-pub fn tool_id_type(given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "tool_id must be an int from 0 to 5, not {}",
-        type_name(given)
-    ))
-}
-
-/// `tool_id` is not a `sys.monitoring` tool id.
-pub fn tool_id_range(given: &Bound<'_, PyAny>) -> PyErr {
-    PyValueError::new_err(format!("tool_id must be from 0 to 5, not {}", shown(given)))
-}
-
-/// Names of modules are wanted.
-pub fn not_modules(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{argument} must be names of modules (str), not {}",
-        type_name(given)
-    ))
-}
-
 /// `add_imports` on a guard without such packages.
 pub fn no_imports_to_add() -> PyErr {
     PyRuntimeError::new_err(
         "add_imports() is for guards with the rules of fastaudit 0.2 (fastaudit_rs.v02); a Policy \
          has the field import_allow",
     )
-}
-
-/// `rules` is no `str`.
-pub fn rules_type(given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "rules must be '0.1' or '0.2', not {}",
-        type_name(given)
-    ))
-}
-
-/// There are no rules of that name.
-pub fn no_such_rules(given: &Bound<'_, PyAny>) -> PyErr {
-    PyValueError::new_err(format!(
-        "rules must be '0.1' or '0.2', not {}",
-        shown(given)
-    ))
-}
-
-/// An argument is not a `bool`.
-pub fn not_a_bool(argument: &str, given: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{argument} must be True or False, not {}",
-        shown(given)
-    ))
-}
-
-/// `on_call` without the monitor that would call it.
-pub fn on_call_without_monitor() -> PyErr {
-    PyRuntimeError::new_err("on_call requires monitor_calls=True")
-}
-
-/// `retire_sites` without the monitor whose sites they are.
-pub fn retire_sites_without_monitor() -> PyErr {
-    PyRuntimeError::new_err("retire_sites requires monitor_calls=True")
 }
 
 /// An argument that demands CALL monitoring, on a Python that has none.

@@ -112,10 +112,7 @@ pub fn json<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 /// `TypeError` for anything else.
 pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() {
-        return Err(pyo3::exceptions::PyTypeError::new_err(format!(
-            "fields[\"args\"] must be a list, not {}",
-            errors::type_name(object)
-        )));
+        return Err(errors::wrong_type("fields[\"args\"]", "a list", object));
     }
     PyTuple::new(
         object.py(),
