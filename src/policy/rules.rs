@@ -121,111 +121,53 @@ impl Rule {
     }
 }
 
-pub(super) const fn entry(path: usize) -> PathArg {
-    PathArg {
-        path,
-        dir_fd: None,
-        descriptor: false,
-        access: Access::Change,
+impl PathArg {
+    const fn new(path: usize, access: Access, descriptor: bool) -> Self {
+        Self {
+            path,
+            dir_fd: None,
+            descriptor,
+            access,
+        }
+    }
+
+    /// The same, if relative, from the directory whose descriptor is at this position.
+    pub(super) const fn at(mut self, dir_fd: usize) -> Self {
+        self.dir_fd = Some(dir_fd);
+        self
     }
 }
 
-pub(super) const fn entry_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        dir_fd: Some(dir_fd),
-        ..entry(path)
-    }
+pub(super) const fn entry(path: usize) -> PathArg {
+    PathArg::new(path, Access::Change, false)
 }
 
 pub(super) const fn file_by_name(path: usize) -> PathArg {
-    PathArg {
-        access: Access::File,
-        ..entry(path)
-    }
+    PathArg::new(path, Access::File, false)
 }
 
 pub(super) const fn file(path: usize) -> PathArg {
-    PathArg {
-        descriptor: true,
-        ..file_by_name(path)
-    }
+    PathArg::new(path, Access::File, true)
 }
 
 pub(super) const fn contents(path: usize) -> PathArg {
-    PathArg {
-        access: Access::Contents,
-        ..file(path)
-    }
-}
-
-pub(super) const fn file_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        dir_fd: Some(dir_fd),
-        ..file(path)
-    }
-}
-
-pub(super) const fn file_by_name_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        dir_fd: Some(dir_fd),
-        ..file_by_name(path)
-    }
+    PathArg::new(path, Access::Contents, true)
 }
 
 pub(super) const fn place(path: usize) -> PathArg {
-    PathArg {
-        access: Access::Place,
-        ..entry(path)
-    }
-}
-
-pub(super) const fn place_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        dir_fd: Some(dir_fd),
-        ..place(path)
-    }
+    PathArg::new(path, Access::Place, false)
 }
 
 pub(super) const fn moved(path: usize) -> PathArg {
-    PathArg {
-        access: Access::Move,
-        ..entry(path)
-    }
-}
-
-pub(super) const fn moved_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        access: Access::Move,
-        ..entry_at(path, dir_fd)
-    }
+    PathArg::new(path, Access::Move, false)
 }
 
 pub(super) const fn read(path: usize) -> PathArg {
-    PathArg {
-        access: Access::Read,
-        ..file(path)
-    }
-}
-
-pub(super) const fn read_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        access: Access::Read,
-        ..file_at(path, dir_fd)
-    }
-}
-
-pub(super) const fn look_at(path: usize, dir_fd: usize) -> PathArg {
-    PathArg {
-        access: Access::Look,
-        ..entry_at(path, dir_fd)
-    }
+    PathArg::new(path, Access::Read, true)
 }
 
 pub(super) const fn look(path: usize) -> PathArg {
-    PathArg {
-        access: Access::Look,
-        ..entry(path)
-    }
+    PathArg::new(path, Access::Look, false)
 }
 
 /// Attributes whose assignment raises `object.__setattr__` and that ordinary class and function
