@@ -29,8 +29,8 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", metavar="SECONDS", help=f"end it after this time; the status is {TIMED_OUT}"
     )
-    parser.add_argument("--memory", metavar="SIZE", help="what each of its processes may allocate")
-    parser.add_argument("--tmp", metavar="DIR", help="where its temporary files are made")
+    parser.add_argument("--memory", metavar="SIZE", help="address space of each of its processes")
+    parser.add_argument("--tmp", metavar="DIR", help="directory for its temporary files")
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

@@ -45,7 +45,7 @@ def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
     )
     add_options(made)
     made.add_argument(
-        "--record", action="store_true", help="let it do what it does, and show that afterwards"
+        "--record", action="store_true", help="stop nothing, and show the operations afterwards"
     )
     made.add_argument("--all", action="store_true", help="with --record: show all of it")
     made.add_argument(*HELP, action="store_true", help="show this, and run nothing")

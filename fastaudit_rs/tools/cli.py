@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
     doctor.set_defaults(command=_doctor)
     completion = commands.add_parser(
-        "completion", help="print what completes this command in a shell", allow_abbrev=False
+        "completion", help="print the completion of this command for a shell", allow_abbrev=False
     )
     completion.set_defaults(command=_completion)
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
