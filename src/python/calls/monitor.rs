@@ -331,7 +331,7 @@ mod on {
         }
     }
 
-    /// Runs our own part of an event. `None` where that failed, or panicked: then an exception is set.
+    /// Runs our own part of an event. `None` if that failed, or panicked: then an exception is set.
     fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
         let result = catch_unwind(AssertUnwindSafe(|| {
             raw::with_attachment_counted(|| work().map_err(|error| error.restore(py)))

@@ -55,7 +55,7 @@ impl Returned {
         Self(unsafe { ffi::Py_NewRef(ffi::Py_None()) })
     }
 
-    /// Tells that there is an exception and no result.
+    /// Returns whether there is an exception and no result.
     pub fn has_failed(&self) -> bool {
         self.0.is_null()
     }
@@ -70,7 +70,7 @@ impl Returned {
         self.0
     }
 
-    /// The object; `None` where the call failed.
+    /// The object; `None` if the call failed.
     pub fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<Borrowed<'a, 'py, PyAny>> {
         // SAFETY: the reference is this one's own, which the result borrows.
         unsafe { Borrowed::from_ptr_or_opt(py, self.0) }
@@ -137,7 +137,7 @@ impl<'a> Called<'a> {
         unsafe { Borrowed::from_ptr(self.py, self.object) }
     }
 
-    /// Tells that the call is one of a function object, and not of a method by its class.
+    /// Returns whether the call is one of a function object, and not of a method by its class.
     pub fn is_of_function(&self) -> bool {
         matches!(
             self.original,

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use pyo3::ffi::{PyObject, PyTypeObject};
 
-/// How a function object is called (PEP 590). Before 3.14 CPython ends a daemon thread that wants to
-/// go on when the interpreter has ended by unwinding its stack (pthread_exit(3)): such a call must
-/// let that pass, with nothing to drop and nothing that catches it on the way.
+/// The C function that calls a function object (PEP 590). Before 3.14 CPython ends a daemon thread
+/// that wants to go on when the interpreter has ended by unwinding its stack (pthread_exit(3)):
+/// such a call must let that pass, with nothing to drop and nothing that catches it on the way.
 pub type Vectorcall = unsafe extern "C-unwind" fn(
     *mut PyObject,
     *const *mut PyObject,
@@ -47,7 +47,7 @@ pub(super) type WithKeywords =
 pub(super) type Init =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 
-/// How a function is called, and the function.
+/// The calling convention of a function, and the function.
 #[derive(Clone, Copy)]
 pub(super) enum Convention {
     /// A function object by its own vectorcall.

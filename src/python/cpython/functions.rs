@@ -237,7 +237,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
             .is_ok_and(|definer| definer.is(class))
 }
 
-/// Tells that an object is a native method of a class, not bound to an object.
+/// Returns whether an object is a native method of a class, not bound to an object.
 pub fn is_method_descriptor(object: &Bound<'_, PyAny>) -> bool {
     MethodDescriptor::cast(object).is_some()
 }

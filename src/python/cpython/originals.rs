@@ -35,7 +35,7 @@ impl Original {
         self.0.get().map(|kept| kept.convention)
     }
 
-    /// The address of the function; `None` where none was replaced.
+    /// The address of the function; `None` if none was replaced.
     pub(super) fn own(&self) -> Option<usize> {
         self.0.get().map(|kept| kept.own)
     }

@@ -97,8 +97,8 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Has every call of `module.name` go to `W`, once for the process. Does nothing where there is no such
-/// native function.
+/// Routes every call of `module.name` to `W`, once for the process. Does nothing if there is no
+/// such native function.
 ///
 /// # Errors
 /// The error that importing the module raises.
@@ -131,8 +131,8 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
     Ok(())
 }
 
-/// Has every call of a method of a class go to `W`. Tells whether it does: not where the class has no such
-/// method, or by a convention that is not known here.
+/// Routes every call of a method of a class to `W`. Returns false if the class has no such method,
+/// or one with a convention that is not known here.
 ///
 /// # Errors
 /// The error that looking the method up raises.
@@ -373,7 +373,7 @@ impl<K: Copy + Send + Sync + 'static> Table<K> {
         }
     }
 
-    /// Tells that there are no functions in it.
+    /// Returns whether there are no functions in it.
     pub fn is_empty(&self) -> bool {
         self.all().is_empty()
     }
@@ -398,7 +398,7 @@ impl<K: Copy + Send + Sync + 'static> Table<K> {
     }
 }
 
-/// Has the calls of a function go to the table, if it is a native one.
+/// Routes the calls of a function to the table, if it is a native one.
 pub fn list<L: Lists>(object: &Bound<'_, PyAny>, kind: L::Kind) {
     let Some(function) = Builtin::cast(object) else {
         return;

@@ -72,7 +72,7 @@ impl Slot {
                     Self::Init => Convention::Init(typed(own)),
                     _ => Convention::Slot(typed(own)),
                 };
-                // Python code may give a class one of its own.
+                // Python code may give a class its own.
                 if let Found::Own = original.keep(convention, own as usize, ours as usize) {
                     *slot = ours;
                     if self.wrapper().is_some() {
@@ -220,7 +220,7 @@ unsafe extern "C" fn set<W: WrappedSetter>(
     }
 }
 
-/// What a class says of the truth of its objects, whatever subclasses say.
+/// The truth of a class's objects according to the class, whatever subclasses say.
 pub struct Truth {
     class: Py<PyType>,
     asks: ffi::inquiry,
@@ -237,7 +237,7 @@ impl Truth {
         })
     }
 
-    /// Tells that an object of the class is true.
+    /// Returns whether an object of the class is true.
     pub fn is_true(&self, object: &Bound<'_, PyAny>) -> bool {
         raw::is_subtype(&object.get_type(), self.class.bind(object.py()))
             // SAFETY: the function is that of the object's class.

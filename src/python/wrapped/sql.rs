@@ -22,7 +22,7 @@ wrapped! {
     CursorScript: Wrapped(Called) => run;
 }
 
-/// Has the methods that run statements look at them.
+/// Makes the methods that run statements look at them.
 ///
 /// # Errors
 /// `RuntimeError` if they are called by a convention that is not known here.
@@ -62,7 +62,7 @@ fn run(called: Called<'_>) -> Returned {
     let asked = called.ours(|py| {
         let sql = called.arguments.at(py, 0);
         let parameters = called.arguments.find(py, 1, None);
-        // What is no text is an error of its own.
+        // A statement that is not text is an error of its own.
         match sql.cast::<PyString>() {
             Ok(sql) => raise(sql, parameters.as_ref()),
             Err(_) => Ok(()),

@@ -160,7 +160,7 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Has the functions of a module that was just loaded come here. `None` where that failed, and then the
+/// Wraps the functions of a module that was just loaded. `None` if that failed, and then the
 /// exception is set.
 fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
     if !scope::is_ours() {
