@@ -121,11 +121,6 @@ def upwards(arrows, folders):
 KNOWN = [
     {"policy/files/descriptors", "policy/files/fs", "policy/sql/write_ahead_log"},
     {f"python/denials/{name}" for name in ("asked", "denial", "hint")},
-    {
-        f"python/guard/{name}"
-        for name in (*("active", "config", "copies", "scope", "tempfile", "temporary", "turns"),)
-    },
-    {"python/values/callee", "python/values/loaded"},
 ]
 #: The modules that are what users start with, and so on top: what they import is imported later.
 FACES = {"__init__", "__main__"}

@@ -15,9 +15,12 @@ use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial;
 use crate::python::guard::config::AuditCfg;
+#[cfg(unix)]
+use crate::python::guard::copies;
 use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Current, Entered};
 use crate::python::guard::sealed;
+use crate::python::guard::tempfile;
 use crate::python::guard::temporary::{self, TemporaryFiles};
 use crate::python::values::errors;
 use crate::python::values::process_start;
@@ -129,10 +132,10 @@ impl AuditPerms {
     #[doc = doc!("AuditPerms._temporary_directory")]
     fn _temporary_directory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let guards = [self.config(py)];
-        if temporary::all_may_use(&guards, &temporary::usual()) {
+        if tempfile::all_may_use(&guards, &temporary::usual()) {
             return Ok(None);
         }
-        let path = temporary::own_directory(&guards);
+        let path = tempfile::own_directory(&guards);
         path.map(|path| raw::fs_decode(py, &path)).transpose()
     }
 
@@ -233,6 +236,7 @@ impl Guard {
             Current::Guarded(active) => Some(active),
             Current::Unguarded | Current::Tampered => None,
         };
+        tempfile::look(py);
         let entered = scope::enter(py, config, outer, log)?;
         let before = std::mem::replace(&mut *lock(&self.state), State::Entered(entered));
         drop(before);
@@ -262,7 +266,7 @@ impl Guard {
             }
         }
         #[cfg(unix)]
-        if let Err(error) = entered.end_copy(py, error) {
+        if let Err(error) = copies::leave(py, entered.active(), error) {
             *lock(&self.state) = State::Entered(entered);
             return Err(error);
         }

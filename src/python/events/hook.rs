@@ -249,7 +249,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
     let Some(config) = active.config() else {
         return Ok(());
     };
-    if active.is_installed() && is_part_of_running(event) {
+    if scope::is_installed(active) && is_part_of_running(event) {
         return Ok(());
     }
     let py = args.py();

@@ -19,7 +19,7 @@ use crate::python::excuses::table;
 use crate::python::excuses::variables;
 use crate::python::guard::declared::Declared;
 use crate::python::guard::event::Event;
-use crate::python::guard::temporary;
+use crate::python::guard::tempfile;
 #[cfg(unix)]
 use crate::python::guard::workers;
 use crate::python::values::addresses;
@@ -182,7 +182,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
         let is_worker = workers::is_worker();
         #[cfg(not(unix))]
         let is_worker = false;
-        temporary::before_fork(self.args.py(), is_worker)
+        tempfile::before_fork(self.args.py(), is_worker)
     }
 
     #[inline]

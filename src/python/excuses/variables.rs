@@ -142,7 +142,7 @@ fn may_remove_some(event: &Event<'_, '_>) -> bool {
 /// variables alone, as the policy will name the others.
 fn may_be_removed(event: &Event<'_, '_>, is_dangerous: bool) -> bool {
     let active = event.active;
-    let has_end = !active.is_left() && !active.is_installed() && active.other().is_none();
+    let has_end = !active.is_left() && !scope::is_installed(active) && active.other().is_none();
     let environment = event.config.policy().environment();
     has_end && (environment.allows_some() || (is_dangerous && event.observes()))
 }

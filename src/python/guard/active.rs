@@ -13,7 +13,6 @@ use crate::python::cpython::forks;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::environment::Before;
 use crate::python::guard::log::Log;
-use crate::python::guard::scope;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 
@@ -98,11 +97,6 @@ impl Active {
     /// The denials under this guard.
     pub fn log(&self) -> &Arc<Log> {
         self.log.get_or_init(Arc::default)
-    }
-
-    /// Returns whether it is in force in the whole process for good.
-    pub fn is_installed(&self) -> bool {
-        scope::installed().any(|installed| std::ptr::eq(installed.active.get(), self))
     }
 
     /// The place where it was entered, if denials elsewhere report it.

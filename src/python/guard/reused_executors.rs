@@ -8,7 +8,7 @@ use pyo3::types::PyBool;
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::config::AuditCfg;
-use crate::python::guard::temporary;
+use crate::python::guard::tempfile;
 
 /// The modules that have it.
 const MODULES: &[&str] = &[
@@ -31,7 +31,7 @@ pub struct ShutDown {
 #[pymethods]
 impl ShutDown {
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        let now = temporary::in_force(py)?;
+        let now = tempfile::in_force(py)?;
         let are_the_same = now.len() == self.guards.len()
             && now.iter().zip(&self.guards).all(|(now, own)| now.is(own));
         Ok(!are_the_same)
@@ -55,7 +55,7 @@ pub fn mark(py: Python<'_>) -> PyResult<()> {
         let name = pyo3::intern!(py, "shutdown");
         let now = calling::getattr_opt(&flags, name)?;
         if now.is_some_and(|now| now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())) {
-            let guards = temporary::in_force(py)?;
+            let guards = tempfile::in_force(py)?;
             flags.setattr(name, Bound::new(py, ShutDown { guards })?)?;
         }
     }

@@ -19,10 +19,7 @@ use crate::python::cpython::published::Published;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::config::AuditCfg;
-#[cfg(unix)]
-use crate::python::guard::copies;
 use crate::python::guard::log::Log;
-use crate::python::guard::tempfile;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 use crate::python::values::with_statement::Place;
@@ -101,6 +98,11 @@ pub fn installed() -> impl Iterator<Item = &'static Installed> {
     std::iter::successors(INSTALLED.get(), |installed| installed.before)
 }
 
+/// Returns whether a guard is in force in the whole process for good.
+pub fn is_installed(active: &Active) -> bool {
+    installed().any(|installed| std::ptr::eq(installed.active.get(), active))
+}
+
 /// All guards in force in the current context: its own, and those that are installed.
 pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
     let mut all = Vec::new();
@@ -168,10 +170,9 @@ impl Entered {
         place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
     }
 
-    /// Ends this process if it is a copy that guarded code made: see `copies`.
-    #[cfg(unix)]
-    pub fn end_copy(&self, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        copies::leave(py, &self.active, error)
+    /// The guard.
+    pub fn active(&self) -> &Py<Active> {
+        &self.active
     }
 
     /// The denials under the guard.
@@ -224,7 +225,6 @@ pub fn enter(
     outer: Option<Bound<'_, Active>>,
     log: Option<Arc<Log>>,
 ) -> PyResult<Entered> {
-    tempfile::look(py);
     let monitoring = hold(py, &config)?;
     let origin = match config.get().is_strict() {
         true => Some(Box::new(Origin::here(py)?)),

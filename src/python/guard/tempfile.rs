@@ -17,6 +17,7 @@ use crate::policy::files::fs::PathBuf;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
+use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope;
 use crate::python::guard::temporary;
 use crate::python::values::imports;
@@ -211,7 +212,7 @@ impl Ask {
         if !scope::may_be_guarded() {
             return Ok(None);
         }
-        let guards = temporary::in_force(py)?;
+        let guards = in_force(py)?;
         if guards.is_empty() {
             return Ok(None);
         }
@@ -231,8 +232,8 @@ impl Ask {
         // It keeps its directory for the whole process, beyond the guard.
         let is_kept = imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
         if !is_kept
-            && !temporary::all_may_use(&guards, &usual)
-            && let Some(own) = temporary::own_directory(&guards)
+            && !all_may_use(&guards, &usual)
+            && let Some(own) = own_directory(&guards)
         {
             return Ok(Some(raw::fs_decode(py, &own)?.into_any()));
         }
@@ -255,4 +256,53 @@ fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     }
     let bytes = path.cast::<PyBytes>().ok();
     Ok(bytes.map(|bytes| PathBuf::from_slice(bytes.as_bytes())))
+}
+
+/// The guards in force, the outermost first, each once; code that asks for them needs no others.
+pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
+    let mut all: Vec<Py<AuditCfg>> = Vec::new();
+    for active in scope::in_force(py)?.iter().rev() {
+        if let Some(config) = active.get().config()
+            && !all.iter().any(|known| known.is(config))
+        {
+            all.push(config.clone_ref(py));
+        }
+    }
+    Ok(all)
+}
+
+/// Returns whether all guards let files be made and read in a directory.
+pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
+    guards.iter().all(|config| {
+        let config = config.get();
+        temporary::may_use(config.policy(), directory)
+            || config
+                .policy_with_temporary()
+                .is_some_and(|with| temporary::may_use(&with, directory))
+    })
+}
+
+/// The innermost guard's own directory; `None` if one of the guards may have none, or it cannot be
+/// made.
+pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
+    let mut inside = None;
+    for config in guards {
+        let config = config.get();
+        if !config.may_have_temporary() {
+            return None;
+        }
+        let temporary = config.temporary();
+        inside = Some(temporary.directory(config.policy(), inside.as_deref())?);
+    }
+    inside
+}
+
+/// Makes the directory of the guards in force before the process is copied: each copy would make
+/// one of its own otherwise, and leave it behind. Needed where `tempfile` is loaded, and in a
+/// worker, whose copies may load it.
+pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
+    if is_worker || asks() {
+        own_directory(&in_force(py)?);
+    }
+    Ok(())
 }

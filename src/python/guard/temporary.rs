@@ -12,9 +12,6 @@ use crate::policy::files::fs::{Os, PathBuf};
 use crate::policy::files::path::Resolved;
 use crate::policy::files::roots::is_within;
 use crate::policy::{FileSystem, Operation, Policy, Target};
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::scope;
-use crate::python::guard::tempfile;
 use crate::python::values::temporary_directory::Directory;
 
 /// The directories of guards that share them, made so far.
@@ -119,7 +116,7 @@ impl Temporary {
 
     /// The directory that is inside this one, or inside the host's; it is made if it does not
     /// exist.
-    fn directory(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
+    pub fn directory(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
         let mut made = self.directories().made();
         let found = made.iter().find(|made| {
             made.inside.as_deref() == inside
@@ -154,7 +151,7 @@ fn is_usable(policy: &Policy, directory: &Resolved) -> bool {
 }
 
 /// Returns whether the policy lets files be made and read in a directory.
-fn may_use(policy: &Policy, directory: &[u8]) -> bool {
+pub fn may_use(policy: &Policy, directory: &[u8]) -> bool {
     let file = [directory, b"/file"].concat();
     policy
         .check(&Os, Operation::ChangeEntry(Target::path(&file)))
@@ -162,55 +159,6 @@ fn may_use(policy: &Policy, directory: &[u8]) -> bool {
         && policy
             .check(&Os, Operation::Read(Target::path(&file)))
             .allows()
-}
-
-/// The guards in force, the outermost first, each once; code that asks for them needs no others.
-pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
-    let mut all: Vec<Py<AuditCfg>> = Vec::new();
-    for active in scope::in_force(py)?.iter().rev() {
-        if let Some(config) = active.get().config()
-            && !all.iter().any(|known| known.is(config))
-        {
-            all.push(config.clone_ref(py));
-        }
-    }
-    Ok(all)
-}
-
-/// Returns whether all guards let files be made and read in a directory.
-pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
-    guards.iter().all(|config| {
-        let config = config.get();
-        may_use(config.policy(), directory)
-            || config
-                .policy_with_temporary()
-                .is_some_and(|with| may_use(&with, directory))
-    })
-}
-
-/// The innermost guard's own directory; `None` if one of the guards may have none, or it cannot be
-/// made.
-pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
-    let mut inside = None;
-    for config in guards {
-        let config = config.get();
-        if !config.may_have_temporary() {
-            return None;
-        }
-        let temporary = config.temporary();
-        inside = Some(temporary.directory(config.policy(), inside.as_deref())?);
-    }
-    inside
-}
-
-/// Makes the directory of the guards in force before the process is copied: each copy would make
-/// one of its own otherwise, and leave it behind. Needed where `tempfile` is loaded, and in a
-/// worker, whose copies may load it.
-pub fn before_fork(py: Python<'_>, is_worker: bool) -> PyResult<()> {
-    if is_worker || tempfile::asks() {
-        own_directory(&in_force(py)?);
-    }
-    Ok(())
 }
 
 /// The directory in which `tempfile` would make files without a guard, by the names it looks at:

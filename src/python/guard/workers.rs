@@ -24,7 +24,7 @@ use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::guard::reused_executors;
 use crate::python::guard::scope::{self};
-use crate::python::guard::temporary;
+use crate::python::guard::tempfile;
 use crate::python::values::decode;
 use crate::python::values::imports;
 use crate::python::values::simple;
@@ -338,7 +338,7 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         spec.on_violation = OnViolation::Raise;
     }
     // It finds files of the guarded code there, and cleans up.
-    let directory = temporary::own_directory(&temporary::in_force(py)?);
+    let directory = tempfile::own_directory(&tempfile::in_force(py)?);
     if let (Where::Below(roots), Some(directory)) = (&mut spec.write, directory)
         && let Ok(directory) = String::from_utf8(directory.to_vec())
     {

@@ -1,9 +1,7 @@
 //! The callee of a CALL event: Python code, the standard library, or native code of someone else.
 
-use ahash::AHashSet;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
 use crate::python::cpython::calling;
@@ -13,130 +11,15 @@ use crate::python::cpython::layout;
 use crate::python::values::callee_cache as cache;
 use crate::python::values::loaded;
 use crate::python::values::method_callers;
+use crate::python::values::stdlib_objects::StandardLibrary;
 
 /// The number of callables that stand for another which are followed.
 const MAX_WRAPPERS: usize = 32;
 
-/// The package whose own native functions raise events of their own.
-const PACKAGE: &str = "fastaudit_rs";
-
-/// Functions and classes of the standard library's native code that call their first argument, by
-/// module. CALL events do not show calls that native code makes.
-const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
-    ("builtins", &["map", "filter", "iter"]),
-    ("collections", &["defaultdict"]),
-    ("functools", &["cmp_to_key", "partial", "reduce"]),
-    (
-        "itertools",
-        &["dropwhile", "filterfalse", "starmap", "takewhile"],
-    ),
-    ("atexit", &["register"]),
-    // Since 3.11.
-    ("operator", &["call"]),
-];
-
-static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
-
-/// The objects of the standard library that are needed, as they were when the monitor was
-/// installed.
-pub struct Known {
-    modules: AHashSet<String>,
-    functions_calling_first: Vec<Py<PyAny>>,
-    classes_calling_first: Vec<Py<PyType>>,
-    method: Py<PyType>,
-    static_method: Py<PyType>,
-    class_method: Py<PyType>,
-    method_wrapper: Py<PyType>,
-    partial: Py<PyType>,
-    lru_cache: Py<PyType>,
-    method_caller: Py<PyType>,
-    generic_alias: Py<PyType>,
-    type_call: Py<PyAny>,
-}
-
-impl Known {
-    /// Reads it, the first time.
-    pub fn get(py: Python<'_>) -> PyResult<&Self> {
-        KNOWN.get_or_try_init(py, || {
-            let modules: AHashSet<String> = py
-                .import("sys")?
-                .getattr("stdlib_module_names")?
-                .try_iter()?
-                .map(|name| name?.extract())
-                .collect::<PyResult<_>>()?;
-            let (mut functions, mut classes) = (Vec::new(), Vec::new());
-            for (module, names) in CALL_THEIR_FIRST {
-                let module = py.import(module)?;
-                for name in names {
-                    let Some(found) = module.getattr_opt(*name)? else {
-                        continue;
-                    };
-                    match found.cast_into::<PyType>() {
-                        Ok(class) => classes.push(class.unbind()),
-                        Err(function) => functions.push(function.into_inner().unbind()),
-                    }
-                }
-            }
-            let (types, functools) = (py.import("types")?, py.import("functools")?);
-            let builtins = py.import("builtins")?;
-            let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
-                Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
-            };
-            let type_call = py.get_type::<PyType>().getattr("__dict__")?;
-            Ok(Self {
-                modules,
-                functions_calling_first: functions,
-                classes_calling_first: classes,
-                method: ty(&types, "MethodType")?,
-                static_method: ty(&builtins, "staticmethod")?,
-                class_method: ty(&builtins, "classmethod")?,
-                method_wrapper: ty(&types, "MethodWrapperType")?,
-                partial: ty(&functools, "partial")?,
-                lru_cache: ty(&functools, "_lru_cache_wrapper")?,
-                method_caller: ty(&py.import("operator")?, "methodcaller")?,
-                generic_alias: ty(&types, "GenericAlias")?,
-                type_call: type_call.get_item("__call__")?.unbind(),
-            })
-        })
-    }
-
-    /// Returns whether a module of this name is in the standard library, or ours.
-    pub fn is_quiet(&self, module: &Bound<'_, PyString>) -> bool {
-        // A name that is not UTF-8 text is not in the standard library.
-        module.to_str().is_ok_and(|module| {
-            let top = module.split('.').next().unwrap_or(module);
-            top == PACKAGE || self.is_standard(top)
-        })
-    }
-
-    /// Returns whether a top-level module of this name is in the standard library.
-    pub fn is_standard(&self, module: &str) -> bool {
-        self.modules.contains(module)
-    }
-
-    /// Returns whether a callable of the standard library calls its first argument. A class that
-    /// inherits from such a class does.
-    fn calls_its_first(&self, callee: &Bound<'_, PyAny>) -> bool {
-        if let Ok(class) = callee.cast::<PyType>() {
-            let py = callee.py();
-            return self
-                .classes_calling_first
-                .iter()
-                .any(|known| raw::is_subtype(class, known.bind(py)));
-        }
-        callee.is(&self.type_call)
-            || layout::is_call_of_class(callee.as_ptr())
-            || self
-                .functions_calling_first
-                .iter()
-                .any(|known| callee.is(known))
-    }
-}
-
 /// Reads the objects of the standard library that are needed, before any call is seen.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     layout::prepare(py)?;
-    Known::get(py).map(|_| ())
+    StandardLibrary::get(py).map(|_| ())
 }
 
 /// A callee that is native code and not of the standard library.
@@ -172,7 +55,7 @@ pub fn native<'py>(
     callee: &Bound<'py, PyAny>,
     first: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Native<'py>>> {
-    let known = Known::get(callee.py())?;
+    let known = StandardLibrary::get(callee.py())?;
     if known.calls_its_first(callee) {
         let Some(first) = first else {
             return Ok(None);
@@ -211,7 +94,10 @@ pub fn native<'py>(
     }))
 }
 
-fn native_name<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+fn native_name<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
     let mut callee = callee.clone();
     for _ in 0..MAX_WRAPPERS {
         if raw::is_python_function(callee.as_ptr()) {
@@ -238,7 +124,7 @@ enum Step<'py> {
     Constructor(Bound<'py, PyAny>),
 }
 
-fn stands_for<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
     let py = callee.py();
     let ty = callee.get_type();
     if Builtin::cast(callee).is_some() {
@@ -306,7 +192,10 @@ fn is_slot(call: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The name of a class that native code outside the standard library makes instances of.
-fn name_class<'py>(known: &Known, class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+fn name_class<'py>(
+    known: &StandardLibrary,
+    class: &Bound<'py, PyType>,
+) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let versions = layout::class_versions(class.as_ptr());
     let metaclass = class.get_type();
@@ -327,7 +216,10 @@ fn name_class<'py>(known: &Known, class: &Bound<'py, PyType>) -> PyResult<Option
 }
 
 /// The name of the foreign native class whose code runs when `type.__call__` makes an instance.
-fn constructor<'py>(known: &Known, class: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+fn constructor<'py>(
+    known: &StandardLibrary,
+    class: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
     let Ok(class) = class.cast::<PyType>() else {
         return Ok(None);
@@ -358,13 +250,13 @@ fn constructor<'py>(known: &Known, class: &Bound<'py, PyAny>) -> PyResult<Option
     Ok(None)
 }
 
-fn is_foreign_class(known: &Known, class: &Bound<'_, PyType>) -> PyResult<bool> {
+fn is_foreign_class(known: &StandardLibrary, class: &Bound<'_, PyType>) -> PyResult<bool> {
     let module = string_attribute(class, pyo3::intern!(class.py(), "__module__"))?;
     Ok(module.is_none_or(|module| !known.is_quiet(&module)))
 }
 
 /// Returns whether a descriptor was defined by a class outside the standard library.
-fn is_foreign(known: &Known, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = descriptor.py();
     match attribute(descriptor, pyo3::intern!(py, "__objclass__"))? {
         Some(class) => match class.cast::<PyType>() {
@@ -389,7 +281,10 @@ pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'
     }
 }
 
-fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+fn name_native<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
     let Some(mut module) = module(callee)? else {
         return Ok(None);
@@ -414,7 +309,7 @@ fn name_native<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Optio
 }
 
 /// Remembers a function of the standard library; not `__call__`, which depends on its receiver.
-fn remember_quiet(known: &Known, callee: &Bound<'_, PyAny>) -> PyResult<()> {
+fn remember_quiet(known: &StandardLibrary, callee: &Bound<'_, PyAny>) -> PyResult<()> {
     let name = attribute(callee, pyo3::intern!(callee.py(), "__name__"))?;
     let is_call =
         name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
@@ -425,7 +320,10 @@ fn remember_quiet(known: &Known, callee: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// An instance of a native class has no name; its class has.
-fn name_instance<'py>(known: &Known, callee: &Bound<'py, PyAny>) -> PyResult<Option<Name<'py>>> {
+fn name_instance<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
     let Some(call) = raw::type_lookup(&callee.get_type(), pyo3::intern!(py, "__call__")) else {
         return Ok(None);

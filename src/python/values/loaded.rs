@@ -14,7 +14,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::shared_objects as objects;
-use crate::python::values::callee::Known;
+use crate::python::values::stdlib_objects::StandardLibrary;
 
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 /// The directory of the standard library's extension modules.
@@ -28,7 +28,7 @@ pub fn foreign() -> bool {
 
 /// Looks at the shared objects that are loaded already.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    let known = Known::get(py)?;
+    let known = StandardLibrary::get(py)?;
     let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;
     let builtin: Vec<String> = py
         .import("sys")?
@@ -50,7 +50,7 @@ fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
     Ok(path)
 }
 
-fn is_standard_extension(known: &Known, directory: &Path, path: &Path) -> bool {
+fn is_standard_extension(known: &StandardLibrary, directory: &Path, path: &Path) -> bool {
     path.parent() == Some(directory)
         && path
             .file_name()
@@ -64,7 +64,7 @@ const INTERPRETERS: &str = "_xxsubinterpreters";
 
 /// The extension module of a native function, by the shared object of its code; `None` if that is
 /// not from outside the standard library, or cannot be told.
-pub fn foreign_module(known: &Known, function: *const ()) -> Option<String> {
+pub fn foreign_module(known: &StandardLibrary, function: *const ()) -> Option<String> {
     let object = objects::holding(function)?;
     let name = Path::new(&object).file_name()?.to_str()?;
     let module = name.split('.').next().unwrap_or(name);
@@ -96,7 +96,7 @@ pub fn take_note(event: &[u8], args: &Bound<'_, PyTuple>) -> bool {
         let file = args.get_item(place).ok()?.cast_into::<PyString>().ok()?;
         let file = raw::fs_encode(file.as_borrowed()).ok()?;
         let path = Path::new(std::str::from_utf8(file.as_bytes()).ok()?);
-        let known = Known::get(py).ok()?;
+        let known = StandardLibrary::get(py).ok()?;
         Some(is_standard_extension(known, EXTENSIONS.get(py)?, path))
     };
     let foreign = EXTENSIONS.get(py).is_some() && !is_standard().unwrap_or(false);

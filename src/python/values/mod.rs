@@ -31,6 +31,8 @@ pub mod signature;
 pub mod simple;
 pub mod stack;
 pub mod stdlib;
+#[cfg(Py_3_12)]
+pub mod stdlib_objects;
 pub mod suggestions;
 pub mod temporary_directory;
 pub mod with_statement;

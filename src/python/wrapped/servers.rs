@@ -20,7 +20,7 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::scope;
-use crate::python::guard::temporary;
+use crate::python::guard::tempfile;
 use crate::python::guard::workers;
 use crate::python::values::imports;
 use crate::python::wrapped::conditions::is_some;
@@ -125,7 +125,7 @@ fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
     if !imports::is_in_function(py, LIBRARY.0, LIBRARY.1)? {
         return Ok(());
     }
-    let guards = temporary::in_force(py)?;
+    let guards = tempfile::in_force(py)?;
     let is_guarded = SERVERS.has(pid);
     let serves = guards
         .iter()
