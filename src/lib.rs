@@ -3,7 +3,7 @@
 //!
 //! Layers, and arrows point down only:
 //!
-//! - [`policy`]: what a guard allows. Safe Rust over plain values, no interpreter needed.
+//! - [`policy`]: the rules of a guard. Safe Rust over plain values, no interpreter needed.
 //! - [`kernel`]: the same policy, as far as the kernel can hold it for a thread, and the processes
 //!   that a guard or a sandbox started.
 //! - `python` (feature `python`, on by default): the CPython binding, a PEP 578 audit hook and

@@ -57,7 +57,7 @@ pub trait Arguments {
     fn is_texts(&self, index: usize) -> bool;
     /// Returns the value of an `int`.
     fn integer(&self, index: usize) -> Option<i64>;
-    /// Returns the text of a `str`; what cannot be encoded is replaced.
+    /// Returns the text of a `str`; characters that cannot be encoded are replaced.
     fn text(&self, index: usize) -> Option<Cow<'_, str>>;
     /// Reads the bytes of a `str`, `None` if the file system has none for it; does not call `read`
     /// if the argument is not a `str`.
@@ -65,7 +65,7 @@ pub trait Arguments {
     /// Reads a name.
     ///
     /// # Errors
-    /// The error that an object raised which was asked for its path, if that is no `Exception`.
+    /// Errors of an object that was asked for its path, if they are not an `Exception`.
     fn name(
         &self,
         index: usize,
@@ -78,8 +78,8 @@ pub trait Arguments {
     /// Returns the paths at the beginning of a list or tuple, up to the first item that is not a
     /// path.
     fn paths(&self, index: usize) -> Option<Vec<PathBuf>>;
-    /// Returns the `PATH` of the environment for a child; `own` is that of this process, which an
-    /// argument that is absent or `None` stands for.
+    /// Returns the `PATH` of the environment for a child; `own` is that of this process, which is
+    /// taken if the argument is absent or `None`.
     fn search_path(&self, index: usize, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>>;
 
     /// Returns the family and the descriptor of a socket, whatever a subclass says they are.
@@ -93,7 +93,7 @@ pub trait Arguments {
     /// Reads the name of a Unix socket.
     fn socket_name(&self, index: usize) -> Option<Vec<u8>>;
 
-    /// Reads a `dir_fd`; absent, `None` and -1 are none.
+    /// Reads a `dir_fd`; it may be absent, `None` or -1, all of which mean the current directory.
     fn base(&self, index: Option<usize>) -> Base {
         let Some(index) = index.filter(|index| *index < self.count()) else {
             return Base::CurrentDir;

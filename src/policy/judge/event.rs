@@ -16,7 +16,7 @@ use crate::policy::rules::Rule;
 use crate::policy::rules_02::RuleSet;
 use crate::policy::signalling::has_signals_sent;
 
-/// Judges an event by its rule, or for having none.
+/// Judges an event by its rule, or by the lack of one.
 ///
 /// # Errors
 /// The denial.

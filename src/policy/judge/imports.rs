@@ -1,4 +1,4 @@
-//! Imports, and what they excuse.
+//! Imports, and the acts that they excuse.
 
 use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
@@ -32,7 +32,7 @@ impl<S: Surroundings> Judge<'_, S> {
         self.import_of(&module)
     }
 
-    /// Judges loading an extension module by where its file is from.
+    /// Judges loading an extension module by the place of its file.
     #[cfg(unix)]
     fn load(&self, module: &str) -> Result<(), S::Error> {
         let name = self.args().name(1, false, PathLikes::CheckedAgain)?;
@@ -114,8 +114,8 @@ pub fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<b
     Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
 }
 
-/// Tells the same by the packages. An event that is blocked, protected or the guard's own stays
-/// denied.
+/// Tells the same by the packages. Denials of blocked and protected files, and of the guard's own
+/// events, stay.
 fn is_imported<S: Surroundings>(
     event: &S,
     packages: &[String],

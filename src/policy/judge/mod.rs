@@ -1,7 +1,8 @@
 //! The judge: an audit event with its arguments in, a verdict out.
 //!
-//! [`Arguments`] reads the arguments as plain values, and [`Surroundings`] tells what only the
-//! interpreter knows: the binding implements both for Python objects, a test for plain values.
+//! [`Arguments`] reads the arguments as plain values, and [`Surroundings`] answers the questions
+//! that only the interpreter can: the binding implements both for Python objects, a test for plain
+//! values.
 
 mod address;
 mod arguments;

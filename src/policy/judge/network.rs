@@ -144,7 +144,7 @@ impl<S: Surroundings> Judge<'_, S> {
         if family == UNIX_FAMILY {
             return self.unix_used(kind);
         }
-        // Of other families the first item is no host.
+        // For other families the first item is not a host.
         let Some(end) = self.args().endpoint(1) else {
             return Some(Part::All);
         };

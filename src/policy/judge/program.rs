@@ -15,7 +15,8 @@ pub fn program(
     args: &impl Arguments,
     own_path: &dyn Fn() -> Vec<u8>,
 ) -> Option<PathBuf> {
-    // One without a slash is looked for on the `PATH` of the new environment, or of this process.
+    // A name without a slash is looked for on the `PATH` of the new environment, or of this
+    // process.
     let search = |name: PathBuf, environment: Option<usize>| -> Option<PathBuf> {
         if name.contains(&b'/') {
             return Some(name);

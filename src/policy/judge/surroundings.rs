@@ -1,4 +1,4 @@
-//! An event under a guard, and what only the interpreter knows of the moment.
+//! An event under a guard, and the facts of the moment that only the interpreter knows.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub enum Follows {
     Unknown,
 }
 
-/// An event under a guard. The judge asks of it what a policy's rules depend on, each when it is
-/// needed: most answers cost a look at frames or threads.
+/// An event under a guard. The judge asks it for the facts that a policy's rules depend on, each
+/// when it is needed: most answers cost a look at frames or threads.
 pub trait Surroundings {
     /// The denial, and the error that looking raised.
     type Error;
@@ -64,8 +64,8 @@ pub trait Surroundings {
     /// Returns the policy of the guard.
     fn policy(&self) -> &Policy;
 
-    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes:
-    /// what else it does is judged then.
+    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes: its
+    /// other effects are judged then.
     ///
     /// # Errors
     /// The denial.
@@ -80,16 +80,16 @@ pub trait Surroundings {
     fn records(&self) -> bool;
     /// Returns whether the event is only observed, and happens whatever the policy says.
     fn observes(&self) -> bool;
-    /// Records what an operation needs.
+    /// Records the needs of an operation.
     fn note(&self, operation: Operation<'_>);
-    /// Records a need that is no operation.
+    /// Records a need that is not an operation.
     fn need(&self, need: Need);
 
     /// Returns whether an `open` that only reads was let pass before.
     fn reads_passed(&self) -> bool;
     /// Returns the directory that a relative name of `os.open` starts from.
     fn base(&self) -> Base;
-    /// Tells how the call that raised the event treats links.
+    /// Returns the treatment of links by the call that raised the event.
     fn follows(&self) -> Follows;
     /// Returns the directory that the guarded code was in before it first changed it.
     fn first_dir(&self) -> Option<&[u8]>;
@@ -105,7 +105,7 @@ pub trait Surroundings {
     fn is_own(&self) -> bool;
     /// Returns whether the event belongs to the start of a program that was allowed just before.
     fn is_start_covered(&self) -> bool;
-    /// Takes note that the start of a program was allowed.
+    /// Notes that the start of a program was allowed.
     fn allow_start(&self);
     /// Returns the `PATH` of this process.
     fn own_path(&self) -> Vec<u8>;
@@ -121,7 +121,7 @@ pub trait Surroundings {
     /// # Errors
     /// The error that preparing raised.
     fn before_fork(&self) -> Result<(), Self::Error>;
-    /// Takes note of the environment before variables are removed from it.
+    /// Notes the environment before variables are removed from it.
     fn before_removal(&self);
     /// Returns whether the thread which is started carries this guard.
     fn carries_guard(&self) -> bool;
@@ -134,7 +134,7 @@ pub trait Surroundings {
     /// alone.
     fn only_marks_awaitable(&self) -> bool;
 
-    /// Returns where the file of an extension module is from.
+    /// Returns the origin of an extension module's file.
     fn origin(&self, file: &[u8], landing: &Resolved) -> Origin;
     /// Hands on the module whose code is about to run because it is imported, if that is so.
     ///

@@ -11,16 +11,17 @@ use crate::policy::packages::Packages;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::Choice;
 
-/// Where the paths of a policy lead when a guard of it is made, and the packages that it names.
+/// The places that the paths of a policy lead to when a guard of it is made, and the packages that
+/// it names.
 #[derive(Debug, Default)]
 pub struct Landings {
     /// Of `write`.
     pub write: Roots,
-    /// Of `read`, with what may be read beside; `None` for anywhere.
+    /// The places of `read`, with others that may always be read; `None` for anywhere.
     pub read: Option<Roots>,
     /// Of `block`.
     pub block: Blocked,
-    /// Of the Unix sockets that are files; `None` for all.
+    /// The places of Unix sockets that are files; `None` for all.
     pub unix: Option<Roots>,
     /// The programs of `commands`, `~` expanded.
     pub programs: Vec<PathBuf>,
@@ -31,7 +32,7 @@ pub struct Landings {
 }
 
 impl Spec {
-    /// Returns the policy whose paths lead there.
+    /// Returns the policy with these places.
     #[must_use]
     pub fn policy(&self, fs: &impl FileSystem, landings: Landings) -> Policy {
         let mut protected = Protected::default();

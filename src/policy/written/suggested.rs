@@ -296,7 +296,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the paths are, and whatever else there is.
+        /// Holds whatever the paths are, and whatever else exists.
         #[test]
         fn paths_are_covered_and_nothing_else(
             needed in proptest::collection::btree_set("(/[ab]){1,3}/[abc]", 0..12),

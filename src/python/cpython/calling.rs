@@ -26,8 +26,8 @@ type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *m
 type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
 type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
 
-/// A function of CPython as one that may be unwound. Where the compiler sees which it is, it knows
-/// it as one that may not be, and leaves out the work that is to be done then.
+/// Re-types a CPython function as one that may be unwound (`extern "C-unwind"`). `black_box` hides
+/// which one it is: the compiler would use its `nounwind` declaration and drop the cleanup.
 ///
 /// # Safety
 /// `F` is the type of the function, but for that.
