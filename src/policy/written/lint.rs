@@ -1,10 +1,9 @@
 //! Rules of a policy that never apply.
 
 use crate::policy::environment::Environment;
-use crate::policy::files::roots::is_within;
 use crate::policy::network::{Destination, Rules};
 use crate::policy::written::spec::{NetworkUse, Spec};
-use crate::policy::written::values::{Choice, Where, is_within_module};
+use crate::policy::written::values::{Choice, Where, is_in, is_within_module};
 
 /// The facts that a lint needs beside the policy itself.
 pub struct Found<'a> {
@@ -80,14 +79,6 @@ fn below(place: &Where) -> &[String] {
         Where::Anywhere => &[],
         Where::Below(paths) => paths,
     }
-}
-
-/// The current directory differs each time.
-fn is_in(path: &str, dir: &str) -> bool {
-    if path == "." || dir == "." {
-        return path == dir;
-    }
-    is_within(path.as_bytes(), dir.as_bytes())
 }
 
 /// Paths that are inside another of the same list.

@@ -1,11 +1,10 @@
 //! Tells whether one policy allows nothing that another does not.
 
 use crate::policy::environment::Environment;
-use crate::policy::files::roots::is_within;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages;
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
-use crate::policy::written::values::{Choice, Where, is_within_module};
+use crate::policy::written::values::{self, Choice, Where, is_within_module};
 
 /// Returns the first field by which the new policy allows something that the old one does not, if
 /// there is one. A field that cannot be compared counts as allowing more. Paths are resolved.
@@ -61,12 +60,8 @@ pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
     .find_map(|(field, is_more)| is_more.then_some(field))
 }
 
-/// The current directory differs each time.
 fn is_in(path: &str, dir: &str) -> bool {
-    if path == "." || dir == "." {
-        return path == dir || dir == "/";
-    }
-    is_within(path.as_bytes(), dir.as_bytes())
+    dir == "/" || values::is_in(path, dir)
 }
 
 fn is_where_within(new: &Where, old: &Where) -> bool {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::policy::files::roots::is_within;
+
 /// The section of a `pyproject.toml`.
 pub const SECTION: &str = "tool.fastaudit";
 
@@ -40,6 +42,15 @@ pub fn is_within_module(module: &str, name: &str) -> bool {
         || module
             .strip_prefix(name)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Returns whether a resolved path of a policy is in a directory of one. The current directory, `"."`,
+/// differs each time.
+pub fn is_in(path: &str, dir: &str) -> bool {
+    if path == "." || dir == "." {
+        return path == dir;
+    }
+    is_within(path.as_bytes(), dir.as_bytes())
 }
 
 /// Checks paths that are to be resolved.

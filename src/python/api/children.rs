@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::python::api::installed;
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
-use crate::python::guard::scope::{self, Current};
 
 #[doc = doc!("_Children")]
 #[pyclass(
@@ -93,12 +92,7 @@ impl Child {
     #[new]
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
     fn new(py: Python<'_>, children: &Bound<'_, Children>) -> PyResult<Self> {
-        let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
-        if is_guarded || scope::installed().next().is_some() {
-            return Err(PyRuntimeError::new_err(
-                "a guard is active, or a policy is installed",
-            ));
-        }
+        installed::check_none(py)?;
         #[cfg(target_os = "linux")]
         {
             use rustix::process::{Signal, set_parent_process_death_signal};

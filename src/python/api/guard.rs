@@ -46,6 +46,14 @@ impl AuditPerms {
     fn config(&self, py: Python<'_>) -> Py<AuditCfg> {
         lock(&self.config).clone_ref(py)
     }
+
+    fn set_config(&self, py: Python<'_>, config: AuditCfg) -> PyResult<()> {
+        let config = Py::new(py, config)?;
+        let old = std::mem::replace(&mut *lock(&self.config), config);
+        // The lock is free again: this may run code.
+        drop(old);
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -111,9 +119,8 @@ impl AuditPerms {
     #[pyo3(signature = (d))]
     fn set_data<'py>(&self, py: Python<'py>, d: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         raw::audit(py, c"audit_perms.set_data", &[&d])?;
-        let config = Py::new(py, self.config(py).get().with_data(py, d.clone().unbind()))?;
-        let old = std::mem::replace(&mut *lock(&self.config), config);
-        drop(old);
+        let config = self.config(py).get().with_data(py, d.clone().unbind());
+        self.set_config(py, config)?;
         Ok(d)
     }
 
@@ -123,10 +130,7 @@ impl AuditPerms {
         raw::audit(py, c"audit_perms.set_config", &[files.as_any()])?;
         let directories = Arc::clone(files.get().directories());
         let config = self.config(py).get().with_directories(py, directories);
-        let config = Py::new(py, config)?;
-        let old = std::mem::replace(&mut *lock(&self.config), config);
-        drop(old);
-        Ok(())
+        self.set_config(py, config)
     }
 
     #[doc = doc!("AuditPerms._temporary_directory")]
@@ -153,9 +157,7 @@ impl AuditPerms {
         }
         let config = config.get().with_imports(py, mods)?;
         let packages = PyTuple::new(py, &config.policy().rest().import_allow)?;
-        let config = Py::new(py, config)?;
-        let old = std::mem::replace(&mut *lock(&self.config), config);
-        drop(old);
+        self.set_config(py, config)?;
         Ok(packages)
     }
 
@@ -212,7 +214,6 @@ impl Guard {
         self.goes_on.store(true, Ordering::Relaxed);
     }
 
-    /// Enters it.
     pub fn enter(&self, py: Python<'_>) -> PyResult<()> {
         sealed::restore(py);
         let log = match &*lock(&self.state) {

@@ -33,6 +33,21 @@ pub fn check_stricter(py: Python<'_>, policy: &Policy, before: &Policy) -> PyRes
     }
 }
 
+/// Checks that nothing guards this process yet.
+///
+/// # Errors
+/// `RuntimeError` if a guard is active or a policy is installed.
+#[cfg(unix)]
+pub fn check_none(py: Python<'_>) -> PyResult<()> {
+    let is_guarded = !matches!(scope::own(py)?, scope::Current::Unguarded);
+    match is_guarded || scope::installed().next().is_some() {
+        true => Err(PyRuntimeError::new_err(
+            "a guard is active, or a policy is installed",
+        )),
+        false => Ok(()),
+    }
+}
+
 #[doc = doc!("installed_policy")]
 #[pyfunction]
 pub fn installed_policy(py: Python<'_>) -> Option<Bound<'_, Policy>> {

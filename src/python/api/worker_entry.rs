@@ -1,13 +1,12 @@
 //! The first line of a worker that is started anew: it enters the policy.
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::python::api::installed;
 use crate::python::api::policy::Policy;
 use crate::python::api::setup;
 use crate::python::excuses::pool_files;
-use crate::python::guard::scope::{self, Current};
 use crate::python::guard::workers;
 
 #[doc = doc!("_enter_worker")]
@@ -16,12 +15,7 @@ use crate::python::guard::workers;
 pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool) -> PyResult<()> {
     let py = policy.py();
     setup::install(py)?;
-    let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
-    if is_guarded || scope::installed().next().is_some() {
-        return Err(PyRuntimeError::new_err(
-            "a guard is active, or a policy is installed",
-        ));
-    }
+    installed::check_none(py)?;
     let options = PyDict::new(py);
     options.set_item("monitor_calls", monitor_calls)?;
     policy.call_method("install", (), Some(&options))?;

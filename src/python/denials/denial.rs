@@ -125,7 +125,6 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     Ok(class.bind(py))
 }
 
-/// The exception for a denial.
 pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {
     let py = denial.py();
     let exception = raw::new_permission_error(class(py)?, denial.get().message.bind(py))?;
@@ -133,7 +132,6 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
     Ok(exception)
 }
 
-/// Returns whether an error is a denial.
 pub fn is_denial(error: &PyErr, py: Python<'_>) -> bool {
     CLASS
         .get(py)

@@ -227,7 +227,6 @@ fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
     Ok(methods)
 }
 
-/// The act of a handler.
 enum Act<'a> {
     /// Opens, moves, removes or lists this.
     File(&'a str),

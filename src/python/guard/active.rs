@@ -61,7 +61,6 @@ pub struct Active {
     log: OnceLock<Arc<Log>>,
     /// The place where it was entered, if denials elsewhere report it.
     origin: Option<Box<Origin>>,
-    /// True if it was left.
     is_left: AtomicBool,
     /// The process that it was entered in.
     generation: usize,

@@ -14,7 +14,6 @@ use crate::python::guard::scope::Active;
 
 /// An event under a guard.
 pub struct Event<'a, 'py> {
-    /// Its name.
     pub name: &'a CStr,
     /// Its arguments.
     pub args: &'a Bound<'py, PyTuple>,
@@ -45,7 +44,6 @@ impl Probe {
         }
     }
 
-    /// The needs of the event.
     pub fn needs(&self) -> Vec<Need> {
         self.needs.borrow().clone()
     }

@@ -53,7 +53,6 @@ pub struct TemporaryFiles {
 }
 
 impl TemporaryFiles {
-    /// The directories.
     pub fn directories(&self) -> &Arc<Directories> {
         &self.directories
     }

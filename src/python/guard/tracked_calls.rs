@@ -68,7 +68,6 @@ impl CallTracker {
         PyTuple::new(py, calls.iter().map(|call| call.get().call.bind(py)))
     }
 
-    /// Begins a call.
     fn _begin(&self, py: Python<'_>, call: Py<PyAny>) -> PyResult<Py<ActiveCall>> {
         let call = ActiveCall {
             call,

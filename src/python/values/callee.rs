@@ -24,7 +24,6 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// A callee that is native code and not of the standard library.
 pub struct Native<'py> {
-    /// Its names.
     pub name: Name<'py>,
     /// The callee; if the standard library calls its first argument, that argument.
     pub function: Bound<'py, PyAny>,

@@ -53,7 +53,6 @@ pub fn oks_is_one_path(oks: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// `oks` is not iterable.
 pub fn oks_not_iterable(oks: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyTypeError>(oks.py()) {
         return cause;
