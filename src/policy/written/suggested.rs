@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::policy::files::places::Protected;
+use crate::policy::files::roots::is_within;
 use crate::policy::learn::{Need, parent_of};
 use crate::policy::network::{NetworkRules, Rules};
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
@@ -19,74 +20,51 @@ pub fn suggest(
     threshold: usize,
     list: impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
 ) -> Spec {
-    let paths = |of: fn(&Need) -> Option<&Vec<u8>>| -> BTreeSet<Vec<u8>> {
-        needs.iter().filter_map(of).cloned().collect()
+    let mut spec = Spec {
+        import_allow: Vec::new(),
+        ..base.clone()
     };
-    let written = paths(|need| match need {
-        Need::Write(path) => Some(path),
-        _ => None,
-    });
-    let read = paths(|need| match need {
-        Need::Read(path) => Some(path),
-        _ => None,
-    });
-    let texts = |of: &dyn Fn(&Need) -> Option<String>| -> Vec<String> {
-        let found: BTreeSet<String> = needs.iter().filter_map(of).collect();
-        found.into_iter().collect()
+    let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
+    let mut temporary = BTreeSet::new();
+    let [mut programs, mut variables, mut native] = [const { Vec::new() }; 3];
+    for need in needs {
+        match need {
+            Need::Write(path) => written.extend([path.clone()]),
+            Need::Read(path) => read.extend([path.clone()]),
+            Need::Temporary { host, .. } => temporary.extend(String::from_utf8(host.clone())),
+            Need::Program(path) => programs.extend(String::from_utf8(path.clone())),
+            Need::Variable(name) => variables.push(name.clone()),
+            Need::Native(module) => native.push(module.clone()),
+            Need::ImportOf(package) => spec.import_allow.push(package.clone()),
+            Need::Module(module) => {
+                if let Choice::Named(names) = &mut spec.imports.allow
+                    && !names.contains(module)
+                {
+                    names.push(module.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    let is_touched = |path: &String| {
+        let mut touched = written.iter().chain(&read);
+        touched.any(|needed| is_within(needed, path.as_bytes()))
     };
-    let programs = texts(&|need| match need {
-        Need::Program(path) => String::from_utf8(path.clone()).ok(),
-        _ => None,
-    });
-    let variables = texts(&|need| match need {
-        Need::Variable(name) => Some(name.clone()),
-        _ => None,
-    });
-    let native = texts(&|need| match need {
-        Need::Native(module) => Some(module.clone()),
-        _ => None,
-    });
-    let packages = texts(&|need| match need {
-        Need::ImportOf(package) => Some(package.clone()),
-        _ => None,
-    });
-    let touched = |path: &String| {
-        let of = |needed: &BTreeSet<Vec<u8>>| {
-            needed
-                .iter()
-                .any(|needed| crate::policy::files::roots::is_within(needed, path.as_bytes()))
-        };
-        of(&written) || of(&read)
-    };
-    let mut spec = base.clone();
+    spec.block.retain(|path| !is_touched(path));
     spec.write = Where::Below(match written.is_empty() {
-        true => texts(&|need| match need {
-            Need::Temporary { host, .. } => String::from_utf8(host.clone()).ok(),
-            _ => None,
-        }),
+        true => Vec::from_iter(temporary),
         false => generalised(&written, threshold, &list),
     });
     spec.read = Where::Below(generalised(&read, threshold, &list));
-    spec.block.retain(|path| !touched(path));
     spec.protect = protect(base, &written);
     spec.commands = some(programs);
     spec.env = some(variables);
     spec.native = some(native);
-    spec.import_allow = packages;
     spec.threads = needs.contains(&Need::Thread);
     spec.unknown_events = base.unknown_events || needs.contains(&Need::UnknownEvent);
     spec.network = network(needs);
     spec.max_bytes = None;
     spec.on_violation = OnViolation::Raise;
-    if let Choice::Named(names) = &mut spec.imports.allow {
-        for need in needs {
-            if let Need::Module(module) = need
-                && !names.contains(module)
-            {
-                names.push(module.clone());
-            }
-        }
-    }
     spec
 }
 
