@@ -31,7 +31,7 @@ class TestHere:
 
     def test_it_is_named_as_the_function(self):
         assert guarded_jobs.decorated.__name__ == "decorated"
-        assert guarded_jobs.decorated.__doc__ == "What it does."
+        assert guarded_jobs.decorated.__doc__ == "The decorated function."
         assert repr(guarded_jobs.decorated) == "<guarded decorated>"
 
     def test_coroutine_functions(self, policy, places):
