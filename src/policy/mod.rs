@@ -23,6 +23,7 @@ pub mod rules;
 pub mod rules_02;
 pub mod signalling;
 pub mod sql;
+pub mod wording;
 pub mod workers;
 pub mod written;
 

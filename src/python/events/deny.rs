@@ -1,7 +1,6 @@
-//! The one place that refuses: the message, the host's answer, the exception.
+//! A denial: its first line, what it keeps of the moment, the exception.
 
 use std::ffi::CStr;
-use std::fmt::{self, Write};
 
 use pyo3::exceptions::{PyException, PyPermissionError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -9,145 +8,116 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::judge::Reason;
-use crate::policy::written::spec::OnViolation;
+use crate::policy::wording::{Line, NamedRoots};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::asked::Asked;
-use crate::python::denials::denial::{self, Decision, Denial, Told};
-use crate::python::events::outcome;
-use crate::python::guard::asking::{Asking, is_asking_host, is_awaitable};
+use crate::python::denials::denial::{Decision, Denial, Told};
 use crate::python::guard::config::AuditCfg;
-use crate::python::guard::declared::Declared;
+use crate::python::guard::event::Event;
 use crate::python::guard::scope::Active;
-use crate::python::values::errors;
 use crate::python::values::place;
-use crate::python::values::process_start;
 use crate::python::values::simple::shown;
 use crate::python::values::stack;
 
 /// Most messages are no longer than this, in bytes.
 const USUAL_MESSAGE: usize = 160;
 
-/// Denies an event, unless `before_deny` allows it.
-///
-/// # Errors
-/// `AuditDenied` when it is denied; otherwise the error that `before_deny` raised.
-pub fn deny(
-    active: &Active,
-    config: &AuditCfg,
-    event: &CStr,
-    args: &Bound<'_, PyTuple>,
+/// An event that its policy denies, in words.
+pub struct Refusal<'py> {
+    /// The name of the event.
+    pub event: Bound<'py, PyString>,
+    /// The first line.
+    pub message: Bound<'py, PyString>,
+    /// The note of the moment under the rules of fastaudit 0.2.
+    pub told: Option<Box<Told>>,
     reason: Reason,
-) -> PyResult<()> {
-    let py = args.py();
-    let proceeds = config.on_violation() != OnViolation::Raise;
-    if proceeds && is_asking_host() {
-        return Ok(());
-    }
-    let told = match config.is_strict() {
-        true => Some(Told::new(active, py)?),
-        false => None,
-    };
-    let name = event;
-    let event = match event.to_str() {
-        Ok(event) => PyString::new(py, event),
-        Err(_) => PyString::new(py, &event.to_string_lossy()),
-    };
-    let message = match reason {
-        // The arguments after the module's name are `sys.path` and its hooks.
-        Reason::Switch(Why::Import) => message(config, &event, &args.get_slice(0, 1), reason)?,
-        // A third argument is the call chain.
-        Reason::Switch(Why::Native) if told.is_some() && name != c"import" => {
-            message(config, &event, &args.get_slice(0, 2), reason)?
-        }
-        _ => message(config, &event, args, reason)?,
-    };
-    if raw::is_finalizing(py) {
-        // The objects that a denial and a host's callback need may be gone.
-        return Err(PyPermissionError::new_err(message.unbind()));
-    }
-    if (told.is_some() || config.asks_before_deny().is_some())
-        && !is_asking_host()
-        && is_approved(config, &event, args, &message, told.as_deref(), reason)?
-    {
-        process_start::approved(name, args);
-        return Ok(());
-    }
-    let why = reason.why();
-    let asked = Asked::now(active, config, &name.to_string_lossy(), args, why)?;
-    let decision = Decision {
-        path: match reason {
-            Reason::Event | Reason::Switch(_) => None,
-            Reason::Path(index, _) => Some(index),
-        },
-        why,
-        roots: Some(config.oks(py)),
-        asked: Some(asked),
-        told,
-        place: place::here(py)?,
-    };
-    let denial = Denial::new(event, args, message, decision)?;
-    let denial = Bound::new(py, denial)?;
-    active.log().add(denial.as_any(), |earlier| {
-        let asked = denial.get().asked.as_ref();
-        let earlier = earlier.cast_exact::<Denial>();
-        match (asked, earlier) {
-            (Some(asked), Ok(earlier)) if denial.get().is_alike(earlier.get()) => {
-                asked.follow(earlier.as_unbound(), py);
-                true
-            }
-            _ => asked.is_none(),
-        }
-    });
-    let exception = denial::exception(&denial)?;
-    tell(config, &denial, &exception)?;
-    if proceeds {
-        denial.get().note_chain(py)?;
-        let _asking = Asking::begin();
-        outcome::tell(config, &denial, &exception)?;
-        process_start::approved(name, args);
-        return Ok(());
-    }
-    raw::raise(&exception);
-    Err(PyErr::fetch(py))
 }
 
-/// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
-#[inline(never)]
-fn is_approved(
-    config: &AuditCfg,
-    event: &Bound<'_, PyString>,
-    args: &Bound<'_, PyTuple>,
-    message: &Bound<'_, PyString>,
-    told: Option<&Told>,
-    reason: Reason,
-) -> PyResult<bool> {
-    let py = event.py();
-    let hooks = match told {
-        Some(_) => Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks),
-        None => &[],
-    };
-    let mut callbacks = hooks.iter().chain(config.asks_before_deny()).peekable();
-    if callbacks.peek().is_none() {
-        return Ok(false);
-    }
-    let frame = stack::first_foreign(py)?;
-    let (args, message) = match told {
-        Some(told) => told.given(event, args, message, reason)?,
-        None => (args.clone(), message.clone()),
-    };
-    let given = (event, args, frame, message, config.data(py)).into_pyobject(py)?;
-    let _asking = Asking::begin();
-    for callback in callbacks {
-        let answer = callback.call(&given)?;
-        if is_awaitable(&answer) {
-            return Err(errors::returned_awaitable("before_deny", &answer));
+impl<'py> Refusal<'py> {
+    /// Words the denial of an event.
+    ///
+    /// # Errors
+    /// The error that the `__repr__` of an argument raised, if that is no `Exception`; the denial in
+    /// its least form while the interpreter ends.
+    pub fn new(event: &Event<'_, 'py>, reason: Reason) -> PyResult<Self> {
+        let (py, config) = (event.args.py(), event.config);
+        let told = match config.is_strict() {
+            true => Some(Told::new(event.active, py)?),
+            false => None,
+        };
+        let name = match event.name.to_str() {
+            Ok(name) => PyString::new(py, name),
+            Err(_) => PyString::new(py, &event.name.to_string_lossy()),
+        };
+        let args = match reason {
+            // The arguments after the module's name are `sys.path` and its hooks.
+            Reason::Switch(Why::Import) => &event.args.get_slice(0, 1),
+            // A third argument is the call chain.
+            Reason::Switch(Why::Native) if told.is_some() && event.name != c"import" => {
+                &event.args.get_slice(0, 2)
+            }
+            _ => event.args,
+        };
+        let message = first_line(config, &name, args, reason)?;
+        if raw::is_finalizing(py) {
+            // The objects that a denial and a host's callback need may be gone.
+            return Err(PyPermissionError::new_err(message.unbind()));
         }
-        if calling::is_true(&answer)? {
-            return Ok(true);
-        }
+        Ok(Self {
+            event: name,
+            message,
+            told,
+            reason,
+        })
     }
-    Ok(false)
+
+    /// Returns the denial, and adds it to the guard's log.
+    ///
+    /// # Errors
+    /// The error that reading an argument raised.
+    pub fn denial(
+        self,
+        active: &Active,
+        config: &AuditCfg,
+        name: &CStr,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, Denial>> {
+        let py = args.py();
+        let why = self.reason.why();
+        let asked = Asked::now(active, config, &name.to_string_lossy(), args, why)?;
+        let decision = Decision {
+            path: match self.reason {
+                Reason::Event | Reason::Switch(_) => None,
+                Reason::Path(index, _) => Some(index),
+            },
+            why,
+            roots: Some(config.oks(py)),
+            asked: Some(asked),
+            told: self.told,
+            place: place::here(py)?,
+        };
+        let denial = Denial::new(self.event, args, self.message, decision)?;
+        let denial = Bound::new(py, denial)?;
+        active.log().add(denial.as_any(), |earlier| {
+            let asked = denial.get().asked.as_ref();
+            let earlier = earlier.cast_exact::<Denial>();
+            match (asked, earlier) {
+                (Some(asked), Ok(earlier)) if denial.get().is_alike(earlier.get()) => {
+                    asked.follow(earlier.as_unbound(), py);
+                    true
+                }
+                _ => asked.is_none(),
+            }
+        });
+        Ok(denial)
+    }
+}
+
+/// Denies: returns the exception as an error.
+pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
+    raw::raise(exception);
+    PyErr::fetch(exception.py())
 }
 
 impl Told {
@@ -158,123 +128,36 @@ impl Told {
             sites: Some(stack::sites(py)?),
         }))
     }
-
-    /// Returns the arguments and the message that callbacks get.
-    fn given<'py>(
-        &self,
-        event: &Bound<'py, PyString>,
-        args: &Bound<'py, PyTuple>,
-        message: &Bound<'py, PyString>,
-        reason: Reason,
-    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyString>)> {
-        let py = event.py();
-        let mut chain = stack::names(py, self.sites.as_deref().unwrap_or_default())?.join(" -> ");
-        let mut args = args.clone();
-        if event == "fastaudit.call" && args.len() == 2 {
-            chain.push_str(" -> ");
-            chain.push_str(&calling::str(&args.get_item(1)?)?.to_string_lossy());
-            let more = PyTuple::new(py, [PyString::new(py, &chain)])?;
-            args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
-        }
-        let mut text = message.to_string_lossy().into_owned();
-        if !matches!(reason, Reason::Path(..)) {
-            text.push_str("\nCall chain: ");
-            text.push_str(&chain);
-        }
-        if let Some(origin) = &self.origin {
-            text.push('\n');
-            text.push_str(origin);
-        }
-        Ok((args, PyString::new(py, &text)))
-    }
 }
 
-/// Tells the host of a denial.
-///
-/// # Errors
-/// Errors raised by its callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
-/// becomes the cause of the denial.
-fn tell(
-    config: &AuditCfg,
-    denial: &Bound<'_, Denial>,
-    exception: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    let py = denial.py();
-    let Some(on_denied) = config.on_denied(py) else {
-        return Ok(());
-    };
-    if is_asking_host() {
-        return Ok(());
-    }
-    denial.get().note_chain(py)?;
-    let _asking = Asking::begin();
-    match calling::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_instance_of::<PyException>(py) => {
-            exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn message<'py>(
+fn first_line<'py>(
     config: &AuditCfg,
     event: &Bound<'py, PyString>,
     args: &Bound<'py, PyTuple>,
     reason: Reason,
 ) -> PyResult<Bound<'py, PyString>> {
     let py = event.py();
-    match reason {
-        Reason::Event | Reason::Switch(_) => {
-            let args = shown_all(args)?;
-            formatted(
-                py,
-                format_args!("Audit: {event} blocked in sandbox with args: {args}"),
-            )
-        }
-        Reason::Path(index, why) => {
-            let path = shown(&args.get_item(index)?)?;
-            match why {
-                // fastaudit writes the empty tuple, and so does `mk_audit`.
-                Why::Unapproved if config.is_of_policy() && config.oks(py).is_empty() => {
-                    formatted(py, format_args!("{event} {path}: nothing may be written"))
-                }
-                Why::Unreadable if config.readable(py).is_empty() => {
-                    formatted(py, format_args!("{event} {path}: nothing may be read"))
-                }
-                Why::Unapproved
-                | Why::Environment
-                | Why::Network(_)
-                | Why::Command
-                | Why::Import
-                | Why::Native
-                | Why::Thread
-                | Why::Unknown
-                | Why::TooMuch => {
-                    let oks = config.oks(py).repr()?;
-                    formatted(py, format_args!("{event} {path} not in {oks}"))
-                }
-                Why::Unreadable => {
-                    let roots = config.readable(py).repr()?;
-                    formatted(
-                        py,
-                        format_args!("{event} {path} not readable: not in {roots}"),
-                    )
-                }
-                Why::Blocked => formatted(py, format_args!("{event} {path} is blocked")),
-                Why::Protected => formatted(py, format_args!("{event} {path} is protected")),
-            }
-        }
-    }
-}
-
-/// Returns a text, in one piece of memory if it is no longer than most.
-fn formatted<'py>(py: Python<'py>, text: fmt::Arguments<'_>) -> PyResult<Bound<'py, PyString>> {
-    let mut whole = String::with_capacity(USUAL_MESSAGE);
-    if whole.write_fmt(text).is_err() {
+    let given = match reason {
+        Reason::Event | Reason::Switch(_) => shown_all(args)?,
+        Reason::Path(index, _) => shown(&args.get_item(index)?)?,
+    };
+    let line = Line::of(
+        reason,
+        // fastaudit writes the empty tuple, and so does `mk_audit`.
+        || !(config.is_of_policy() && config.oks(py).is_empty()),
+        || !config.readable(py).is_empty(),
+    );
+    let roots = match line.roots() {
+        Some(NamedRoots::Write) => config.oks(py).repr()?,
+        Some(NamedRoots::Read) => config.readable(py).repr()?,
+        None => given.clone(),
+    };
+    // In one piece of memory if it is no longer than most.
+    let mut text = String::with_capacity(USUAL_MESSAGE);
+    if line.write(&mut text, event, &given, &roots).is_err() {
         return Err(PyRuntimeError::new_err("the message could not be written"));
     }
-    Ok(PyString::new(py, &whole))
+    Ok(PyString::new(py, &text))
 }
 
 /// Returns `repr(args)`, item by item if that fails.

@@ -14,7 +14,7 @@ use crate::policy::judge::{Follows, Reason, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::{Operation, Policy};
 use crate::python::cpython::forks;
-use crate::python::events::deny;
+use crate::python::events::violation;
 use crate::python::excuses::table;
 use crate::python::excuses::variables;
 use crate::python::guard::declared::Declared;
@@ -62,14 +62,14 @@ impl<'py> Surroundings for Event<'_, 'py> {
     #[inline]
     fn deny(&self, reason: Reason) -> PyResult<()> {
         let Some(probe) = self.probe else {
-            return deny::deny(self.active, self.config, self.name, self.args, reason);
+            return violation::meet(self, reason);
         };
         if !probe.enforces() {
             probe.note_denied(reason.why());
             return Ok(());
         }
         // The host may allow it.
-        let result = deny::deny(self.active, self.config, self.name, self.args, reason);
+        let result = violation::meet(self, reason);
         if result.is_err() {
             probe.note_denied(reason.why());
         }

@@ -3,6 +3,8 @@
 pub mod deny;
 pub mod explain;
 pub mod hook;
+pub mod host;
 pub mod judge;
 pub mod observe;
 pub mod outcome;
+pub mod violation;

@@ -1,0 +1,52 @@
+//! A violation of the policy: the host may allow it, and says whether it proceeds; otherwise it is
+//! denied.
+
+use pyo3::prelude::*;
+
+use crate::policy::judge::Reason;
+use crate::policy::written::spec::OnViolation;
+use crate::python::denials::denial;
+use crate::python::events::deny::{self, Refusal};
+use crate::python::events::host;
+use crate::python::events::outcome;
+use crate::python::guard::asking::{Asking, is_asking_host};
+use crate::python::guard::event::Event;
+use crate::python::values::process_start;
+
+/// Meets a violation: `Ok` if the event goes on all the same.
+///
+/// # Errors
+/// `AuditDenied` when it is denied; otherwise the error that a callback raised.
+pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
+    let (py, config, args) = (event.args.py(), event.config, event.args);
+    let proceeds = config.on_violation() != OnViolation::Raise;
+    if proceeds && is_asking_host() {
+        return Ok(());
+    }
+    let refusal = Refusal::new(event, reason)?;
+    if (refusal.told.is_some() || config.asks_before_deny().is_some())
+        && !is_asking_host()
+        && host::is_approved(
+            config,
+            &refusal.event,
+            args,
+            &refusal.message,
+            refusal.told.as_deref(),
+            reason,
+        )?
+    {
+        process_start::approved(event.name, args);
+        return Ok(());
+    }
+    let denial = refusal.denial(event.active, config, event.name, args)?;
+    let exception = denial::exception(&denial)?;
+    host::tell(config, &denial, &exception)?;
+    if !proceeds {
+        return Err(deny::deny(&exception));
+    }
+    denial.get().note_chain(py)?;
+    let _asking = Asking::begin();
+    outcome::tell(config, &denial, &exception)?;
+    process_start::approved(event.name, args);
+    Ok(())
+}
