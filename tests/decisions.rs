@@ -14,12 +14,15 @@ use std::path::Path;
 
 use fastaudit_rs::policy::files::fs::PathBuf;
 use fastaudit_rs::policy::files::path::resolve;
-use fastaudit_rs::policy::judge::{Reason, judge_any};
+use fastaudit_rs::policy::judge::{Arguments, Denied, Moment, judge_any};
+use fastaudit_rs::policy::written::hint::{import_before, of_policy};
 use fastaudit_rs::policy::written::landings::Landings;
 use fastaudit_rs::policy::written::presets::PRESETS;
 use fastaudit_rs::policy::written::spec::{NetworkUse, Spec};
 use fastaudit_rs::policy::written::values::{Choice, Where};
-use fastaudit_rs::policy::{Base, Blocked, Os, Policy, Roots};
+use fastaudit_rs::policy::written::widening::Places;
+use fastaudit_rs::policy::written::wording::{Told, Words};
+use fastaudit_rs::policy::{Base, Blocked, FileSystem, Os, Policy, Roots, Why};
 use plain::{Argument, Event, Plain};
 use toml::{Table, Value};
 
@@ -61,17 +64,18 @@ fn roots<'a>(paths: impl IntoIterator<Item = &'a String>) -> Roots {
 }
 
 /// Reads a policy as a host does who writes it so.
-fn policy(written: &Table, tree: &str) -> Policy {
+fn policy(written: &Table, tree: &str) -> (Policy, Option<Spec>) {
     if let Some(paths) = written.get("roots") {
         let paths = paths.as_array().unwrap().iter();
         let paths: Vec<_> = paths
             .map(|path| path.as_str().unwrap().to_owned())
             .collect();
-        return match written["contract"].as_str().unwrap() {
+        let policy = match written["contract"].as_str().unwrap() {
             "mk_audit" => Policy::new(roots(&paths)),
             "v02" => Policy::strict(roots(&paths), Vec::new()),
             contract => panic!("no contract: {contract}"),
         };
+        return (policy, None);
     }
     let mut fields = Table::new();
     if let Some(preset) = written.get("preset") {
@@ -85,13 +89,13 @@ fn policy(written: &Table, tree: &str) -> Policy {
     }
     let spec = Spec::from_toml(&fields.to_string(), false).unwrap();
     let everywhere = ["/".to_owned()];
-    let (write, written) = match &spec.write {
+    let (write, below) = match &spec.write {
         Where::Anywhere => (roots(&everywhere), Vec::new()),
         Where::Below(paths) => (roots(paths), paths.clone()),
     };
     let read = match &spec.read {
         Where::Anywhere => None,
-        Where::Below(paths) => Some(roots(paths.iter().chain(&written))),
+        Where::Below(paths) => Some(roots(paths.iter().chain(&below))),
     };
     let mut block = Blocked::default();
     for path in &spec.block {
@@ -120,7 +124,7 @@ fn policy(written: &Table, tree: &str) -> Policy {
         search: search(tree),
         ..Landings::default()
     };
-    spec.policy(&Os, landings)
+    (spec.policy(&Os, landings), Some(spec))
 }
 
 /// The `PATH` that rows are judged under.
@@ -128,8 +132,13 @@ fn search(tree: &str) -> Vec<u8> {
     format!("{tree}/bin").into_bytes()
 }
 
-/// The verdict on a row, as the tables write it.
-fn verdict(policy: &Policy, row: &[Value], tree: &str) -> &'static str {
+/// The verdict on a row, as the tables write it, and the hint of a policy of TOML.
+fn verdict(
+    policy: &Policy,
+    spec: Option<&Spec>,
+    row: &[Value],
+    tree: &str,
+) -> (&'static str, Option<String>) {
     let name = row[0].as_str().unwrap();
     let args = row[1].as_array().unwrap().iter();
     let facts = row.iter().skip(3).find_map(Value::as_table);
@@ -145,9 +154,47 @@ fn verdict(policy: &Policy, row: &[Value], tree: &str) -> &'static str {
         facts,
     };
     match judge_any(&event, policy.rules().rule(name.as_bytes())) {
-        Ok(()) => "allowed",
-        Err(Reason::Event) => "event",
-        Err(Reason::Switch(why) | Reason::Path(_, why)) => why.field(),
+        Ok(()) => ("allowed", None),
+        Err(reason) => {
+            let verdict = reason.why().map_or("event", Why::field);
+            (verdict, spec.map(|spec| hint(&event, reason.why(), spec)))
+        }
+    }
+}
+
+/// The hint of a policy that was written in TOML.
+fn hint(event: &Event<'_>, why: Option<Why>, spec: &Spec) -> String {
+    let module = event.args.text(0).unwrap_or_default();
+    if event.name == "import" && why.is_none() {
+        return import_before(&module, why);
+    }
+    let denied = Denied {
+        fs: &Os,
+        event: event.name,
+        args: &event.args,
+        moment: Moment::default(),
+        policy: event.policy,
+    };
+    let lacks = why.map_or_else(Vec::new, |why| denied.lacks(why, event).unwrap());
+    let told = Told::new(Words::Toml, spec.clone());
+    of_policy(&told, event.name, why, lacks, (&Os, &Here), &|_| None).0
+}
+
+/// The places that a policy names, as they are.
+struct Here;
+
+impl Places for Here {
+    fn resolve(&self, path: &str) -> Option<Vec<u8>> {
+        let landing = resolve(&Os, path.as_bytes(), Base::CurrentDir)?;
+        Some(landing.as_bytes().to_vec())
+    }
+
+    fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
+        dir != b"/"
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        Os.exists(path) && !Os.is_dir(path)
     }
 }
 
@@ -155,7 +202,7 @@ fn verdict(policy: &Policy, row: &[Value], tree: &str) -> &'static str {
 fn the_core_decides_as_the_tables_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions");
     let mut wrong = Vec::new();
-    let mut rows = 0;
+    let (mut rows, mut hints) = (0, 0);
     let mut tables: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -176,17 +223,24 @@ fn the_core_decides_as_the_tables_say() {
         let tree = std::str::from_utf8(at.as_os_str().as_bytes()).unwrap();
         for (number, written) in table["policy"].as_array().unwrap().iter().enumerate() {
             let written = written.as_table().unwrap();
-            let policy = policy(written, tree);
+            let (policy, spec) = policy(written, tree);
             for row in written["rows"].as_array().unwrap() {
                 let row = row.as_array().unwrap();
                 rows += 1;
-                let (expected, found) = (row[2].as_str().unwrap(), verdict(&policy, row, tree));
+                let (found, hint) = verdict(&policy, spec.as_ref(), row, tree);
+                let name = path.file_name().unwrap().to_string_lossy();
+                let shown = format!("{name}, policy {number}: {} {}", row[0], row[1]);
+                let expected = row[2].as_str().unwrap();
                 if expected != found {
-                    let name = path.file_name().unwrap().to_string_lossy();
-                    let row = format!("{} {}", row[0], row[1]);
-                    wrong.push(format!(
-                        "{name}, policy {number}: {row}: {found}, not {expected}"
-                    ));
+                    wrong.push(format!("{shown}: {found}, not {expected}"));
+                }
+                // A preset is told of in Python.
+                let hint = hint.filter(|_| !written.contains_key("preset"));
+                if let (Some(hint), Some(part)) = (hint, row.get(3).and_then(Value::as_str)) {
+                    hints += 1;
+                    if !hint.contains(&part.replace("TREE", tree)) {
+                        wrong.push(format!("{shown}: {hint}, not {part}"));
+                    }
                 }
             }
         }
@@ -199,5 +253,5 @@ fn the_core_decides_as_the_tables_say() {
         wrong.len(),
         wrong.join("\n")
     );
-    assert!(rows >= 300, "{rows} rows");
+    assert!(rows >= 300 && hints >= 90, "{rows} rows, {hints} hints");
 }

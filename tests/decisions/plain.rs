@@ -11,8 +11,8 @@ use fastaudit_rs::policy::distributions::Installed;
 use fastaudit_rs::policy::files::fs::PathBuf;
 use fastaudit_rs::policy::files::path::{Base, Name, Resolved};
 use fastaudit_rs::policy::judge::{
-    Arguments, Endpoint, FAMILIES, Follows, Host, Named, PathLikes, Reason, Surroundings,
-    UNIX_FAMILY,
+    Arguments, Endpoint, FAMILIES, Follows, Host, Knowledge, Named, PathLikes, Reason,
+    Surroundings, UNIX_FAMILY,
 };
 use fastaudit_rs::policy::learn::Need;
 use fastaudit_rs::policy::{Operation, Os, Policy};
@@ -452,5 +452,19 @@ impl Surroundings for Event<'_> {
 
     fn may_connect(&self, _socket: i32, most: u32) -> bool {
         self.connected.replace(self.connected.get() + 1) < most
+    }
+}
+
+impl Knowledge for Event<'_> {
+    fn names_of(&self, _address: IpAddr) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn package_of(&self, callee: &str) -> String {
+        callee.split('.').next().unwrap_or(callee).to_owned()
+    }
+
+    fn own_path(&self) -> Vec<u8> {
+        self.search.clone()
     }
 }

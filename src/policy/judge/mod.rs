@@ -9,7 +9,9 @@ mod arguments;
 mod event;
 mod files;
 mod imports;
+mod lacking;
 mod network;
+mod places;
 mod program;
 mod surroundings;
 
@@ -17,5 +19,6 @@ pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet,
 pub use arguments::{Arguments, Named, PathLikes, is_open_for_reading};
 pub use event::{judge, judge_any};
 pub use imports::excused_by_import;
+pub use lacking::{Denied, Knowledge, MOST_PATHS, Moment, is_of_the_moment};
 pub use program::{SHELL, program};
 pub use surroundings::{Follows, Reason, Surroundings};

@@ -1,5 +1,6 @@
 //! A policy as a host writes it: its fields, TOML, presets, and checks of its values.
 
+pub mod hint;
 pub mod landings;
 pub mod lint;
 pub mod presets;
@@ -9,3 +10,4 @@ pub mod suggested;
 pub mod toml_text;
 pub mod values;
 pub mod widening;
+pub mod wording;

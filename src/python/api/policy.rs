@@ -8,13 +8,13 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::policy::RuleSet;
 use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::wording::{Told, Words};
 use crate::python::api::fields;
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
 use crate::python::guard::resolve;
-use crate::python::values::wording::{Told, Words};
 
 #[doc = doc!("Policy")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]

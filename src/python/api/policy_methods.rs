@@ -12,6 +12,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple};
 use crate::policy::files::places::PRESET;
 use crate::policy::written::presets;
 use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
+use crate::policy::written::wording::{Told, Words};
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
@@ -25,7 +26,6 @@ use crate::python::guard::resolve::Resolved;
 use crate::python::guard::scope;
 use crate::python::values::errors;
 use crate::python::values::suggestions::suggestion;
-use crate::python::values::wording::{Told, Words};
 
 #[pymethods]
 impl Policy {

@@ -11,12 +11,12 @@ use crate::policy::events::EVENTS;
 use crate::policy::files::fs::{FileSystem, Os};
 use crate::policy::files::path;
 use crate::policy::written::values::{Choice, SpecError};
+use crate::policy::written::wording::Words;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::resolve;
 use crate::python::values::decode;
 use crate::python::values::errors;
 use crate::python::values::suggestions::{as_list, near, suggestion};
-use crate::python::values::wording::Words;
 
 /// Refuses keywords that a function does not have.
 ///

@@ -6,18 +6,19 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::policy::files::fs::Os;
+use crate::policy::judge::{Denied, Moment, is_of_the_moment};
 use crate::policy::learn::Need;
 use crate::policy::packages::Packages;
 use crate::policy::written::widening::Lack;
+use crate::policy::written::wording::Told;
 use crate::policy::{Policy, Why};
 use crate::python::denials::denial::Denial;
-use crate::python::denials::denied_event::{Lacking, Noted};
-use crate::python::denials::lacking;
+use crate::python::denials::lacking::{self, Known};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope::Active;
 use crate::python::values::imports::{self, Importing};
 use crate::python::values::seen::Seen;
-use crate::python::values::wording::Told;
 
 /// The number of denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
@@ -28,7 +29,7 @@ pub struct Asked {
     policy: Arc<Policy>,
     /// The wording of its policy; `None` for a guard that `mk_audit` made.
     pub told: Option<Arc<Told>>,
-    noted: Noted,
+    moment: Moment,
     /// The import that it is part of.
     importing: Option<Importing>,
     /// The last denial before by the same field, and how many there were.
@@ -50,9 +51,9 @@ impl Asked {
             policy: config
                 .policy_with_temporary()
                 .unwrap_or_else(|| Arc::clone(config.shared_policy())),
-            noted: match why {
-                Some(_) => Noted::now(args)?,
-                None => Noted::default(),
+            moment: match why {
+                Some(_) => lacking::moment(args)?,
+                None => Moment::default(),
             },
             importing: imports::going_on(args.py())?,
             earlier: OnceLock::new(),
@@ -61,7 +62,7 @@ impl Asked {
         };
         if let Some(why) = why
             && (asked.told.is_some() || matches!(why, Why::Unapproved))
-            && lacking::is_of_the_moment(event, args, why)
+            && is_of_the_moment(event, args, why)
         {
             let lacks = asked.find(event, args, why, &active.log().network)?;
             let _ = asked.lacks.set(lacks);
@@ -86,13 +87,14 @@ impl Asked {
         why: Why,
         seen: &Seen,
     ) -> PyResult<Vec<Lack>> {
-        let lacking = Lacking {
+        let denied = Denied {
+            fs: &Os,
             event,
             args,
-            noted: self.noted,
+            moment: self.moment,
             policy: &self.policy,
         };
-        lacking.lacks(why, seen)
+        denied.lacks(why, &Known(seen))
     }
 
     /// Lets the hint cover the needs of an earlier denial as well.

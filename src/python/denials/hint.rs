@@ -10,15 +10,16 @@ use crate::policy::files::path::{self, Base};
 use crate::policy::files::roots::is_within;
 use crate::policy::learn::Need;
 use crate::policy::packages::ALL;
-use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::written::hint::{self, READ_COPY, import_before, reads_logged_database};
 use crate::policy::written::spec::Spec;
-use crate::policy::written::widening::{self, Lack, Places};
+use crate::policy::written::widening::{Lack, Places};
+use crate::policy::written::wording::{Told, changed};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::asked::Asked;
 use crate::python::denials::denial::Denial;
 use crate::python::values::distributions;
 use crate::python::values::simple::{self, shown};
-use crate::python::values::wording::{self, Told, Words};
+use crate::python::values::wording;
 
 /// The way to allow an operation, in words and as values.
 #[derive(Default)]
@@ -44,7 +45,11 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     let (Some(asked), Ok(event)) = (&denial.asked, denial.event.bind(py).to_str()) else {
         return Hint::default();
     };
-    if reads_logged_database(py, denial, event) {
+    let first = denial.args.bind(py).get_item(0).ok();
+    let text = first.and_then(|first| simple::text(&first).ok().flatten());
+    if text.is_some_and(|name| {
+        reads_logged_database(event, denial.why, name.to_string_lossy().as_bytes())
+    }) {
         return Hint::saying(READ_COPY);
     }
     if event == "import"
@@ -52,48 +57,13 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
             (denial.why, denial.args.bind(py).get_item(0))
         && (denial.why.is_none() || asked.told.is_none())
     {
-        return import_before(denial, &module);
+        let module = module.str().map(|name| name.to_string_lossy().into_owned());
+        return Hint::saying(import_before(&module.unwrap_or_default(), denial.why));
     }
     match &asked.told {
         Some(told) => of_policy(py, denial, asked, told, event),
         None => of_arguments(py, denial, asked, event),
     }
-}
-
-/// The hint for an extension module that may not be loaded.
-fn import_before(denial: &Denial, module: &Bound<'_, PyAny>) -> Hint {
-    let module = module.str().map(|name| name.to_string_lossy().into_owned());
-    let module = module.unwrap_or_default();
-    let place = match denial.why {
-        None => "its file is in a root, where guarded code may have written it",
-        Some(_) => "its file is not where packages are installed",
-    };
-    Hint::saying(format!(
-        "import {module} before the guard is entered: it is native code, and {place}"
-    ))
-}
-
-/// The advice for reading a database without the files that SQLite makes for that.
-const READ_COPY: &str = "a copy of the database in a root, or 'mode=ro&immutable=1' in its URI if nobody writes to it: \
-     reading a database with a write-ahead log makes files beside it";
-
-/// Returns whether a database was to be opened for reading alone.
-fn reads_logged_database(py: Python<'_>, denial: &Denial, event: &str) -> bool {
-    if denial.why != Some(Why::Unapproved) || !event.starts_with("sqlite3.") {
-        return false;
-    }
-    let Ok(Ok(Some(name))) = denial
-        .args
-        .bind(py)
-        .get_item(0)
-        .map(|name| simple::text(&name))
-    else {
-        return false;
-    };
-    matches!(
-        names::parse(name.to_string_lossy().as_bytes()),
-        Database::Uri(UriTarget::ReadShared(_))
-    )
 }
 
 /// The places that a policy names, by the files that are there.
@@ -134,42 +104,18 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
     {
         lacks = vec![lack];
     }
-    if told.words == Words::Sandbox {
-        lacks.iter_mut().for_each(as_the_kernel_can_hold);
-    }
-    let wide = widening::widened(&told.spec, &lacks, &Here(py));
-    if let Some(text) = told.change_to(py, &wide) {
-        return Hint {
-            text: Some(text),
-            suggestion: suggestion(py, told, &wide),
-        };
-    }
-    if denial.why == Some(Why::Command) {
-        return Hint::saying("nothing would: there is no such program");
-    }
-    match event {
-        "os.fork" | "os.forkpty" => {
-            Hint::saying(format!("no other thread, or {}", told.never(event)))
-        }
-        _ => Hint::saying(told.never(event)),
-    }
-}
-
-/// Changes a place to one that the kernel can enforce: an existing file, or the directory of
-/// entries that are made or removed.
-fn as_the_kernel_can_hold(lack: &mut Lack) {
-    let (Need::Write(path), Some(root)) = (&mut lack.need, &lack.root) else {
-        return;
-    };
-    let is_file_itself = lack.is_file && Os.exists(path);
-    if !is_file_itself && root != b"/" {
-        path.clone_from(root);
+    let literal = |value: &_| wording::literal(py, value);
+    let places = (&Os, &Here(py));
+    let (text, wide) = hint::of_policy(told, event, denial.why, lacks, places, &literal);
+    Hint {
+        text: Some(text),
+        suggestion: wide.and_then(|wide| suggestion(py, told, &wide)),
     }
 }
 
 fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
-    for (field, value) in wording::changed(&told.spec, wide) {
+    for (field, value) in changed(&told.spec, wide) {
         dict.set_item(field, wording::object(py, &value).ok()?)
             .ok()?;
     }

@@ -3,9 +3,7 @@
 pub mod asked;
 pub mod denial;
 mod denial_methods;
-pub mod denied_event;
 pub mod failure;
 pub mod hint;
 pub mod lacking;
-pub mod lacking_network;
 pub mod report;

@@ -10,11 +10,11 @@ use crate::policy::distributions::Installed;
 use crate::policy::packages::Packages;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
+use crate::policy::written::wording::Told;
 use crate::policy::{Environment, Policy, Roots, RuleSet};
 use crate::python::guard::recorder::Records;
 use crate::python::guard::roots::ApprovedRoots;
 use crate::python::values::distributions;
-use crate::python::values::wording::Told;
 
 /// The permissions of a guard, and the names that messages use for them.
 pub struct Allowed {

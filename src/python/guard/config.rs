@@ -10,6 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 #[cfg(unix)]
 use crate::kernel::started::Started;
 use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks::Callback;
@@ -19,7 +20,6 @@ use crate::python::guard::recorder::Records;
 use crate::python::guard::safe_sets;
 use crate::python::guard::temporary::{Directories, Temporary};
 use crate::python::values::errors;
-use crate::python::values::wording::Told;
 
 #[doc = doc!("AuditCfg")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]

@@ -14,12 +14,12 @@ use crate::policy::written::landings::Landings;
 use crate::policy::written::lint;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
+use crate::policy::written::wording::Told;
 use crate::policy::{Blocked, Roots};
 use crate::python::guard::allowed::{Allowed, packages};
 use crate::python::guard::roots::{ApprovedRoots, expanded, read_oks};
 use crate::python::values::command;
 use crate::python::values::imports;
-use crate::python::values::wording::Told;
 
 /// Returns the permissions of a guard of the policy.
 pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed> {

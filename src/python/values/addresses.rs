@@ -3,7 +3,7 @@
 use std::net::{IpAddr, ToSocketAddrs};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyInt, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
 use crate::python::cpython::calling;
@@ -33,17 +33,6 @@ pub fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     }
     let bytes = object.cast::<PyByteArray>().ok()?;
     Some(bytes.to_vec())
-}
-
-/// The port in an argument: a number, or the digits of one.
-pub fn port_in(object: &Bound<'_, PyAny>) -> Option<u16> {
-    let number = match object.cast::<PyString>() {
-        Ok(text) => text.to_str().ok()?.parse().ok()?,
-        Err(_) => raw::int_value(object)?,
-    };
-    u16::try_from(number)
-        .ok()
-        .filter(|port| *port != 0 || object.is_instance_of::<PyInt>())
 }
 
 /// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if that

@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::policy::files::fs::{Os, PathBuf};
-use crate::policy::judge::{self, SHELL};
+use crate::policy::judge;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::simple;
@@ -14,21 +14,6 @@ use crate::python::values::simple;
 /// Returns the program that an event is going to start; `None` if that cannot be told.
 pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     judge::program(&Os, event.to_bytes(), args, &own_path)
-}
-
-/// The program of an event as a policy would name it.
-pub fn shown<'py>(event: &str, args: &Bound<'py, PyTuple>) -> Option<Bound<'py, PyString>> {
-    let text = |object: Bound<'py, PyAny>| simple::text(&object).ok().flatten();
-    match event {
-        "subprocess.Popen" | "os.exec" | "os.posix_spawn" => text(args.get_item(0).ok()?),
-        "os.system" => Some(PyString::new(args.py(), SHELL)),
-        "pty.spawn" => text(first(&args.get_item(0).ok()?)?),
-        "_posixsubprocess.fork_exec" => {
-            let found = program(c"_posixsubprocess.fork_exec", args)?;
-            raw::fs_decode(args.py(), &found).ok()
-        }
-        _ => None,
-    }
 }
 
 /// The `PATH` of this process.
@@ -72,11 +57,4 @@ pub fn each(items: &Bound<'_, PyAny>) -> Option<Vec<PathBuf>> {
         Err(_) => items.cast::<PyTuple>().ok()?.iter().collect(),
     };
     Some(items.iter().map_while(bytes).collect())
-}
-
-fn first<'py>(arguments: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    if let Ok(arguments) = arguments.cast::<PyList>() {
-        return arguments.get_item(0).ok();
-    }
-    arguments.cast::<PyTuple>().ok()?.get_item(0).ok()
 }

@@ -1,0 +1,283 @@
+//! The places that a denied event lacks.
+
+use super::arguments::{Arguments, Named, PathLikes, is_open_for_reading};
+use super::lacking::Denied;
+use super::surroundings::Follows;
+use crate::policy::environment::files_named;
+use crate::policy::events;
+use crate::policy::files::fs::{FileSystem, Link};
+use crate::policy::files::path::{self, Base, Name, Resolved, Target};
+use crate::policy::learn::{self, Need};
+use crate::policy::operation::{Operation, Verdict, Why};
+use crate::policy::rules::{Access, PathArg, Rule};
+use crate::policy::written::widening::Lack;
+
+impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
+    pub(super) fn places(&self) -> Result<Vec<Lack>, A::Error> {
+        let Some(rule) = events::lookup(self.event.as_bytes()) else {
+            return Ok(Vec::new());
+        };
+        let mut lacks = Vec::new();
+        match rule {
+            Rule::Entries(paths) | Rule::Read(paths) => {
+                for path in paths {
+                    self.path(*path, &mut lacks)?;
+                }
+            }
+            Rule::Open => {
+                let is_by_os = self.args.is_none(1);
+                let base = match is_by_os {
+                    true => self.moment.base,
+                    false => Base::CurrentDir,
+                };
+                let reads = is_open_for_reading(self.args, rule);
+                self.at(0, base, |target| match reads {
+                    true => self.note(Operation::Read(target), &mut lacks),
+                    false => self.note(Operation::OpenForWriting(target), &mut lacks),
+                })?;
+            }
+            Rule::ChangeDirectory => self.at(0, Base::CurrentDir, |to| {
+                self.note(Operation::ChangeDirectory { to, left: None }, &mut lacks);
+            })?,
+            Rule::Symlink => {
+                let base = self.args.base(Some(2));
+                let link = self.args.name(1, false, PathLikes::AskedLater)?;
+                let at = link.target(base);
+                self.at(0, Base::CurrentDir, |text| {
+                    let text = text.name;
+                    self.note(Operation::LinkTo { text, at }, &mut lacks);
+                })?;
+                self.note(Operation::MoveEntry(at), &mut lacks);
+            }
+            Rule::Database => self.at(0, Base::CurrentDir, |database| {
+                self.note(Operation::OpenDatabase(database.name), &mut lacks);
+            })?,
+            Rule::Bind => self.change_entry(1, &mut lacks)?,
+            Rule::Control => self.at(0, Base::CurrentDir, |target| {
+                self.note(Operation::ChangeFile(target), &mut lacks);
+            })?,
+            Rule::SetVariable => {
+                let name = self.args.name(0, false, PathLikes::AskedLater)?;
+                let value = self.args.name(1, false, PathLikes::AskedLater)?;
+                if let (Name::Path(name), Name::Path(value)) = (name.name(), value.name()) {
+                    for path in files_named(name, value) {
+                        self.note(Operation::Read(Target::path(&path)), &mut lacks);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(lacks)
+    }
+
+    fn path(&self, path: PathArg, lacks: &mut Vec<Lack>) -> Result<(), A::Error> {
+        if matches!(path.access, Access::Read | Access::Look) && !self.policy.checks_reads() {
+            return Ok(());
+        }
+        let base = self.args.base(path.dir_fd);
+        self.at(path.path, base, |target| match path.access {
+            Access::Change => self.note(Operation::ChangeEntry(target), lacks),
+            Access::Move => self.note(Operation::MoveEntry(target), lacks),
+            Access::Place => self.note(Operation::ChangePlace(target), lacks),
+            Access::Read => self.note(Operation::Read(target), lacks),
+            Access::Look => self.note(Operation::Look(target), lacks),
+            Access::File | Access::Contents => {
+                if self.moment.follows != Follows::Always {
+                    self.note(Operation::ChangeEntry(target), lacks);
+                }
+                if self.moment.follows != Follows::Never {
+                    self.note(Operation::ChangeFile(target), lacks);
+                }
+            }
+        })
+    }
+
+    /// Notes the reason against making the entry that an argument names.
+    pub(super) fn change_entry(&self, index: usize, lacks: &mut Vec<Lack>) -> Result<(), A::Error> {
+        self.at(index, Base::CurrentDir, |target| {
+            self.note(Operation::ChangeEntry(target), lacks);
+        })
+    }
+
+    /// Looks at the place that an argument names, if it can be told.
+    fn at(&self, index: usize, base: Base, look: impl FnOnce(Target<'_>)) -> Result<(), A::Error> {
+        if self.moment.opaque & 1_u8.checked_shl(index as u32).unwrap_or(0) != 0 {
+            return Ok(());
+        }
+        let name = self.args.name(index, true, PathLikes::AskedLater)?;
+        let is_none = self.args.is_none(index);
+        look(match is_none {
+            // `os.listdir()` and others read the current directory then.
+            true => Target::path(b"."),
+            false => name.target(base),
+        });
+        Ok(())
+    }
+
+    fn note(&self, operation: Operation<'_>, lacks: &mut Vec<Lack>) {
+        let Verdict::Deny(why) = self.policy.check(self.fs, operation) else {
+            return;
+        };
+        let mut whys = vec![why];
+        if matches!(why, Why::Unapproved | Why::Unreadable)
+            && let Some(beside) = self.policy.denies_beside_roots(self.fs, operation)
+        {
+            whys.push(beside);
+        }
+        for why in whys {
+            if matches!(why, Why::Blocked | Why::Protected) {
+                let places = places_of(self.fs, operation).into_iter();
+                lacks.extend(places.map(|place| Lack::new(Need::Write(place), why)));
+                continue;
+            }
+            let root = root_of(self.fs, operation);
+            let needs = learn::needs(self.fs, operation).into_iter();
+            lacks.extend(needs.map(|need| Lack {
+                need: self.told(need),
+                why,
+                root: root.clone(),
+                is_file: matches!(
+                    operation,
+                    Operation::OpenForWriting(_) | Operation::ChangeFile(_)
+                ),
+            }));
+        }
+    }
+
+    /// Returns the need, or that of its directory if the place could not be a root, or has another
+    /// name the next time.
+    fn told(&self, need: Need) -> Need {
+        match need {
+            Need::Write(path) => {
+                let dir = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                let dir = &path[..dir];
+                // A root that is a link is the place it leads to.
+                let is_link = || matches!(self.fs.read_link(&path), Link::To(_));
+                let is_passing =
+                    self.event.starts_with("tempfile.") || holds_passing_files(dir) || is_link();
+                match !dir.is_empty() && is_passing {
+                    true => Need::Write(dir.to_vec()),
+                    false => Need::Write(path),
+                }
+            }
+            need => need,
+        }
+    }
+}
+
+/// Returns whether a directory is one for temporary files, which all may write to (`/tmp`,
+/// `/dev/shm`).
+#[cfg(unix)]
+fn holds_passing_files(dir: &[u8]) -> bool {
+    use rustix::fs::Mode;
+    let found = rustix::fs::stat(dir).map(|found| Mode::from_raw_mode(found.st_mode));
+    found.is_ok_and(|mode| mode.contains(Mode::SVTX | Mode::WOTH))
+}
+
+#[cfg(not(unix))]
+fn holds_passing_files(_dir: &[u8]) -> bool {
+    false
+}
+
+/// The target of an operation on a place.
+fn target_of<'a>(operation: Operation<'a>) -> Option<Target<'a>> {
+    match operation {
+        Operation::ChangeEntry(target)
+        | Operation::MoveEntry(target)
+        | Operation::ChangeFile(target)
+        | Operation::ChangePlace(target)
+        | Operation::OpenForWriting(target)
+        | Operation::Read(target)
+        | Operation::Look(target)
+        | Operation::ChangeDirectory { to: target, .. } => Some(target),
+        Operation::OpenDatabase(name) | Operation::LinkTo { text: name, .. } => Some(Target {
+            name,
+            base: Base::CurrentDir,
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the entry that a path names, and the place it leads to: either may be blocked or
+/// protected.
+fn places_of(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Vec<u8>> {
+    let Some(Target {
+        name: Name::Path(path),
+        base,
+    }) = target_of(operation)
+    else {
+        return Vec::new();
+    };
+    if let Operation::LinkTo { .. } = operation {
+        let landings = learn::needs(fs, operation).into_iter();
+        return landings
+            .filter_map(|need| match need {
+                Need::Write(path) => Some(path),
+                _ => None,
+            })
+            .collect();
+    }
+    let mut places = Vec::new();
+    let (dir, name) = path::split(path);
+    if !matches!(name, b"" | b"." | b"..")
+        && let Some(dir) = path::resolve(fs, dir, base)
+    {
+        places.push(dir.join(name).to_vec());
+    }
+    if let Some(landing) = path::resolve(fs, path, base)
+        && !places.iter().any(|place| place[..] == *landing.as_bytes())
+    {
+        places.push(landing.as_bytes().to_vec());
+    }
+    places
+}
+
+/// Returns the least root that approves an operation, if a root approves only the entries below it.
+fn root_of(fs: &impl FileSystem, operation: Operation<'_>) -> Option<Vec<u8>> {
+    if let Operation::ChangeFile(Target {
+        name: Name::Descriptor(_),
+        ..
+    }) = operation
+    {
+        return match learn::needs(fs, operation).pop()? {
+            Need::Write(path) => learn::parent_of(&path).or(Some(b"/".to_vec())),
+            _ => None,
+        };
+    }
+    let Name::Path(path) = target_of(operation)?.name else {
+        return None;
+    };
+    let base = target_of(operation)?.base;
+    let parent = |landing: Resolved| landing.parent().to_vec();
+    match operation {
+        Operation::ChangeDirectory { .. } | Operation::Read(_) => {
+            Some(path::resolve(fs, path, base)?.as_bytes().to_vec())
+        }
+        Operation::OpenForWriting(_) => {
+            let landing = path::resolve(fs, path, base)?;
+            Some(match fs.is_dir(landing.as_bytes()) {
+                true => landing.as_bytes().to_vec(),
+                false => parent(landing),
+            })
+        }
+        Operation::ChangeFile(_) => path::resolve(fs, path, base).map(parent),
+        Operation::OpenDatabase(_) => match learn::needs(fs, operation).pop()? {
+            Need::Write(path) => learn::parent_of(&path).or(Some(b"/".to_vec())),
+            _ => None,
+        },
+        Operation::LinkTo { .. } => match learn::needs(fs, operation).pop()? {
+            Need::Write(landing) if path.starts_with(b"/") => {
+                learn::parent_of(&landing).or(Some(b"/".to_vec()))
+            }
+            Need::Write(landing) => Some(landing),
+            _ => None,
+        },
+        _ => {
+            let (dir, name) = path::split(path);
+            match name {
+                b"" | b"." | b".." => path::resolve(fs, path, base).map(parent),
+                _ => Some(path::resolve(fs, dir, base)?.as_bytes().to_vec()),
+            }
+        }
+    }
+}

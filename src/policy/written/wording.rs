@@ -1,0 +1,263 @@
+//! The words in which a hint is said: those of the place where the policy was written.
+
+use toml::Value;
+
+use crate::policy::network::NetworkRules;
+use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where};
+
+/// Writes a value as Python does.
+pub type Literal<'a> = &'a dyn Fn(&Value) -> Option<String>;
+
+/// The place where a policy was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Words {
+    /// In Python, `Policy(write=[…])`.
+    #[default]
+    Policy,
+    /// In TOML.
+    Toml,
+    /// In Python, for a sandbox.
+    Sandbox,
+    /// As options of a command, or of a magic, that add up.
+    Options,
+    /// As a marker of a test, `@pytest.mark.audit(write=[…])`.
+    Marker,
+    /// As keyword arguments of the fixture `audit_perms`.
+    Fixture,
+}
+
+impl Words {
+    /// The wordings that the Python files of this package name.
+    const NAMED: [(&'static str, Self); 6] = [
+        ("policy", Self::Policy),
+        ("toml", Self::Toml),
+        ("sandbox", Self::Sandbox),
+        ("options", Self::Options),
+        ("marker", Self::Marker),
+        ("fixture", Self::Fixture),
+    ];
+
+    /// The wording of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let found = Self::NAMED.iter().find(|(own, _)| *own == name);
+        found.map(|(_, words)| *words)
+    }
+
+    /// Their name.
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMED.iter().find(|(_, words)| *words == self);
+        found.map_or("policy", |(name, _)| name)
+    }
+}
+
+/// The placeholder for a policy that a marker was given.
+const GIVEN_POLICY: &str = "...";
+
+/// The wording of a policy in hints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The place where it was written.
+    pub words: Words,
+    /// The text before the options; for a marker, the names of its arguments.
+    pub line: String,
+    /// The policy as it was written: a guard may allow more, its own directory for example.
+    pub spec: Spec,
+}
+
+impl Told {
+    /// A policy that is described as it is.
+    pub fn new(words: Words, spec: Spec) -> Self {
+        let line = String::new();
+        Self { words, line, spec }
+    }
+
+    /// Returns the text to write in place of the policy; `None` if it is the same.
+    pub fn change_to(&self, wide: &Spec, literal: Literal<'_>) -> Option<String> {
+        let fields = changed(&self.spec, wide);
+        if fields.is_empty() {
+            return None;
+        }
+        let each = |show: &dyn Fn(&str, &Value) -> Option<String>| -> Option<Vec<String>> {
+            let shown = fields.iter().map(|(field, value)| show(field, value));
+            shown.collect()
+        };
+        let in_python = |field: &str, value: &Value| python(literal, field, value);
+        let arguments = || self.arguments(wide, literal, &fields);
+        match self.words {
+            Words::Policy | Words::Sandbox => {
+                each(&|field, value| Some(format!("{field} = {}", in_python(field, value)?)))
+                    .map(|shown| shown.join("\n"))
+            }
+            Words::Toml => {
+                each(&|field, value| Some(format!("{field} = {value}"))).map(|all| all.join("\n"))
+            }
+            Words::Marker => Some(format!("@pytest.mark.audit({})", arguments()?)),
+            Words::Fixture => Some(format!("audit_perms({})", arguments()?)),
+            Words::Options => {
+                let options = each(&|field, value| Some(self.options(wide, field, value)))?;
+                let words = [self.line.clone()].into_iter().chain(options);
+                let words: Vec<_> = words.filter(|part| !part.is_empty()).collect();
+                Some(words.join(" "))
+            }
+        }
+    }
+
+    /// The arguments of a marker: those given, and those that changed.
+    fn arguments(
+        &self,
+        wide: &Spec,
+        literal: Literal<'_>,
+        changed: &[(&'static str, Value)],
+    ) -> Option<String> {
+        let mut arguments = Vec::new();
+        if self.line.split(' ').any(|name| name == GIVEN_POLICY) {
+            arguments.push(GIVEN_POLICY.to_owned());
+        }
+        for field in FIELDS {
+            let value = match changed.iter().find(|(name, _)| name == field) {
+                Some((_, value)) => value.clone(),
+                None if self.line.split(' ').any(|name| name == *field) => {
+                    without_defaults(field, wide.toml_value(field)?)
+                }
+                None => continue,
+            };
+            arguments.push(format!("{field}={}", python(literal, field, &value)?));
+        }
+        Some(arguments.join(", "))
+    }
+
+    /// The reason that no policy allows an event.
+    pub fn never(&self, event: &str) -> String {
+        match self.words {
+            Words::Policy => format!("a before_deny that returns True for {event:?}"),
+            Words::Toml => format!("no policy allows {event}; a before_deny of the host can"),
+            Words::Sandbox => format!("no policy allows {event} in a sandbox"),
+            Words::Options => format!("no option allows {event}"),
+            Words::Marker | Words::Fixture => {
+                format!("no policy allows {event}; @pytest.mark.audit(False) guards nothing")
+            }
+        }
+    }
+
+    /// The options that add the missing values of a field.
+    fn options(&self, wide: &Spec, field: &str, value: &Value) -> String {
+        let added = match field {
+            "write" => added_places("write", &self.spec.write, &wide.write),
+            "read" => added_places("read", &self.spec.read, &wide.read),
+            "commands" => added_names("run", &self.spec.commands, &wide.commands),
+            "env" => added_names("env", &self.spec.env, &wide.env),
+            "network" => added_hosts(&self.spec.network, &wide.network),
+            _ => None,
+        };
+        added.unwrap_or_else(|| format!("--set {}", shell_word(&format!("{field}={value}"))))
+    }
+}
+
+/// The fields of a policy that differ in another one, with its values.
+pub fn changed(spec: &Spec, wide: &Spec) -> Vec<(&'static str, Value)> {
+    let fields = FIELDS.iter().filter_map(|field| {
+        let (own, other) = (spec.toml_value(field)?, wide.toml_value(field)?);
+        (own != other).then(|| (*field, without_defaults(field, other)))
+    });
+    fields.collect()
+}
+
+/// A field without its defaults.
+fn without_defaults(field: &str, value: Value) -> Value {
+    match value {
+        Value::Table(mut table) if field == "network" => {
+            let network = NetworkUse::Rules(Box::default());
+            let default = Spec {
+                network,
+                ..Spec::default()
+            };
+            if let Some(Value::Table(usual)) = default.toml_value(field) {
+                table.retain(|key, value| usual.get(key) != Some(value));
+            }
+            Value::Table(table)
+        }
+        value => value,
+    }
+}
+
+/// A field as an expression of Python.
+fn python(literal: Literal<'_>, field: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Table(table) if field == "network" => {
+            let arguments = table
+                .iter()
+                .map(|(key, value)| Some(format!("{key}={}", literal(value)?)));
+            let arguments = arguments.collect::<Option<Vec<_>>>()?;
+            Some(format!("Network({})", arguments.join(", ")))
+        }
+        value => literal(value),
+    }
+}
+
+fn added_places(option: &str, own: &Where, wide: &Where) -> Option<String> {
+    match (own, wide) {
+        (Where::Below(own), Where::Below(wide)) => added(option, own, wide),
+        _ => None,
+    }
+}
+
+fn added_names(option: &str, own: &Choice, wide: &Choice) -> Option<String> {
+    match (own, wide) {
+        (Choice::Named(own), Choice::Named(wide)) => added(option, own, wide),
+        (Choice::All(_), Choice::Named(wide)) => added(option, &[], wide),
+        _ => None,
+    }
+}
+
+/// The hosts that are added, and the addresses to listen at, if nothing else is.
+fn added_hosts(own: &NetworkUse, wide: &NetworkUse) -> Option<String> {
+    let NetworkUse::Rules(wide) = wide else {
+        return None;
+    };
+    let base = match own {
+        NetworkUse::Rules(own) => (**own).clone(),
+        NetworkUse::All(_) => NetworkRules {
+            hosts: Where::Below(Vec::new()),
+            ..NetworkRules::default()
+        },
+    };
+    let (Where::Below(before), Where::Below(hosts)) = (&base.hosts, &wide.hosts) else {
+        return None;
+    };
+    let with_more = NetworkRules {
+        hosts: wide.hosts.clone(),
+        listen: wide.listen.clone(),
+        ..base.clone()
+    };
+    if with_more != **wide {
+        return None;
+    }
+    let listen = added_names("listen", &base.listen, &wide.listen);
+    if listen.is_none() && base.listen != wide.listen {
+        return None;
+    }
+    let parts: Vec<_> = [added("net", before, hosts), listen]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn added(option: &str, own: &[String], wide: &[String]) -> Option<String> {
+    let new: Vec<_> = wide
+        .iter()
+        .filter(|name| !own.contains(name))
+        .map(|name| format!("--{option} {}", shell_word(name)))
+        .collect();
+    (!new.is_empty()).then(|| new.join(" "))
+}
+
+/// A word as a shell reads it, as `shlex.quote` writes it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "@%+=:,./-_".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\"'\"'"))
+}
