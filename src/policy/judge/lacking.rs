@@ -17,7 +17,7 @@ use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::{NetworkEvent, Rule};
 use crate::policy::written::widening::Lack;
 
-/// The arguments that paths are among.
+/// The number of arguments that paths are among.
 pub const MOST_PATHS: usize = 2;
 
 /// The state that an event does not tell of, and that differs later.

@@ -1,4 +1,4 @@
-//! What would allow a denied event, in words.
+//! The permissions that would allow a denied event, in words.
 
 use crate::policy::files::fs::FileSystem;
 use crate::policy::learn::Need;

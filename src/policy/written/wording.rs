@@ -1,4 +1,4 @@
-//! The words in which a hint is said: those of the place where the policy was written.
+//! The wording of a hint, by the place where the policy was written.
 
 use toml::Value;
 

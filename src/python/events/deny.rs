@@ -38,8 +38,8 @@ impl<'py> Refusal<'py> {
     /// Words the denial of an event.
     ///
     /// # Errors
-    /// The error that the `__repr__` of an argument raised, if that is no `Exception`; the denial in
-    /// its least form while the interpreter ends.
+    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
+    /// in its least form while the interpreter ends.
     pub fn new(event: &Event<'_, 'py>, reason: Reason) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
