@@ -81,7 +81,7 @@ pub fn find(fs: &impl FileSystem, name: &[u8], search: &[u8]) -> Option<PathBuf>
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::policy::files::fs::Os;
+    use crate::policy::files::os::Os;
 
     fn named(names: &[&str], search: &str) -> Commands {
         Commands::named(

@@ -119,7 +119,6 @@ def upwards(arrows, folders):
 
 #: Circles of files that are still there. New ones are not added.
 KNOWN = [
-    {"policy/files/descriptors", "policy/files/fs", "policy/sql/write_ahead_log"},
     {f"python/denials/{name}" for name in ("asked", "denial", "hint")},
 ]
 #: The modules that are what users start with, and so on top: what they import is imported later.

@@ -38,7 +38,7 @@ pub(crate) fn named_by(entry: &[u8]) -> Option<i32> {
 
 /// The system's word on a descriptor.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn describe(fd: i32) -> Descriptor {
+pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
     use rustix::fs::{FileType, Mode};
     use rustix::io::Errno;
 
@@ -65,14 +65,14 @@ pub(crate) fn describe(fd: i32) -> Descriptor {
         streams: matches!(kind, FileType::Fifo | FileType::CharacterDevice),
         place: match file.st_nlink {
             0 => Place::Nowhere,
-            _ => place(&name, fd),
+            _ => place(fs, &name, fd),
         },
     })
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn place(name: &str, fd: i32) -> Place {
-    if let Some(path) = crate::policy::files::fs::Os.descriptor_path(fd) {
+fn place(fs: &impl FileSystem, name: &str, fd: i32) -> Place {
+    if let Some(path) = fs.descriptor_path(fd) {
         return Place::At(path.to_vec());
     }
     let text = rustix::fs::readlinkat(rustix::fs::CWD, name, Vec::new());
@@ -86,7 +86,7 @@ fn place(name: &str, fd: i32) -> Place {
 
 /// The same by /dev/fd, which macOS (untested) opens only with the descriptor's own access mode.
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
-pub(crate) fn describe(fd: i32) -> Descriptor {
+pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
     use rustix::fs::{FileType, Mode, OFlags};
     use rustix::io::Errno;
 
@@ -105,7 +105,7 @@ pub(crate) fn describe(fd: i32) -> Descriptor {
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
     let streams = matches!(kind, FileType::Fifo | FileType::CharacterDevice);
-    let place = match crate::policy::files::fs::Os.descriptor_path(fd) {
+    let place = match fs.descriptor_path(fd) {
         Some(path) => Place::At(path.to_vec()),
         None if matches!(kind, FileType::Fifo | FileType::Socket) => Place::Nowhere,
         None => Place::Unknown,

@@ -4,6 +4,7 @@ pub mod descriptors;
 pub mod fs;
 pub mod opened;
 pub mod opening;
+pub mod os;
 pub mod path;
 pub mod places;
 pub mod roots;

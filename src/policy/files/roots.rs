@@ -79,7 +79,7 @@ pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::files::fs::Os;
+    use crate::policy::files::os::Os;
     use crate::policy::files::path::{Base, resolve};
 
     fn resolved(path: &str) -> Resolved {

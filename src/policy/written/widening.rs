@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::policy::environment::Environment;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::files::roots::is_within;
 use crate::policy::hosts::Host;
 use crate::policy::learn::{self, Need};

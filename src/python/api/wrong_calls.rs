@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::events::EVENTS;
-use crate::policy::files::fs::{FileSystem, Os};
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
 use crate::policy::files::path;
 use crate::policy::written::values::{Choice, SpecError};
 use crate::policy::written::wording::Words;

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use crate::policy::Operation;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::python::calls::writes;
 use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::ffi as raw;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::judge::{Denied, Moment, is_of_the_moment};
 use crate::policy::learn::Need;
 use crate::policy::packages::Packages;

@@ -5,7 +5,8 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::policy::Why;
 use crate::policy::events::is_excused_by_import;
-use crate::policy::files::fs::{FileSystem, Os};
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::files::roots::is_within;
 use crate::policy::learn::Need;

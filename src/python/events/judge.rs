@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyTuple, PyTupleMethods};
 
 use crate::policy::check::Origin;
 use crate::policy::distributions::Installed;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Resolved};
 use crate::policy::judge::{Follows, Reason, Surroundings};
 use crate::policy::learn::Need;

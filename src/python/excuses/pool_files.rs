@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::policy::Why;
 use crate::policy::events;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Name, Resolved};
 use crate::policy::files::roots::is_within;
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};

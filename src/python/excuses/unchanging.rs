@@ -7,7 +7,7 @@ use pyo3::types::{PyFrozenSet, PyList, PySet};
 use pyo3::types::{PyInt, PyTuple};
 
 use crate::policy::Why;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::python::cpython::ffi as raw;

@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::policy::Operation;
 use crate::policy::environment::is_dangerous;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;

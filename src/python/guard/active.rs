@@ -7,7 +7,8 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
-use crate::policy::files::fs::{FileSystem, Os, PathBuf};
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::os::Os;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::guard::config::AuditCfg;

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
 use crate::python::guard::config::AuditCfg;

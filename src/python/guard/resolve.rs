@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::policy::commands;
-use crate::policy::files::fs::{FileSystem, Os};
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::network::NetworkRules;
 use crate::policy::written::landings::Landings;

@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::Roots;
-use crate::policy::files::fs::{Os, PathBuf};
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 
-use crate::policy::files::fs::{Os, PathBuf};
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::Resolved;
 use crate::policy::files::roots::is_within;
 use crate::policy::{FileSystem, Operation, Policy, Target};

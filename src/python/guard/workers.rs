@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::policy::environment::is_dangerous;
-use crate::policy::files::fs::Os;
+use crate::policy::files::os::Os;
 use crate::policy::workers::{PACKAGES, STARTERS, Worker};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Where, is_within_module};

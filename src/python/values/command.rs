@@ -5,7 +5,8 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::policy::files::fs::{Os, PathBuf};
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
 use crate::policy::judge;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;

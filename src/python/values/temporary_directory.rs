@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf as NativePath;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use crate::policy::files::fs::{Os, PathBuf};
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Resolved};
 #[cfg(unix)]
 use crate::python::cpython::process;
