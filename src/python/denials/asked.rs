@@ -6,36 +6,21 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::policy::Why;
 use crate::policy::files::os::Os;
 use crate::policy::judge::{Denied, Moment, is_of_the_moment};
 use crate::policy::learn::Need;
 use crate::policy::packages::Packages;
 use crate::policy::written::widening::Lack;
-use crate::policy::written::wording::Told;
-use crate::policy::{Policy, Why};
-use crate::python::denials::denial::Denial;
+use crate::python::denials::denial::{Asked, Denial};
 use crate::python::denials::lacking::{self, Known};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope::Active;
-use crate::python::values::imports::{self, Importing};
+use crate::python::values::imports;
 use crate::python::values::seen::Seen;
 
 /// The number of denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
-
-/// The state of its guard and of the moment that a denial keeps. All of it is plain values.
-pub struct Asked {
-    /// The rules of the guard.
-    policy: Arc<Policy>,
-    /// The wording of its policy; `None` for a guard that `mk_audit` made.
-    pub told: Option<Arc<Told>>,
-    moment: Moment,
-    /// The import that it is part of.
-    importing: Option<Importing>,
-    /// The last denial before by the same field, and how many there were.
-    earlier: OnceLock<(Py<Denial>, usize)>,
-    lacks: OnceLock<Vec<Lack>>,
-}
 
 impl Asked {
     /// Notes it while the event is going on.

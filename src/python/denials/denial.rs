@@ -8,22 +8,47 @@
 //! is made. The rest is worked out when somebody reads it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyString, PyTraceback, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
-use crate::policy::Why;
 use crate::policy::events::{self, Effect};
+use crate::policy::judge::Moment;
 use crate::policy::network::Part;
+use crate::policy::written::widening::Lack;
+use crate::policy::written::wording;
+use crate::policy::{Policy, Why};
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::asked::Asked;
-use crate::python::denials::hint::{self, Hint};
 use crate::python::values::chain;
+use crate::python::values::imports::Importing;
 use crate::python::values::place::Place;
 use crate::python::values::simple;
 use crate::python::values::stack::{self, Site};
+
+/// The state of its guard and of the moment that a denial keeps. All of it is plain values.
+pub struct Asked {
+    /// The rules of the guard.
+    pub(super) policy: Arc<Policy>,
+    /// The wording of its policy; `None` for a guard that `mk_audit` made.
+    pub told: Option<Arc<wording::Told>>,
+    pub(super) moment: Moment,
+    /// The import that it is part of.
+    pub(super) importing: Option<Importing>,
+    /// The last denial before by the same field, and how many there were.
+    pub(super) earlier: OnceLock<(Py<Denial>, usize)>,
+    pub(super) lacks: OnceLock<Vec<Lack>>,
+}
+
+/// The way to allow an operation, in words and as values.
+#[derive(Default)]
+pub struct Hint {
+    /// The text, worded as the policy was written.
+    pub text: Option<String>,
+    /// The fields to change, each as a whole.
+    pub suggestion: Option<Py<PyDict>>,
+}
 
 #[doc = doc!("_Denial")]
 // It holds plain values and the code object of its place, so that it keeps no other object of the
@@ -169,16 +194,6 @@ impl Denial {
             (Some(Why::Network(_)), Some(Why::Network(_))) => true,
             (own, others) => own.is_some() && own == others,
         }
-    }
-
-    pub(super) fn whole_hint(&self, py: Python<'_>) -> &Hint {
-        let hint = &self.read().hint;
-        if let Some(known) = hint.get() {
-            return known;
-        }
-        // Python code runs, so that nobody may wait for it meanwhile.
-        let found = hint::of(py, self);
-        hint.get_or_init(|| found)
     }
 
     pub(super) fn effect_of(&self, py: Python<'_>) -> Option<Effect> {

@@ -8,8 +8,8 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::events::Effect;
+use crate::python::denials::denial::Hint;
 use crate::python::denials::denial::{Decision, Denial, Told, exception, why_of};
-use crate::python::denials::hint::Hint;
 use crate::python::values::errors;
 use crate::python::values::place::Place;
 use crate::python::values::simple;

@@ -16,20 +16,10 @@ use crate::policy::written::spec::Spec;
 use crate::policy::written::widening::{Lack, Places};
 use crate::policy::written::wording::{Told, changed};
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::asked::Asked;
-use crate::python::denials::denial::Denial;
+use crate::python::denials::denial::{Asked, Denial, Hint};
 use crate::python::values::distributions;
 use crate::python::values::simple::{self, shown};
 use crate::python::values::wording;
-
-/// The way to allow an operation, in words and as values.
-#[derive(Default)]
-pub struct Hint {
-    /// The text, worded as the policy was written.
-    pub text: Option<String>,
-    /// The fields to change, each as a whole.
-    pub suggestion: Option<Py<PyDict>>,
-}
 
 impl Hint {
     /// A hint with this text, which changes no field.
@@ -255,4 +245,16 @@ fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
         )),
         suggestion: Some(suggestion.unbind()),
     })
+}
+
+impl Denial {
+    pub(super) fn whole_hint(&self, py: Python<'_>) -> &Hint {
+        let hint = &self.read().hint;
+        if let Some(known) = hint.get() {
+            return known;
+        }
+        // Python code runs, so that nobody may wait for it meanwhile.
+        let found = of(py, self);
+        hint.get_or_init(|| found)
+    }
 }

@@ -11,7 +11,7 @@ use crate::policy::judge::Reason;
 use crate::policy::wording::{Line, NamedRoots};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::asked::Asked;
+use crate::python::denials::denial::Asked;
 use crate::python::denials::denial::{Decision, Denial, Told};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
