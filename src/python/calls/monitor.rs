@@ -278,13 +278,13 @@ mod on {
     /// The answer to an event whose callee is quiet: its site is watched further, unless every
     /// guard in force lets it be retired.
     #[inline]
-    fn quiet_answer() -> Returned {
+    fn quiet_answer(py: Python<'_>) -> Returned {
         let retiring = RETIRING.load(Ordering::Relaxed);
         if retiring != 0 && retiring == HOLDS.load(Ordering::Relaxed) {
             RETIRED.store(true, Ordering::Relaxed);
-            return DISABLE.give();
+            return DISABLE.give(py);
         }
-        Returned::none()
+        Returned::none(py)
     }
 
     struct Ours;
@@ -293,7 +293,7 @@ mod on {
         #[inline(always)]
         fn call(event: CallEvent<'_>) -> Returned {
             if cache::is_plainly_quiet(event.callee()) {
-                return quiet_answer();
+                return quiet_answer(event.py);
             }
             look(event)
         }
@@ -301,7 +301,7 @@ mod on {
         fn ended(py: Python<'_>) -> Returned {
             let ended = || deferred::ends(py, monitoring::id());
             match caught(py, ended) {
-                Some(()) => Returned::none(),
+                Some(()) => Returned::none(py),
                 None => Returned::failed(),
             }
         }
@@ -311,10 +311,10 @@ mod on {
     #[inline(never)]
     fn look(event: CallEvent<'_>) -> Returned {
         if all_have_safe_set() && cache::is_plainly_safe(event.callee()) {
-            return Returned::none();
+            return Returned::none(event.py);
         }
         if cache::is_quiet_in_second_place(event.callee()) {
-            return quiet_answer();
+            return quiet_answer(event.py);
         }
         look_closely(event)
     }
@@ -322,11 +322,11 @@ mod on {
     /// The same for a callee about which nothing is remembered.
     #[inline(never)]
     fn look_closely(event: CallEvent<'_>) -> Returned {
-        let (py, [code, offset, callee, first]) = event.all();
+        let (py, [code, offset, callee, first]) = (event.py, event.all());
         match caught(py, || call(py, &code, &offset, &callee, &first)) {
-            Some(Answer::Quiet) => quiet_answer(),
-            Some(Answer::Watch) => Returned::none(),
-            Some(Answer::SwitchOff) => DISABLE.give(),
+            Some(Answer::Quiet) => quiet_answer(py),
+            Some(Answer::Watch) => Returned::none(py),
+            Some(Answer::SwitchOff) => DISABLE.give(py),
             None => Returned::failed(),
         }
     }

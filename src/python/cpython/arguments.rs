@@ -9,6 +9,12 @@ use pyo3::prelude::*;
 /// `PY_VECTORCALL_ARGUMENTS_OFFSET`: the bit that says that the place before the first may be used.
 const OFFSET: usize = 1 << (usize::BITS - 1);
 
+/// Returns the number of positional arguments that a vectorcall has.
+#[inline(always)]
+pub(super) fn positional(nargsf: usize) -> usize {
+    nargsf & !OFFSET
+}
+
 /// Arguments, which live for the call.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
@@ -41,7 +47,7 @@ impl<'a> Arguments<'a> {
     /// Returns the number of positional arguments.
     #[inline]
     pub fn positional(&self) -> usize {
-        self.nargsf & !OFFSET
+        positional(self.nargsf)
     }
 
     /// Returns the number of arguments given by name.

@@ -1,42 +1,37 @@
 //! Callbacks of `sys.monitoring` (PEP 669), which it calls on each event.
 
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
-use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::arguments::positional;
 use crate::python::cpython::called::Returned;
 
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
 #[derive(Clone, Copy)]
 pub struct CallEvent<'a> {
-    args: *const *mut PyObject,
-    call: PhantomData<&'a PyObject>,
+    /// The thread that makes it.
+    pub py: Python<'a>,
+    all: &'a [*mut PyObject; 4],
 }
 
 impl<'a> CallEvent<'a> {
     /// The callee, to be looked at while the event lasts.
     #[inline(always)]
     pub fn callee(self) -> *mut PyObject {
-        // SAFETY: there are four arguments, which live for the duration of the call.
-        unsafe { *self.args.add(2) }
+        self.all[2]
     }
 
-    /// The four, and the thread that is attached.
+    /// The four of them.
     #[inline]
-    pub fn all(self) -> (Python<'a>, [Borrowed<'a, 'a, PyAny>; 4]) {
-        // SAFETY: the monitor, and whoever else calls, is attached; there are four arguments, which live
-        // for the duration of the call.
-        unsafe {
-            let py = Python::assume_attached();
-            let at = |index: usize| Borrowed::from_ptr(py, *self.args.add(index));
-            (py, [at(0), at(1), at(2), at(3)])
-        }
+    pub fn all(self) -> [Borrowed<'a, 'a, PyAny>; 4] {
+        // SAFETY: they are objects, which live for the duration of the call.
+        self.all
+            .map(|object| unsafe { Borrowed::from_ptr(self.py, object) })
     }
 }
 
@@ -76,16 +71,16 @@ unsafe extern "C" fn call<M: Monitor>(
     nargsf: usize,
     names: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: the arguments are those of a vectorcall; they are counted.
-    if unsafe { Arguments::new(args, nargsf, names) }.positional() == 4 && names.is_null() {
-        let event = CallEvent {
-            args,
-            call: PhantomData,
-        };
-        return M::call(event).into_ptr();
+    // SAFETY: the monitor, and whoever else calls, is attached. The arguments are counted, and live for the
+    // duration of the call.
+    let (py, all) = unsafe {
+        let is_event = positional(nargsf) == 4 && names.is_null();
+        let all = is_event.then(|| &*args.cast::<[*mut PyObject; 4]>());
+        (Python::assume_attached(), all)
+    };
+    if let Some(all) = all {
+        return M::call(CallEvent { py, all }).into_ptr();
     }
-    // SAFETY: whoever calls is attached.
-    let py = unsafe { Python::assume_attached() };
     PyRuntimeError::new_err("called by sys.monitoring only").restore(py);
     ptr::null_mut()
 }
@@ -103,34 +98,30 @@ unsafe extern "C" fn ended<M: Monitor>(
 }
 
 /// An object that lives for ever once it is set, and that callbacks return.
-pub struct Forever(AtomicPtr<PyObject>);
+pub struct Forever(PyOnceLock<Py<PyAny>>);
 
 impl Forever {
     /// An object that is not known yet.
     pub const fn unknown() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
+        Self(PyOnceLock::new())
     }
 
     /// Sets it, once for the process.
     pub fn set(&self, object: &Bound<'_, PyAny>) {
-        if self.0.load(Ordering::Relaxed).is_null() {
-            self.0.store(object.clone().into_ptr(), Ordering::Relaxed);
-        }
+        let _ = self.0.set(object.py(), object.clone().unbind());
     }
 
     /// Returns whether an object is this one.
     pub fn is(&self, object: &Bound<'_, PyAny>) -> bool {
-        ptr::eq(self.0.load(Ordering::Relaxed), object.as_ptr())
+        self.0.get(object.py()).is_some_and(|own| object.is(own))
     }
 
     /// A reference to it; `None` before it was set.
     #[inline]
-    pub fn give(&self) -> Returned {
-        let object = self.0.load(Ordering::Relaxed);
-        match object.is_null() {
-            true => Returned::none(),
-            // SAFETY: a reference to it is never given up, and this is another.
-            false => unsafe { Returned::new(ffi::Py_NewRef(object)) },
+    pub fn give(&self, py: Python<'_>) -> Returned {
+        match self.0.get(py) {
+            Some(object) => object.bind(py).clone().into(),
+            None => Returned::none(py),
         }
     }
 }

@@ -40,40 +40,41 @@ pub fn ours<'py, T>(py: Python<'py>, work: impl FnOnce(Python<'py>) -> PyResult<
 /// The result of a call: a reference, or none, and then an exception is set. It is lost if it is not
 /// given on.
 #[must_use]
-pub struct Returned(*mut PyObject);
+pub struct Returned(Option<Py<PyAny>>);
 
 impl Returned {
     /// The result of a call that failed, for a reason that is set.
     pub const fn failed() -> Self {
-        Self(std::ptr::null_mut())
+        Self(None)
     }
 
-    /// `None`, of a thread that CPython called us on.
+    /// Python's `None`.
     #[inline]
-    pub fn none() -> Self {
-        // SAFETY: `None` lives for ever; the result is a new reference to it.
-        Self(unsafe { ffi::Py_NewRef(ffi::Py_None()) })
+    pub fn none(py: Python<'_>) -> Self {
+        Self(Some(py.None()))
     }
 
     /// Returns whether there is an exception and no result.
     pub fn has_failed(&self) -> bool {
-        self.0.is_null()
+        self.0.is_none()
     }
 
     /// # Safety
-    /// It is a new reference or null.
-    pub(super) unsafe fn new(result: *mut PyObject) -> Self {
-        Self(result)
+    /// It is a new reference or null, and the thread is attached.
+    #[inline]
+    unsafe fn new(py: Python<'_>, result: *mut PyObject) -> Self {
+        // SAFETY: the caller vouches for it.
+        Self(unsafe { Bound::from_owned_ptr_or_opt(py, result) }.map(Bound::unbind))
     }
 
+    #[inline]
     pub(super) fn into_ptr(self) -> *mut PyObject {
-        self.0
+        self.0.map_or(std::ptr::null_mut(), Py::into_ptr)
     }
 
     /// The object; `None` if the call failed.
     pub fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<Borrowed<'a, 'py, PyAny>> {
-        // SAFETY: the reference is this one's own, which the result borrows.
-        unsafe { Borrowed::from_ptr_or_opt(py, self.0) }
+        self.0.as_ref().map(|object| object.bind_borrowed(py))
     }
 
     /// The same result if work after the call went well, else none.
@@ -86,15 +87,14 @@ impl Returned {
 
     /// Another result in the place of this one.
     pub fn instead(self, other: Self) -> Self {
-        // SAFETY: the reference is this one's own, and given up; null is left alone.
-        raw::with_attachment_counted(|| unsafe { ffi::Py_XDECREF(self.0) });
+        raw::with_attachment_counted(|| drop(self.0));
         other
     }
 }
 
 impl From<Bound<'_, PyAny>> for Returned {
     fn from(object: Bound<'_, PyAny>) -> Self {
-        Self(object.into_ptr())
+        Self(Some(object.unbind()))
     }
 }
 
@@ -104,7 +104,7 @@ pub struct Called<'a> {
     pub py: Python<'a>,
     pub arguments: Arguments<'a>,
     /// The function object, or the object that the method is called on.
-    object: *mut PyObject,
+    object: Borrowed<'a, 'a, PyAny>,
     /// The class of the method, where the convention tells it.
     class: *mut PyTypeObject,
     original: Convention,
@@ -121,9 +121,10 @@ impl<'a> Called<'a> {
         class: *mut PyTypeObject,
         arguments: Arguments<'a>,
     ) -> Self {
+        // SAFETY: CPython calls functions on attached threads, and the caller of the function holds it.
+        let object = unsafe { Borrowed::from_ptr(Python::assume_attached(), object) };
         Self {
-            // SAFETY: CPython calls functions on attached threads.
-            py: unsafe { Python::assume_attached() },
+            py: object.py(),
             arguments,
             object,
             class,
@@ -131,10 +132,25 @@ impl<'a> Called<'a> {
         }
     }
 
+    /// A call of a function object, by the convention that was read from it, with what it was called with.
+    #[inline]
+    pub(super) fn of_function(
+        original: Convention,
+        function: Borrowed<'a, 'a, PyAny>,
+        arguments: Arguments<'a>,
+    ) -> Self {
+        Self {
+            py: function.py(),
+            arguments,
+            object: function,
+            class: std::ptr::null_mut(),
+            original,
+        }
+    }
+
     /// The object that the method is called on; a function itself.
     pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
-        // SAFETY: the caller of the function holds it.
-        unsafe { Borrowed::from_ptr(self.py, self.object) }
+        self.object
     }
 
     /// Returns whether the call is one of a function object, and not of a method by its class.
@@ -158,7 +174,7 @@ impl<'a> Called<'a> {
             kwnames,
             ..
         } = self.arguments;
-        let (object, count) = (self.object, self.arguments.positional() as isize);
+        let (object, count) = (self.object.as_ptr(), self.arguments.positional() as isize);
         // A function object has the object that its C function is called with.
         let bound_to =
             || Builtin::cast(&self.receiver()).map_or(std::ptr::null_mut(), |own| own.bound_to());
@@ -167,28 +183,33 @@ impl<'a> Called<'a> {
         // convention, with as many arguments as it was called with. The results are new references or
         // null.
         unsafe {
-            Returned::new(match self.original {
-                Convention::Vectorcall(own) => own(object, args, nargsf, kwnames),
-                Convention::Keywords(own) => own(object, args, count, kwnames),
-                Convention::Fast(own) => own(object, args, count),
-                Convention::OfClass(own) => own(object, self.class, args, count, kwnames),
-                Convention::One(own) => own(object, *args),
-                Convention::Nothing(own) => own(object, std::ptr::null_mut()),
-                Convention::Tuple(_) if is_named => {
-                    let error = Builtin::cast(&self.receiver()).map(|own| own.takes_no_names());
-                    ours(self.py, |_| error.map_or(Ok(()), Err));
-                    std::ptr::null_mut()
-                }
-                Convention::Tuple(own) => by_tuple(self.arguments, |args, _| own(bound_to(), args)),
-                Convention::TupleAndDict(own) => {
-                    by_tuple(self.arguments, |args, kwargs| own(bound_to(), args, kwargs))
-                }
-                Convention::MethodOfTuple(own) => {
-                    by_tuple(self.arguments, |args, _| own(object, args))
-                }
-                // No call comes here by these.
-                Convention::Slot(_) | Convention::Init(_) => std::ptr::null_mut(),
-            })
+            Returned::new(
+                self.py,
+                match self.original {
+                    Convention::Vectorcall(own) => own(object, args, nargsf, kwnames),
+                    Convention::Keywords(own) => own(object, args, count, kwnames),
+                    Convention::Fast(own) => own(object, args, count),
+                    Convention::OfClass(own) => own(object, self.class, args, count, kwnames),
+                    Convention::One(own) => own(object, *args),
+                    Convention::Nothing(own) => own(object, std::ptr::null_mut()),
+                    Convention::Tuple(_) if is_named => {
+                        let error = Builtin::cast(&self.receiver()).map(|own| own.takes_no_names());
+                        ours(self.py, |_| error.map_or(Ok(()), Err));
+                        std::ptr::null_mut()
+                    }
+                    Convention::Tuple(own) => {
+                        by_tuple(self.arguments, |args, _| own(bound_to(), args))
+                    }
+                    Convention::TupleAndDict(own) => {
+                        by_tuple(self.arguments, |args, kwargs| own(bound_to(), args, kwargs))
+                    }
+                    Convention::MethodOfTuple(own) => {
+                        by_tuple(self.arguments, |args, _| own(object, args))
+                    }
+                    // No call comes here by these.
+                    Convention::Slot(_) | Convention::Init(_) => std::ptr::null_mut(),
+                },
+            )
         }
     }
 
@@ -203,8 +224,8 @@ impl<'a> Called<'a> {
         call: impl FnOnce(Called<'_>) -> Returned,
     ) -> Returned {
         let mut all = ManuallyDrop::new(self.arguments.all().to_vec());
-        let object = object.into_ptr();
-        all[position] = object;
+        let object = ManuallyDrop::new(object);
+        all[position] = object.as_ptr();
         // SAFETY: they are as many as before, with the same names, and live until after the call.
         let arguments = unsafe {
             Arguments::new(
@@ -215,8 +236,7 @@ impl<'a> Called<'a> {
         };
         let result = call(Called { arguments, ..self });
         drop(ManuallyDrop::into_inner(all));
-        // SAFETY: the reference was given to this function.
-        raw::with_attachment_counted(|| unsafe { ffi::Py_DECREF(object) });
+        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(object)));
         result
     }
 }
@@ -265,9 +285,9 @@ fn by_tuple(
 #[derive(Clone, Copy)]
 pub struct CalledByTuple<'a> {
     pub py: Python<'a>,
-    object: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
+    object: Borrowed<'a, 'a, PyAny>,
+    args: Borrowed<'a, 'a, PyTuple>,
+    kwargs: Option<Borrowed<'a, 'a, PyDict>>,
     /// `None` for a method of ours.
     original: Option<Convention>,
 }
@@ -283,33 +303,33 @@ impl<'a> CalledByTuple<'a> {
         args: *mut PyObject,
         kwargs: *mut PyObject,
     ) -> Self {
-        Self {
-            // SAFETY: CPython calls functions on attached threads.
-            py: unsafe { Python::assume_attached() },
-            object,
-            args,
-            kwargs,
-            original,
+        // SAFETY: CPython calls functions on attached threads, and the caller of the function holds all of
+        // them; the classes are those that the caller vouches for.
+        unsafe {
+            let py = Python::assume_attached();
+            Self {
+                py,
+                object: Borrowed::from_ptr(py, object),
+                args: Borrowed::from_ptr(py, args).cast_unchecked(),
+                kwargs: Borrowed::from_ptr_or_opt(py, kwargs).map(|all| all.cast_unchecked()),
+                original,
+            }
         }
     }
 
-    /// The object that is called, or whose method is; the class of one that is made.
+    /// The object that is called, or whose method is; the class of an object that is made.
     pub fn receiver(&self) -> Borrowed<'a, 'a, PyAny> {
-        // SAFETY: the caller of the function holds it.
-        unsafe { Borrowed::from_ptr(self.py, self.object) }
+        self.object
     }
 
     /// The arguments by position.
     pub fn args(&self) -> Borrowed<'a, 'a, PyTuple> {
-        // SAFETY: it is a tuple, which the caller of the function holds.
-        unsafe { Borrowed::from_ptr(self.py, self.args).cast_unchecked() }
+        self.args
     }
 
     /// The arguments by name, if any.
     pub fn kwargs(&self) -> Option<Borrowed<'a, 'a, PyDict>> {
-        // SAFETY: it is null or a dict, which the caller of the function holds.
-        let kwargs = unsafe { Borrowed::from_ptr_or_opt(self.py, self.kwargs) };
-        kwargs.and_then(|kwargs| kwargs.cast().ok())
+        self.kwargs
     }
 
     /// Runs our own part of the call, as `ours` does.
@@ -319,28 +339,30 @@ impl<'a> CalledByTuple<'a> {
 
     /// Makes the call.
     pub fn make(self) -> Returned {
-        // SAFETY: the object is the one that was called, and each function is called by its own
-        // convention. The results are new references or null.
+        let (object, args) = (self.object.as_ptr(), self.args.as_ptr());
+        let kwargs = self.kwargs.map_or(std::ptr::null_mut(), |all| all.as_ptr());
+        // SAFETY: the object is the one that was called, or the callable of `make_of`, and each function
+        // is called by its own convention. The results are new references or null.
         unsafe {
-            Returned::new(match self.original {
-                Some(Convention::Slot(own)) => own(self.object, self.args, self.kwargs),
-                Some(Convention::Init(own)) => match own(self.object, self.args, self.kwargs) {
-                    0 => return Returned::none(),
-                    _ => std::ptr::null_mut(),
+            match self.original {
+                Some(Convention::Slot(own)) => Returned::new(self.py, own(object, args, kwargs)),
+                Some(Convention::Init(own)) => match own(object, args, kwargs) {
+                    0 => Returned::none(self.py),
+                    _ => Returned::failed(),
                 },
-                _ => std::ptr::null_mut(),
-            })
+                _ => Returned::failed(),
+            }
         }
     }
 
     /// Makes the call with other arguments by name.
     pub fn make_with(self, kwargs: Bound<'_, PyDict>) -> Returned {
         let kwargs = ManuallyDrop::new(kwargs);
-        let result = Self {
-            kwargs: kwargs.as_ptr(),
+        let called = CalledByTuple {
+            kwargs: Some(kwargs.as_borrowed()),
             ..self
-        }
-        .make();
+        };
+        let result = called.make();
         raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(kwargs)));
         result
     }
@@ -348,9 +370,12 @@ impl<'a> CalledByTuple<'a> {
     /// Calls another function with the arguments.
     pub fn make_of(self, function: Bound<'_, PyAny>) -> Returned {
         let function = ManuallyDrop::new(function);
-        let call = calling::object_call();
-        // SAFETY: the arguments are a tuple, and a dict or null; a new reference or null.
-        let result = unsafe { Returned::new(call(function.as_ptr(), self.args, self.kwargs)) };
+        let called = CalledByTuple {
+            object: function.as_borrowed(),
+            original: Some(Convention::Slot(calling::object_call())),
+            ..self
+        };
+        let result = called.make();
         raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(function)));
         result
     }

@@ -79,3 +79,14 @@ pub(super) unsafe fn typed<F: Copy>(function: *const ()) -> F {
     // SAFETY: a pointer to a function has this size, and the caller vouches for the type.
     unsafe { std::mem::transmute_copy::<*const (), F>(&function) }
 }
+
+/// The vectorcall of a function that was replaced: it passes each call on to the original, and fails where
+/// none was kept.
+#[derive(Clone, Copy)]
+pub(super) struct Route(pub(super) Vectorcall);
+
+impl Route {
+    pub(super) fn address(self) -> usize {
+        self.0 as usize
+    }
+}

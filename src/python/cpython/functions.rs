@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
-use crate::python::cpython::conventions::{Convention, Vectorcall, typed};
+use crate::python::cpython::conventions::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use pyo3::types::PyString;
 #[cfg(Py_3_12)]
@@ -37,8 +37,11 @@ pub struct Builtin<'a, 'py>(&'a Bound<'py, PyAny>);
 impl<'a, 'py> Builtin<'a, 'py> {
     /// The object as a native function, if it is one.
     pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
-        // SAFETY: only the type is read.
-        (unsafe { ffi::PyCFunction_Check(object.as_ptr()) } != 0).then_some(Self(object))
+        // No other class can derive from the first.
+        let class = object.get_type_ptr();
+        let is_one =
+            class == &raw mut ffi::PyCFunction_Type || class == &raw mut ffi::PyCMethod_Type;
+        is_one.then_some(Self(object))
     }
 
     fn raw(&self) -> *mut NativeFunction {
@@ -80,10 +83,7 @@ impl<'a, 'py> Builtin<'a, 'py> {
 
     /// Routes every call of the function, under whatever name, through another vectorcall. It stays
     /// the same object, with the same hash.
-    ///
-    /// # Safety
-    /// `vectorcall` calls the function as its own vectorcall would.
-    pub(super) unsafe fn set_vectorcall(&self, vectorcall: Vectorcall) {
+    pub(super) fn route(&self, route: Route) {
         let entry = *self.entry();
         // The interpreter's specialized call instructions (3.11, 3.12) pass keywords straight to
         // the method unless its flags are just these. METH_COEXIST has a meaning only for methods
@@ -97,12 +97,11 @@ impl<'a, 'py> Builtin<'a, 'py> {
             },
             ..entry
         };
-        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and
-        // differs in its flags alone, by which the vectorcall is called always; of that the caller
-        // vouches.
+        // SAFETY: `cast` checked the type, whose layout this is. The entry lives for ever, and differs in
+        // its flags alone, by which the vectorcall is called always; and that passes each call on.
         unsafe {
             (*self.raw()).method = Box::leak(Box::new(entry));
-            (*self.raw()).vectorcall = Some(vectorcall);
+            (*self.raw()).vectorcall = Some(route.0);
         }
     }
 
@@ -182,21 +181,25 @@ fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
 
 /// Returns the method definition of a descriptor, of a class or of its instances.
 pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
+    descriptor_entry(descriptor).map(|entry| std::ptr::from_ref(entry).cast_mut())
+}
+
+/// The entry of a method, of a class or of its instances.
+fn descriptor_entry<'a>(descriptor: &'a Bound<'_, PyAny>) -> Option<&'a ffi::PyMethodDef> {
     let ty = descriptor.get_type_ptr();
     let is_method =
         ty == &raw mut ffi::PyMethodDescr_Type || ty == &raw mut ffi::PyClassMethodDescr_Type;
-    // SAFETY: the layout is read only for the two types that have it.
-    is_method.then(|| unsafe { (*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method })
+    // SAFETY: the layout is read only for the two types that have it; the entry lives as long as its
+    // method.
+    is_method
+        .then(|| unsafe { &*(*descriptor.as_ptr().cast::<ffi::PyMethodDescrObject>()).d_method })
 }
 
 /// Returns whether a class has a native method by this name, and not another one under it.
 pub fn is_native_method(descriptor: &Bound<'_, PyAny>, name: &CStr) -> bool {
-    // SAFETY: the entry of a method lives as long as it.
-    let entry = descriptor_method(descriptor).map(|method| unsafe { &*method });
-    entry.is_some_and(|entry| name_of(entry) == name)
+    descriptor_entry(descriptor).is_some_and(|entry| name_of(entry) == name)
 }
 
-/// Returns whether it is a place that each instance of a class has, as one of `__slots__`.
 pub fn is_slot_of_instances(descriptor: &Bound<'_, PyAny>) -> bool {
     descriptor.get_type_ptr() == &raw mut ffi::PyMemberDescr_Type
 }

@@ -3,29 +3,12 @@
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::conventions::WithKeywords;
 use crate::python::cpython::functions::Builtin;
-
-/// A method of our own: a type without values, which has the function.
-pub trait OwnCall: 'static {
-    /// Makes a call of it; the receiver is the object that the method is bound to.
-    fn call(called: CalledByTuple<'_>) -> Returned;
-}
-
-/// # Safety
-/// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`.
-unsafe extern "C-unwind" fn own_call<C: OwnCall>(
-    receiver: *mut PyObject,
-    args: *mut PyObject,
-    kwargs: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
-    C::call(unsafe { CalledByTuple::new(None, receiver, args, kwargs) }).into_ptr()
-}
+use crate::python::cpython::replace::{WrappedByTuple, by_tuple};
 
 /// A method of our own that threads call. PyO3 does not make it, as PyO3 would catch the unwinding
 /// that ends a daemon thread: see `Vectorcall`.
@@ -36,13 +19,13 @@ unsafe impl Sync for OwnMethod {}
 
 impl OwnMethod {
     /// The method of this name.
-    pub const fn new<C: OwnCall>(name: &'static CStr) -> Self {
+    pub const fn new<W: WrappedByTuple>(name: &'static CStr) -> Self {
         Self(UnsafeCell::new(ffi::PyMethodDef {
             ml_name: name.as_ptr(),
             ml_meth: ffi::PyMethodDefPointer {
                 // SAFETY: the two differ in whether they may be unwound alone.
                 PyCFunctionWithKeywords: unsafe {
-                    std::mem::transmute::<WithKeywords, ffi::PyCFunctionWithKeywords>(own_call::<C>)
+                    std::mem::transmute::<WithKeywords, ffi::PyCFunctionWithKeywords>(by_tuple::<W>)
                 },
             },
             ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,

@@ -12,7 +12,7 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::conventions::{Convention, Vectorcall, typed};
+use crate::python::cpython::conventions::{Convention, Route, typed};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
 use crate::python::cpython::originals::Found;
 pub use crate::python::cpython::originals::Original;
@@ -67,7 +67,7 @@ struct Replaced {
     name: String,
     /// The address of its C function.
     function: usize,
-    vectorcall: Vectorcall,
+    route: Route,
 }
 
 static REPLACED: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
@@ -80,18 +80,17 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let replaced: Vec<_> = {
         let all = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.iter();
-        all.map(|one| (one.name.clone(), one.function, one.vectorcall))
+        all.map(|one| (one.name.clone(), one.function, one.route))
             .collect()
     };
-    for (name, own, vectorcall) in replaced {
+    for (name, own, route) in replaced {
         let Some(found) = module.getattr_opt(name.as_str())? else {
             continue;
         };
         if let Some(function) = Builtin::cast(&found)
             && function.function() as usize == own
         {
-            // SAFETY: it is the same C function, for which `function` made this vectorcall.
-            unsafe { function.set_vectorcall(vectorcall) };
+            function.route(route);
         }
     }
     Ok(())
@@ -116,17 +115,16 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
         return Ok(());
     };
     let own = function.function() as usize;
-    let vectorcall: Vectorcall = vectorcall::<W>;
-    if let Found::Own = W::original().keep(convention, own, vectorcall as usize) {
+    let route = Route(vectorcall::<W>);
+    if let Found::Own = W::original().keep(convention, own, route.address()) {
         let replaced = Replaced {
             name: name.to_owned(),
             function: own,
-            vectorcall,
+            route,
         };
         let all = REPLACED.lock();
         all.unwrap_or_else(PoisonError::into_inner).push(replaced);
-        // SAFETY: `vectorcall` passes each call on to the original, which was kept.
-        unsafe { function.set_vectorcall(vectorcall) };
+        function.route(route);
     }
     Ok(())
 }
@@ -305,7 +303,7 @@ fn items(tuple: *mut PyObject) -> *const *mut PyObject {
 
 /// # Safety
 /// Called by CPython by the convention `METH_VARARGS | METH_KEYWORDS`, or as `tp_call` or `tp_new`.
-unsafe extern "C-unwind" fn by_tuple<W: WrappedByTuple>(
+pub(super) unsafe extern "C-unwind" fn by_tuple<W: WrappedByTuple>(
     receiver: *mut PyObject,
     args: *mut PyObject,
     kwargs: *mut PyObject,
@@ -325,13 +323,13 @@ unsafe extern "C-unwind" fn init<W: WrappedByTuple>(
     let original = W::original().convention();
     // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
     let result = W::call(unsafe { CalledByTuple::new(original, object, args, kwargs) });
-    match result.into_ptr() {
-        result if result.is_null() => -1,
-        // SAFETY: the reference, to `None`, was made for this function.
-        result => unsafe {
-            ffi::Py_DECREF(result);
+    match result.has_failed() {
+        true => -1,
+        // The reference to `None` is given up.
+        false => {
+            drop(result.instead(Returned::failed()));
             0
-        },
+        }
     }
 }
 
@@ -403,10 +401,10 @@ pub fn list<L: Lists>(object: &Bound<'_, PyAny>, kind: L::Kind) {
     let Some(function) = Builtin::cast(object) else {
         return;
     };
-    let vectorcall: Vectorcall = listed::<L>;
+    let route = Route(listed::<L>);
     let original = match function.convention() {
         None => return,
-        Some(Convention::Vectorcall(own)) if std::ptr::fn_addr_eq(own, vectorcall) => return,
+        Some(Convention::Vectorcall(own)) if own as usize == route.address() => return,
         Some(original) => original,
     };
     L::table().add(Listed {
@@ -414,8 +412,7 @@ pub fn list<L: Lists>(object: &Bound<'_, PyAny>, kind: L::Kind) {
         original,
         kind,
     });
-    // SAFETY: `listed` passes each call on to the original, which the table has now.
-    unsafe { function.set_vectorcall(vectorcall) };
+    function.route(route);
 }
 
 /// # Safety
@@ -426,21 +423,18 @@ unsafe extern "C-unwind" fn listed<L: Lists>(
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: CPython calls on an attached thread, and holds the function.
-    let callable_object = unsafe { Borrowed::from_ptr(Python::assume_attached(), callable) };
-    let function = Builtin::cast(&callable_object).map(|function| function.function() as usize);
-    let Some(known) = L::table()
-        .all()
-        .iter()
-        .find(|known| Some(known.function) == function)
-    else {
-        // And only those that were put there.
+    // SAFETY: CPython calls on an attached thread, and holds the function. The arguments are those of a
+    // vectorcall, which lasts until this function returns.
+    let (function, arguments) = unsafe {
+        let function = Borrowed::from_ptr(Python::assume_attached(), callable);
+        (function, Arguments::new(args, nargsf, kwnames))
+    };
+    let own = Builtin::cast(&function).map(|function| function.function() as usize);
+    let mut all = L::table().all().iter();
+    let Some(known) = all.find(|known| Some(known.function) == own) else {
+        // Only functions that were put there come here.
         return std::ptr::null_mut();
     };
-    // SAFETY: the arguments are those of a vectorcall, which lasts until this function returns.
-    let called = unsafe {
-        let arguments = Arguments::new(args, nargsf, kwnames);
-        Called::new(known.original, callable, NO_CLASS, arguments)
-    };
+    let called = Called::of_function(known.original, function, arguments);
     L::call(called, known.kind).into_ptr()
 }

@@ -19,7 +19,7 @@ use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
-use crate::python::cpython::own_methods::{OwnCall, OwnMethod};
+use crate::python::cpython::own_methods::OwnMethod;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::carry::{self, Lent};
 use crate::python::guard::scope::{self, Active, Current};
@@ -163,28 +163,28 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
 /// The method that runs a `Job`.
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-struct Run;
+wrapped! {
+    Run: WrappedByTuple(CalledByTuple) => run;
+}
 
-impl OwnCall for Run {
-    fn call(called: CalledByTuple<'_>) -> Returned {
-        let begun = called.ours(|py| {
-            let job = called.receiver();
-            let job = job.cast::<Job>()?.get();
-            let run = calling::getattr(job.job.bind(py), pyo3::intern!(py, "run"))?;
-            Ok((job.begin(py)?, run))
-        });
-        let Some((lent, function)) = begun else {
-            return Returned::failed();
-        };
-        let lent = ManuallyDrop::new(lent);
-        let copies = forks::generation();
-        let result = called.make_of(function);
-        let result = match ManuallyDrop::into_inner(lent) {
-            Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
-            None => result,
-        };
-        #[cfg(unix)]
-        crate::python::guard::copies::call_is_over(called.py, copies);
-        result
-    }
+fn run(called: CalledByTuple<'_>) -> Returned {
+    let begun = called.ours(|py| {
+        let job = called.receiver();
+        let job = job.cast::<Job>()?.get();
+        let run = calling::getattr(job.job.bind(py), pyo3::intern!(py, "run"))?;
+        Ok((job.begin(py)?, run))
+    });
+    let Some((lent, function)) = begun else {
+        return Returned::failed();
+    };
+    let lent = ManuallyDrop::new(lent);
+    let copies = forks::generation();
+    let result = called.make_of(function);
+    let result = match ManuallyDrop::into_inner(lent) {
+        Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
+        None => result,
+    };
+    #[cfg(unix)]
+    crate::python::guard::copies::call_is_over(called.py, copies);
+    result
 }

@@ -15,7 +15,7 @@ use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
-use crate::python::cpython::own_methods::{OwnCall, OwnMethod};
+use crate::python::cpython::own_methods::OwnMethod;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::imports;
@@ -93,20 +93,20 @@ pub fn any_began_under_a_guard() -> bool {
 /// The method that a thread is started with, of a `Carried`.
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-struct Run;
+wrapped! {
+    Run: WrappedByTuple(CalledByTuple) => run;
+}
 
-impl OwnCall for Run {
-    fn call(called: CalledByTuple<'_>) -> Returned {
-        let function = called.ours(|py| {
-            let carried = called.receiver();
-            let carried = carried.cast::<Carried>()?.get();
-            carried.enter(py)?;
-            Ok(carried.function.bind(py).clone())
-        });
-        match function {
-            Some(function) => called.make_of(function),
-            None => Returned::failed(),
-        }
+fn run(called: CalledByTuple<'_>) -> Returned {
+    let function = called.ours(|py| {
+        let carried = called.receiver();
+        let carried = carried.cast::<Carried>()?.get();
+        carried.enter(py)?;
+        Ok(carried.function.bind(py).clone())
+    });
+    match function {
+        Some(function) => called.make_of(function),
+        None => Returned::failed(),
     }
 }
 
