@@ -110,7 +110,6 @@ impl Child {
     #[doc = doc!("_Child.end")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn end(&self, status: i32) {
-        process::flush_c_streams();
-        process::end_at_once(status);
+        process::end_at_once(status, true);
     }
 }

@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::arguments::positional;
 use crate::python::cpython::called::Returned;
+use crate::python::cpython::ffi as raw;
 
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
 #[derive(Clone, Copy)]
@@ -93,8 +94,7 @@ unsafe extern "C" fn ended<M: Monitor>(
     _nargsf: usize,
     _names: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: the monitor, and whoever else calls, is attached.
-    M::ended(unsafe { Python::assume_attached() }).into_ptr()
+    raw::attached(M::ended).into_ptr()
 }
 
 /// An object that lives for ever once it is set, and that callbacks return.

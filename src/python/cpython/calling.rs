@@ -150,12 +150,7 @@ pub fn getattr<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: two objects of an attached thread; a new reference or an error.
-    unsafe {
-        let getattr: Attribute = unwinding(ffi::PyObject_GetAttr as *const ());
-        let result = held(|| getattr(object.as_ptr(), name.as_ptr()));
-        Bound::from_owned_ptr_or_err(object.py(), result)
-    }
+    paired(object, name, None)
 }
 
 /// Returns an attribute; `None` if it does not exist.
@@ -176,10 +171,25 @@ pub fn compare<'py>(
     other: &Bound<'py, PyAny>,
     how: CompareOp,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: two objects of an attached thread; a new reference or an error.
+    paired(one, other, Some(how))
+}
+
+/// The attribute of an object by its name, or the result of comparing two objects.
+fn paired<'py>(
+    one: &Bound<'py, PyAny>,
+    other: &Bound<'py, PyAny>,
+    compares: Option<CompareOp>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (one_ptr, other_ptr) = (one.as_ptr(), other.as_ptr());
+    // SAFETY: both functions take two objects, the other one a number as well; they give a new reference
+    // or null.
     unsafe {
+        let getattr: Attribute = unwinding(ffi::PyObject_GetAttr as *const ());
         let compare: Compare = unwinding(ffi::PyObject_RichCompare as *const ());
-        let result = held(|| compare(one.as_ptr(), other.as_ptr(), how as c_int));
+        let result = held(|| match compares {
+            None => getattr(one_ptr, other_ptr),
+            Some(how) => compare(one_ptr, other_ptr, how as c_int),
+        });
         Bound::from_owned_ptr_or_err(one.py(), result)
     }
 }

@@ -18,10 +18,20 @@ pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>>
 /// Makes instances of a class possible again. Setting `__abstractmethods__` by its descriptor sets
 /// the flag also of a class that is immutable.
 pub fn make_concrete(class: &Bound<'_, PyType>) {
+    change_flags(class, |flags| flags & !ffi::Py_TPFLAGS_IS_ABSTRACT);
+}
+
+/// Keeps Python code from changing a class.
+pub fn make_immutable(class: &Bound<'_, PyType>) {
+    change_flags(class, |flags| flags | ffi::Py_TPFLAGS_IMMUTABLETYPE);
+}
+
+/// Changes those flags of a class that say what Python code may do with it.
+fn change_flags(class: &Bound<'_, PyType>, change: fn(std::ffi::c_ulong) -> std::ffi::c_ulong) {
     // SAFETY: the class is alive, and the GIL held; CPython is told of the change.
     unsafe {
         let class = class.as_type_ptr();
-        (*class).tp_flags &= !ffi::Py_TPFLAGS_IS_ABSTRACT;
+        (*class).tp_flags = change((*class).tp_flags);
         ffi::PyType_Modified(class);
     }
 }
@@ -57,14 +67,12 @@ pub mod watched {
     }
 
     pub fn install(py: Python<'_>, dictionaries: &[Bound<'_, PyDict>]) -> PyResult<()> {
-        // SAFETY: the callback takes what it is given, and is called by attached threads.
-        let id = unsafe { PyDict_AddWatcher(note) };
-        if id < 0 {
-            return Err(PyErr::fetch(py));
-        }
-        for dictionary in dictionaries {
-            // SAFETY: the watcher was just added, and the object is a dict.
-            if unsafe { ffi::PyDict_Watch(id, dictionary.as_ptr()) } != 0 {
+        // SAFETY: the callback takes all that it is given, and is called by attached threads; the objects
+        // are dicts, which the watcher is added to first.
+        unsafe {
+            let id = PyDict_AddWatcher(note);
+            let mut dictionaries = dictionaries.iter();
+            if id < 0 || dictionaries.any(|dict| ffi::PyDict_Watch(id, dict.as_ptr()) != 0) {
                 return Err(PyErr::fetch(py));
             }
         }

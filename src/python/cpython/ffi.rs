@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 use crate::python::cpython::calling;
+use crate::python::cpython::text::plain_str;
 
 unsafe extern "C" {
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;
@@ -78,13 +79,14 @@ pub fn is_finalizing(_py: Python<'_>) -> bool {
 
 /// The same, asked by a thread that need not be attached.
 pub fn is_finalizing_anywhere() -> bool {
-    // SAFETY: may be called at any time.
-    #[cfg(Py_3_13)]
-    let finalizing = unsafe { ffi::Py_IsFinalizing() };
-    // SAFETY: as above; the name it had before 3.13.
-    #[cfg(not(Py_3_13))]
-    let finalizing = unsafe { _Py_IsFinalizing() };
-    finalizing != 0
+    // SAFETY: it may be called at any time, by the name that it has in this version.
+    unsafe {
+        #[cfg(Py_3_13)]
+        let finalizing = ffi::Py_IsFinalizing();
+        #[cfg(not(Py_3_13))]
+        let finalizing = _Py_IsFinalizing();
+        finalizing != 0
+    }
 }
 
 /// The interpreter of this thread; null when the thread has none.
@@ -141,8 +143,7 @@ impl Drop for EnteredContext<'_, '_> {
 
 /// Returns whether an object is a context.
 pub fn is_context(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: only the type is read.
-    unsafe { ffi::PyContext_CheckExact(object.as_ptr()) != 0 }
+    object.get_type_ptr() == &raw mut ffi::PyContext_Type
 }
 
 /// A copy of a context, or a new one that is empty.
@@ -165,10 +166,8 @@ pub fn copy_context<'py>(
 
 /// Makes a context variable without a default.
 pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the name is NUL-terminated; the result is a new reference or an error.
-    unsafe {
-        Bound::from_owned_ptr_or_err(py, ffi::PyContextVar_New(name.as_ptr(), ptr::null_mut()))
-    }
+    let class = py.import("_contextvars")?.getattr("ContextVar")?;
+    class.call1((name.to_string_lossy(),))
 }
 
 /// Returns the context variable's value in the current context; `None` if it is not set there.
@@ -266,8 +265,7 @@ pub fn type_lookup<'py>(
 
 /// Returns whether a class is another one or derives from it, by its actual bases.
 pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
-    // SAFETY: both are types, which are alive.
-    unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) != 0 }
+    class.mro().iter().any(|own| own.is(base))
 }
 
 /// Returns whether the object is a function made by Python code.
@@ -358,9 +356,7 @@ pub fn tuple_item<'a, 'py>(
     tuple: &'a Bound<'py, PyTuple>,
     index: usize,
 ) -> Borrowed<'a, 'py, PyAny> {
-    assert!(index < tuple.len());
-    // SAFETY: the index is in bounds, and the tuple keeps its items.
-    unsafe { tuple.get_borrowed_item_unchecked(index) }
+    tuple.as_slice()[index].as_borrowed()
 }
 
 /// The value of an `int`; `None` for another object or a value out of range.
@@ -382,20 +378,13 @@ pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
 
 /// Returns whether the object is an `int` or can be turned into one, as a file descriptor is taken.
 pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: only the type's slots are read.
-    unsafe { ffi::PyIndex_Check(object.as_ptr()) != 0 }
+    let name = pyo3::intern!(object.py(), "__index__");
+    type_lookup(&object.get_type(), name).is_some()
 }
 
 /// `str.__repr__` of the actual text, whatever a subclass makes of it.
 pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
-    // SAFETY: `PyUnicode_Type` has a `tp_repr`, which takes any str.
-    unsafe {
-        let plain = ffi::PyUnicode_Type.tp_repr;
-        let Some(plain) = plain else {
-            return text.repr();
-        };
-        Ok(Bound::from_owned_ptr_or_err(text.py(), plain(text.as_ptr()))?.cast_into()?)
-    }
+    plain_str(text.clone())?.repr()
 }
 
 /// The name of an object's class as it was made, whatever a metaclass makes of it.
@@ -429,13 +418,6 @@ pub fn new_permission_error<'py>(
         let made = new(class.as_type_ptr(), args.as_ptr(), ptr::null_mut());
         Bound::from_owned_ptr_or_err(py, made)
     }
-}
-
-/// Keeps Python code from changing a class.
-pub fn make_immutable(class: &Bound<'_, PyType>) {
-    // SAFETY: the flag only makes setting attributes of the class an error; nobody else has the
-    // class yet, as its module is being imported.
-    unsafe { (*class.as_type_ptr()).tp_flags |= ffi::Py_TPFLAGS_IMMUTABLETYPE };
 }
 
 /// `os.fsdecode(path)`.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrame, PyTraceback};
+use pyo3::types::{PyDict, PyFrame, PyFrameMethods, PyTraceback, PyTuple};
 
 /// Returns the frame of the innermost Python code; `None` if there is none.
 pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
@@ -22,11 +22,7 @@ pub fn current_globals(py: Python<'_>) -> Option<Bound<'_, PyDict>> {
 
 /// The code of a frame.
 pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
-    // SAFETY: the object is a frame; the result is a new reference and never null.
-    unsafe {
-        let code = ffi::PyFrame_GetCode(frame.as_ptr().cast());
-        Bound::from_owned_ptr(frame.py(), code.cast())
-    }
+    PyFrameMethods::code(frame).into_any()
 }
 
 /// The offset of the instruction that a frame is at, in bytes; `None` before its first.
@@ -67,32 +63,42 @@ pub fn traceback_frame<'py>(entry: &Bound<'py, PyTraceback>) -> Bound<'py, PyAny
     }
 }
 
-/// The code of a function made by Python code. Reading `__code__` would raise an audit event.
+/// The parts of a function made by Python code.
+enum Part {
+    Code,
+    Globals,
+    Defaults,
+}
+
+/// A part of a function; `None` if the object is not made by Python code, or has no such part.
+fn part<'py>(function: &Bound<'py, PyAny>, part: Part) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: the object is looked at first; the result is borrowed from it, or null.
+    unsafe {
+        let object = function.as_ptr();
+        let part = match part {
+            _ if ffi::PyFunction_Check(object) == 0 => return None,
+            Part::Code => ffi::PyFunction_GetCode(object),
+            Part::Globals => ffi::PyFunction_GetGlobals(object),
+            Part::Defaults => ffi::PyFunction_GetDefaults(object),
+        };
+        Bound::from_borrowed_ptr_or_opt(function.py(), part)
+    }
+}
+
+/// The code of a function made by Python code, any other object as it is. Reading `__code__` would
+/// raise an audit event.
 pub fn function_code<'py>(function: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-    // SAFETY: callers looked that it is such a function; the result is borrowed from it.
-    unsafe { Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetCode(function.as_ptr())) }
+    part(function, Part::Code).unwrap_or_else(|| function.clone())
 }
 
 /// The globals of a function, if it is one made by Python code.
 pub fn function_globals<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
-    // SAFETY: the object is looked at first; the result is borrowed from it.
-    let globals = unsafe {
-        if ffi::PyFunction_Check(function.as_ptr()) == 0 {
-            return None;
-        }
-        Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetGlobals(function.as_ptr()))
-    };
-    globals.cast_into().ok()
+    part(function, Part::Globals)?.cast_into().ok()
 }
 
 /// Returns the number of defaults that a function made by Python code has for positional arguments.
 pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
-    // SAFETY: callers looked that it is such a function; the result is borrowed from it, or null.
-    unsafe {
-        let defaults = ffi::PyFunction_GetDefaults(function.as_ptr());
-        if defaults.is_null() || ffi::PyTuple_Check(defaults) == 0 {
-            return 0;
-        }
-        usize::try_from(ffi::PyTuple_GET_SIZE(defaults)).unwrap_or(0)
-    }
+    let defaults = part(function, Part::Defaults);
+    let defaults = defaults.and_then(|defaults| defaults.cast_into::<PyTuple>().ok());
+    defaults.map_or(0, |defaults| defaults.len())
 }

@@ -180,6 +180,7 @@ fn name_of(entry: &ffi::PyMethodDef) -> &CStr {
 }
 
 /// Returns the method definition of a descriptor, of a class or of its instances.
+#[cfg(Py_3_12)]
 pub fn descriptor_method(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyMethodDef> {
     descriptor_entry(descriptor).map(|entry| std::ptr::from_ref(entry).cast_mut())
 }
@@ -246,32 +247,45 @@ pub fn is_method_descriptor(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// A method of a class (`method_descriptor`).
-pub struct MethodDescriptor<'a, 'py>(&'a Bound<'py, PyAny>);
+pub struct MethodDescriptor<'a, 'py> {
+    object: &'a Bound<'py, PyAny>,
+    entry: &'a ffi::PyMethodDef,
+}
 
 impl<'a, 'py> MethodDescriptor<'a, 'py> {
     /// The object as a method, if it is one.
     pub fn cast(object: &'a Bound<'py, PyAny>) -> Option<Self> {
         let is_method = object.get_type_ptr() == &raw mut ffi::PyMethodDescr_Type;
-        is_method.then_some(Self(object))
+        let entry = descriptor_entry(object).filter(|_| is_method)?;
+        Some(Self { object, entry })
     }
 
-    fn raw(&self) -> *mut ffi::PyMethodDescrObject {
-        self.0.as_ptr().cast()
-    }
-
-    fn entry(&self) -> &ffi::PyMethodDef {
-        // SAFETY: `cast` checked the type; a method table entry is valid as long as its method.
-        unsafe { &*(*self.raw()).d_method }
-    }
-
-    /// Returns the calling convention of its function, a combination of `METH_` flags.
-    pub fn convention(&self) -> c_int {
-        self.entry().ml_flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC)
+    /// The calling convention of its function; `None` if it is not known here.
+    pub(super) fn convention(&self) -> Option<Convention> {
+        const KEYWORDS: c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+        const OF_CLASS: c_int = ffi::METH_METHOD | KEYWORDS;
+        const SLOT: c_int = ffi::METH_VARARGS | ffi::METH_KEYWORDS;
+        let (function, flags) = (self.function(), self.entry.ml_flags);
+        // SAFETY: the flags say which type the function has.
+        unsafe {
+            Some(
+                match flags & !(ffi::METH_COEXIST | ffi::METH_CLASS | ffi::METH_STATIC) {
+                    KEYWORDS => Convention::Keywords(typed(function)),
+                    OF_CLASS => Convention::OfClass(typed(function)),
+                    SLOT => Convention::Slot(typed(function)),
+                    ffi::METH_FASTCALL => Convention::Fast(typed(function)),
+                    ffi::METH_O => Convention::One(typed(function)),
+                    ffi::METH_NOARGS => Convention::Nothing(typed(function)),
+                    ffi::METH_VARARGS => Convention::MethodOfTuple(typed(function)),
+                    _ => return None,
+                },
+            )
+        }
     }
 
     /// Its function, whichever of the union's pointers it is.
     pub fn function(&self) -> *const () {
-        self.entry().ml_meth.as_ptr().cast()
+        self.entry.ml_meth.as_ptr().cast()
     }
 
     /// Routes every call of the method to another function.
@@ -284,9 +298,10 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
         unsafe {
             let entry = ffi::PyMethodDef {
                 ml_meth: std::mem::transmute::<*mut (), ffi::PyMethodDefPointer>(function),
-                ..*self.entry()
+                ..*self.entry
             };
-            (*self.raw()).d_method = Box::leak(Box::new(entry));
+            let method = self.object.as_ptr().cast::<ffi::PyMethodDescrObject>();
+            (*method).d_method = Box::leak(Box::new(entry));
         }
     }
 }

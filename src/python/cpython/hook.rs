@@ -52,10 +52,30 @@ impl<'a> Raised<'a> {
     }
 }
 
+/// The verdict on an event, as CPython takes it.
+pub struct Verdict(c_int);
+
+impl Verdict {
+    /// The event passes.
+    pub const ALLOWED: Self = Self(0);
+    /// It does not, and the exception is set.
+    pub const DENIED: Self = Self(-1);
+}
+
+impl From<Result<(), ()>> for Verdict {
+    #[inline]
+    fn from(result: Result<(), ()>) -> Self {
+        match result {
+            Ok(()) => Self::ALLOWED,
+            Err(()) => Self::DENIED,
+        }
+    }
+}
+
 /// A hook: a type without values, so that the compiler makes one function of it and CPython's call.
 pub trait Hook: 'static {
-    /// Judges an event. On `Err` the exception is set. Must not panic.
-    fn judge(event: Raised<'_>) -> Result<(), ()>;
+    /// Judges an event. Must not panic.
+    fn judge(event: Raised<'_>) -> Verdict;
 }
 
 /// # Safety
@@ -70,10 +90,7 @@ unsafe extern "C" fn hook<H: Hook>(
         args,
         event: PhantomData,
     };
-    match H::judge(event) {
-        Ok(()) => 0,
-        Err(()) => -1,
-    }
+    H::judge(event).0
 }
 
 /// Adds a native audit hook for the rest of the process's life.

@@ -8,7 +8,7 @@ use pyo3::ffi::{self, PyMethodDef, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::cpython::functions::NativeFunction;
+use crate::python::cpython::functions::{Builtin, NativeFunction};
 
 unsafe extern "C" {
     static mut PyMethod_Type: PyTypeObject;
@@ -39,11 +39,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let wrapper = py.import("types")?.getattr("MethodWrapperType")?;
     METHOD_WRAPPER.store(wrapper.as_ptr().cast(), Ordering::Relaxed);
     let new = py.get_type::<PyAny>().getattr("__new__")?;
-    // SAFETY: `new` lives; the layout is read if it is of the type that has it.
-    let entry = unsafe {
-        let is_function = ffi::Py_TYPE(new.as_ptr()) == &raw mut ffi::PyCFunction_Type;
-        is_function.then(|| (*new.as_ptr().cast::<NativeFunction>()).method)
-    };
+    let entry = Builtin::cast(&new).map(|new| new.method());
     NEW.store(entry.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
     Ok(())
 }
@@ -135,17 +131,18 @@ pub fn has_code(object: *mut PyObject) -> bool {
 pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const ()> + use<'py> {
     let mut codes = Vec::new();
     // SAFETY: the object is alive, and the layouts are read for the types that have them; a method
-    // table entry is valid as long as what was made from it. The fields of a class are read alone,
-    // and a class keeps its bases.
+    // table entry is valid as long as the object that was made from it. The fields of a class are read
+    // alone, and a class keeps its bases.
     unsafe {
         let ptr = object.as_ptr();
         let ty = ffi::Py_TYPE(ptr);
+        let mut class = ptr::null_mut();
         if is_class(ptr) {
-            add_class(ptr, &mut codes);
+            class = ptr;
         } else if ffi::PyCFunction_Check(ptr) != 0 {
             let function = &*ptr.cast::<NativeFunction>();
             if function.method == NEW.load(Ordering::Relaxed) {
-                add_class(function.receiver, &mut codes);
+                class = function.receiver;
             } else {
                 codes.push((*function.method).ml_meth.as_ptr().cast());
             }
@@ -158,15 +155,6 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const (
             // Of slot wrappers it is the C function itself.
             codes.push(function);
         }
-    }
-    codes.into_iter().map(<*mut ()>::cast_const)
-}
-
-/// # Safety
-/// Null, or a class that is alive.
-unsafe fn add_class(class: *mut PyObject, codes: &mut Vec<*mut ()>) {
-    // SAFETY: as this function's; a class keeps its base alive.
-    unsafe {
         let mut class = class.cast::<PyTypeObject>();
         while !class.is_null() {
             if ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
@@ -183,6 +171,7 @@ unsafe fn add_class(class: *mut PyObject, codes: &mut Vec<*mut ()>) {
             class = (*class).tp_base;
         }
     }
+    codes.into_iter().map(<*mut ()>::cast_const)
 }
 
 /// Returns whether the object is a native `__new__`.
@@ -245,9 +234,7 @@ fn version(class: *mut PyTypeObject) -> u64 {
 /// of `type` itself, which cannot be changed, is left out. `class` must be a class.
 #[inline]
 pub fn class_versions(class: *mut PyObject) -> u64 {
-    // SAFETY: callers hold the class alive, and it its metaclass.
-    let metaclass = unsafe { ffi::Py_TYPE(class) };
-    let own = version(class.cast());
+    let (metaclass, own) = (class_of(class), version(class.cast()));
     if metaclass == &raw mut ffi::PyType_Type {
         return own;
     }
@@ -261,6 +248,12 @@ pub fn class_versions(class: *mut PyObject) -> u64 {
 /// The version of an object's class; 0 while it has none.
 #[inline]
 pub fn version_of_type(object: *mut PyObject) -> u64 {
-    // SAFETY: callers hold the object alive, and it its type.
-    version(unsafe { ffi::Py_TYPE(object) })
+    version(class_of(object))
+}
+
+/// The class of an object.
+#[inline]
+fn class_of(object: *mut PyObject) -> *mut PyTypeObject {
+    // SAFETY: callers hold the object alive, and it its class.
+    unsafe { ffi::Py_TYPE(object) }
 }

@@ -1,8 +1,8 @@
 //! Lists, dictionaries, buffers and code, read or made without code of their classes.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
 
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -10,16 +10,9 @@ use pyo3::types::{PyDict, PyList, PyString};
 /// The length of a list, and its last item as an address to compare.
 #[inline]
 pub fn length_and_last(list: &Bound<'_, PyList>) -> (usize, usize) {
-    // SAFETY: it is a list, and the GIL is held; the item is within its bounds.
-    unsafe {
-        match ffi::PyList_GET_SIZE(list.as_ptr()) {
-            0 => (0, 0),
-            size => {
-                let last = ffi::PyList_GET_ITEM(list.as_ptr(), size - 1);
-                (usize::try_from(size).unwrap_or(0), last as usize)
-            }
-        }
-    }
+    let last = list.len().checked_sub(1);
+    let last = last.and_then(|last| list.get_item(last).ok());
+    (list.len(), last.map_or(0, |last| last.as_ptr() as usize))
 }
 
 /// The attributes that are an object's own, read without code of its class.
@@ -49,18 +42,9 @@ pub fn module_of_name<'py>(name: &Bound<'py, PyString>) -> Option<Bound<'py, PyA
 
 /// Returns the number of bytes in an object's buffer; `None` if it has no buffer.
 pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
-    let mut view = MaybeUninit::<ffi::Py_buffer>::uninit();
-    // SAFETY: the view is filled in where the call succeeds, and released at once.
-    unsafe {
-        if ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_SIMPLE) != 0 {
-            ffi::PyErr_Clear();
-            return None;
-        }
-        let mut view = view.assume_init();
-        let length = u64::try_from(view.len).ok();
-        ffi::PyBuffer_Release(&raw mut view);
-        length
-    }
+    PyUntypedBuffer::get(object)
+        .ok()
+        .and_then(|buffer| u64::try_from(buffer.len_bytes()).ok())
 }
 
 /// The code of a module with this text. No audit event is raised.

@@ -29,21 +29,20 @@ pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
     }
 }
 
-/// Ends the process at once, without running any function that is registered for its end.
+/// Ends the process at once: nothing runs that is registered for its end. The data that C streams hold
+/// back are written if `flushes`.
 #[cfg(unix)]
-pub fn end_at_once(status: i32) -> ! {
-    // SAFETY: `_exit` may be called at any time, and does not return.
-    unsafe { libc::_exit(status) }
+pub fn end_at_once(status: i32, flushes: bool) -> ! {
+    // SAFETY: null stands for all streams, each of which is locked while it is written; `_exit` may be
+    // called at any time, and does not return.
+    unsafe {
+        if flushes {
+            libc::fflush(std::ptr::null_mut());
+        }
+        libc::_exit(status)
+    }
 }
 
-/// Flushes C streams.
-#[cfg(unix)]
-pub fn flush_c_streams() {
-    // SAFETY: null stands for all streams, each of which is locked while it is written.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
-}
-
-/// Registers a function to be called as the process ends, if it ends in order.
 #[cfg(unix)]
 pub fn at_end(work: extern "C" fn()) {
     // SAFETY: a safe function may be called at any time, and this one lives for ever.
@@ -54,15 +53,6 @@ pub fn at_end(work: extern "C" fn()) {
 pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
     // SAFETY: the format takes one text, which is NUL-terminated. It is cut after 1,000 bytes.
     unsafe { ffi::PySys_WriteStderr(c"%s".as_ptr(), text.as_ptr()) };
-}
-
-/// Shows an error with its traceback, as at the end of a program, but without a hook.
-pub fn show_error(py: Python<'_>, error: &PyErr) {
-    let traceback = error.traceback(py);
-    let traceback = traceback.map_or(std::ptr::null_mut(), |traceback| traceback.as_ptr());
-    let (kind, value) = (error.get_type(py), error.value(py));
-    // SAFETY: the three are an exception's class, the exception, and its traceback or null.
-    unsafe { ffi::PyErr_Display(kind.as_ptr(), value.as_ptr(), traceback) };
 }
 
 /// Sets a variable of the environment. The name was read from there, and so has no `=`.

@@ -12,7 +12,7 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::conventions::{Convention, Route, typed};
+use crate::python::cpython::conventions::{Convention, Route};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
 use crate::python::cpython::originals::Found;
 pub use crate::python::cpython::originals::Original;
@@ -135,37 +135,14 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
 /// # Errors
 /// The error that looking the method up raises.
 pub fn method<W: Wrapped>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
-    replace_method(class, name, W::original(), |method| {
-        // SAFETY: the flags say which type the function has.
-        unsafe {
-            Some(match method.convention() {
-                KEYWORDS => (
-                    Convention::Keywords(typed(method.function())),
-                    keywords::<W> as *mut (),
-                ),
-                OF_CLASS => (
-                    Convention::OfClass(typed(method.function())),
-                    of_class::<W> as *mut (),
-                ),
-                ffi::METH_FASTCALL => (
-                    Convention::Fast(typed(method.function())),
-                    fast::<W> as *mut (),
-                ),
-                ffi::METH_O => (
-                    Convention::One(typed(method.function())),
-                    one::<W> as *mut (),
-                ),
-                ffi::METH_NOARGS => (
-                    Convention::Nothing(typed(method.function())),
-                    nothing::<W> as *mut (),
-                ),
-                ffi::METH_VARARGS => (
-                    Convention::MethodOfTuple(typed(method.function())),
-                    of_tuple::<W> as *mut (),
-                ),
-                _ => return None,
-            })
-        }
+    replace_method(class, name, W::original(), |convention| match convention {
+        Convention::Keywords(_) => Some(keywords::<W> as *mut ()),
+        Convention::OfClass(_) => Some(of_class::<W> as *mut ()),
+        Convention::Fast(_) => Some(fast::<W> as *mut ()),
+        Convention::One(_) => Some(one::<W> as *mut ()),
+        Convention::Nothing(_) => Some(nothing::<W> as *mut ()),
+        Convention::MethodOfTuple(_) => Some(of_tuple::<W> as *mut ()),
+        _ => None,
     })
 }
 
@@ -174,22 +151,17 @@ pub fn method<W: Wrapped>(class: &Bound<'_, PyType>, name: &str) -> PyResult<boo
 /// # Errors
 /// The error that looking the method up raises.
 pub fn method_by_tuple<W: WrappedByTuple>(class: &Bound<'_, PyType>, name: &str) -> PyResult<bool> {
-    replace_method(class, name, W::original(), |method| {
-        let knows = method.convention() == ffi::METH_VARARGS | ffi::METH_KEYWORDS;
-        // SAFETY: the flags say which type the function has.
-        let own = || Convention::Slot(unsafe { typed(method.function()) });
-        knows.then(|| (own(), by_tuple::<W> as *mut ()))
+    replace_method(class, name, W::original(), |convention| match convention {
+        Convention::Slot(_) => Some(by_tuple::<W> as *mut ()),
+        _ => None,
     })
 }
-
-const KEYWORDS: std::ffi::c_int = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
-const OF_CLASS: std::ffi::c_int = ffi::METH_METHOD | KEYWORDS;
 
 fn replace_method(
     class: &Bound<'_, PyType>,
     name: &str,
     original: &Original,
-    by: impl FnOnce(&MethodDescriptor<'_, '_>) -> Option<(Convention, *mut ())>,
+    by: impl FnOnce(Convention) -> Option<*mut ()>,
 ) -> PyResult<bool> {
     let Some(found) = class.getattr_opt(name)? else {
         return Ok(false);
@@ -197,7 +169,10 @@ fn replace_method(
     let Some(method) = MethodDescriptor::cast(&found) else {
         return Ok(false);
     };
-    let Some((convention, ours)) = by(&method) else {
+    let Some(convention) = method.convention() else {
+        return Ok(false);
+    };
+    let Some(ours) = by(convention) else {
         return Ok(false);
     };
     match original.keep(convention, method.function() as usize, ours as usize) {

@@ -69,27 +69,32 @@ mod objects {
     /// The shared object that a function's code is in; `None` for the interpreter, for ours, and if
     /// there is none.
     pub fn holding(function: *const ()) -> Option<PathBuf> {
-        let object = object_of(function)?;
         let known = KNOWN.get_or_init(|| {
             [ffi::PyLong_FromLong as *const (), holding as *const ()]
-                .map(|own| object_of(own).map_or(0, |own| own.dli_fbase as usize))
+                .map(|own| object_of(own).map_or(0, |own| own.0))
         });
-        if known.contains(&(object.dli_fbase as usize)) || object.dli_fname.is_null() {
-            return None;
-        }
-        // SAFETY: the name is NUL-terminated, and lives as long as the object is loaded: its
-        // function is in use.
-        let name = unsafe { CStr::from_ptr(object.dli_fname) };
-        Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+        let (base, path) = object_of(function)?;
+        path.filter(|_| !known.contains(&base))
     }
 
-    fn object_of(function: *const ()) -> Option<libc::Dl_info> {
+    /// The address and the file of a shared object.
+    fn object_of(function: *const ()) -> Option<(usize, Option<PathBuf>)> {
         let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-        // SAFETY: any address may be asked for; the answer is there where it is not zero.
-        unsafe {
-            let found = libc::dladdr(function.cast(), info.as_mut_ptr());
-            (found != 0).then(|| info.assume_init())
-        }
+        // SAFETY: any address may be asked for; the answer is there where it is not zero. The name is
+        // NUL-terminated, and lives as long as the object is loaded: its function is in use.
+        let (base, name) = unsafe {
+            if libc::dladdr(function.cast(), info.as_mut_ptr()) == 0 {
+                return None;
+            }
+            let info = info.assume_init();
+            let is_named = !info.dli_fname.is_null();
+            let name = is_named.then(|| CStr::from_ptr(info.dli_fname).to_bytes());
+            (info.dli_fbase as usize, name)
+        };
+        Some((
+            base,
+            name.map(|name| PathBuf::from(OsStr::from_bytes(name))),
+        ))
     }
 
     /// # Safety
@@ -142,7 +147,10 @@ mod objects {
         };
         let mut entry = base.wrapping_add(dynamic.p_vaddr) as *const Dyn;
         let (mut texts, mut symbols, mut hashes) = (0, 0, 0);
-        // SAFETY: the dynamic section ends with `DT_NULL`.
+        // SAFETY: the dynamic section ends with `DT_NULL`. The table of hashes begins with four numbers:
+        // how many buckets there are, the index of the first symbol that is hashed, how many words and a
+        // shift of the filter, which follows, and which the buckets follow. Imported symbols are not
+        // hashed, and so come before that index, each with the place of its NUL-terminated name.
         unsafe {
             while (*entry).tag != DT_NULL {
                 // Most loaders have made them addresses by now.
@@ -156,30 +164,25 @@ mod objects {
                 }
                 entry = entry.add(1);
             }
-        }
-        if texts == 0 || symbols == 0 || hashes == 0 {
-            return true;
-        }
-        // SAFETY: the table begins with four numbers: how many buckets there are, the index of the
-        // first symbol that is hashed, how many words and a shift of the filter, which follows, and
-        // which the buckets follow. Imported symbols are not hashed, and so come before it.
-        let (first_hashed, exports) = unsafe {
+            if texts == 0 || symbols == 0 || hashes == 0 {
+                return true;
+            }
             let table = hashes as *const u32;
-            let (count, words) = (*table as usize, *table.add(2) as usize);
+            let (count, first_hashed, words) =
+                (*table as usize, *table.add(1), *table.add(2) as usize);
             let buckets = std::slice::from_raw_parts(table.add(4 + 2 * words), count);
-            (*table.add(1), buckets.iter().any(|bucket| *bucket != 0))
-        };
-        if !exports {
-            // Where no symbol is hashed, linkers do not agree on what the index is then.
-            return true;
+            if buckets.iter().all(|bucket| *bucket == 0) {
+                // Where no symbol is hashed, linkers do not agree on what the index is then.
+                return true;
+            }
+            (1..first_hashed as usize).any(|index| {
+                let symbol = &*(symbols as *const Elf64_Sym).add(index);
+                let name = (texts + u64::from(symbol.st_name)) as *const _;
+                let name = CStr::from_ptr(name).to_bytes();
+                symbol.st_shndx == 0
+                    && (name.starts_with(b"Py") || name.starts_with(b"_Py"))
+                    && !ENTRY_POINTS.contains(&name)
+            })
         }
-        // SAFETY: there are so many symbols, each with the place of its NUL-terminated name.
-        (1..first_hashed as usize).any(|index| unsafe {
-            let symbol = &*(symbols as *const Elf64_Sym).add(index);
-            let name = CStr::from_ptr((texts + u64::from(symbol.st_name)) as *const _).to_bytes();
-            symbol.st_shndx == 0
-                && (name.starts_with(b"Py") || name.starts_with(b"_Py"))
-                && !ENTRY_POINTS.contains(&name)
-        })
     }
 }

@@ -21,18 +21,12 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// The place of the slot in a class.
-    ///
-    /// # Safety
-    /// The class is alive.
-    unsafe fn place(self, class: *mut PyTypeObject) -> *mut *mut () {
-        // SAFETY: a place that each class has, with a function or null.
-        unsafe {
-            match self {
-                Self::New => (&raw mut (*class).tp_new).cast(),
-                Self::Init => (&raw mut (*class).tp_init).cast(),
-                Self::Call => (&raw mut (*class).tp_call).cast(),
-            }
+    /// The offset of the slot in a class.
+    const fn offset(self) -> usize {
+        match self {
+            Self::New => std::mem::offset_of!(PyTypeObject, tp_new),
+            Self::Init => std::mem::offset_of!(PyTypeObject, tp_init),
+            Self::Call => std::mem::offset_of!(PyTypeObject, tp_call),
         }
     }
 
@@ -63,7 +57,10 @@ impl Slot {
             // SAFETY: the class is alive and has the slot, whose function has its type; the GIL is held.
             // The two types of functions differ in whether they may be unwound alone.
             unsafe {
-                let slot = self.place(class.as_type_ptr());
+                let slot = class
+                    .as_type_ptr()
+                    .byte_add(self.offset())
+                    .cast::<*mut ()>();
                 let own = *slot;
                 if own.is_null() {
                     continue;
@@ -89,9 +86,9 @@ impl Slot {
             return Ok(());
         };
         let wrapper = class.getattr(name)?;
-        // SAFETY: the layout is read for the type that has it; the GIL is held.
-        unsafe {
-            if ffi::Py_TYPE(wrapper.as_ptr()) == &raw mut ffi::PyWrapperDescr_Type {
+        if wrapper.get_type_ptr() == &raw mut ffi::PyWrapperDescr_Type {
+            // SAFETY: the layout is read for the type that has it; the GIL is held.
+            unsafe {
                 let wrapper = wrapper.as_ptr().cast::<ffi::PyWrapperDescrObject>();
                 if original.own() == Some((*wrapper).d_wrapped as usize) {
                     (*wrapper).d_wrapped = ours.cast();
@@ -168,8 +165,7 @@ impl Attribute {
 
 /// An attribute as the descriptor of it.
 fn getset(descriptor: &Bound<'_, PyAny>) -> Option<*mut ffi::PyGetSetDescrObject> {
-    // SAFETY: only the type is read.
-    let is_one = unsafe { ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyGetSetDescr_Type };
+    let is_one = descriptor.get_type_ptr() == &raw mut ffi::PyGetSetDescr_Type;
     is_one.then(|| descriptor.as_ptr().cast())
 }
 

@@ -20,6 +20,7 @@ use crate::policy::network::Part;
 use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
+use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::chain;
 use crate::python::values::imports::Importing;
@@ -144,7 +145,7 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = CLASS.get_or_try_init(py, || {
         let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;
         let class = class.cast_into::<PyType>()?;
-        raw::make_immutable(&class);
+        classes::make_immutable(&class);
         PyResult::Ok(class.unbind())
     })?;
     Ok(class.bind(py))

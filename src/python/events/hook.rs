@@ -14,7 +14,7 @@ use crate::policy::rules::Rule;
 use crate::policy::rules_02;
 use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::hook::{self, Hook, Raised};
+use crate::python::cpython::hook::{self, Hook, Raised, Verdict};
 use crate::python::denials::failure;
 use crate::python::events::observe;
 use crate::python::guard::event::Event;
@@ -70,10 +70,10 @@ struct Ours;
 
 impl Hook for Ours {
     #[inline(always)]
-    fn judge(event: Raised<'_>) -> Result<(), ()> {
+    fn judge(event: Raised<'_>) -> Verdict {
         let may_load = matches!(event.first_byte(), b'i' | b'c');
         if !scope::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
-            return Ok(());
+            return Verdict::ALLOWED;
         }
         look(event, may_load)
     }
@@ -82,10 +82,10 @@ impl Hook for Ours {
 /// Handles an event that may need something done. `may_load`: the event may say that native code is
 /// going to be loaded.
 #[inline(never)]
-fn look(event: Raised<'_>, may_load: bool) -> Result<(), ()> {
+fn look(event: Raised<'_>, may_load: bool) -> Verdict {
     if !scope::may_be_guarded() {
         if scope::installed().next().is_some() && !scope::is_ours() {
-            return elsewhere(event);
+            return elsewhere(event).into();
         }
         if may_load && scope::is_ours() {
             note_loading(event);
@@ -93,7 +93,7 @@ fn look(event: Raised<'_>, may_load: bool) -> Result<(), ()> {
         if STATE.load(Ordering::Relaxed) == INSTALLING {
             PROBED.fetch_or(event.name() == PROBE, Ordering::AcqRel);
         }
-        return Ok(());
+        return Verdict::ALLOWED;
     }
     let name = event.name();
     let verdict = event.with_args(|args| {
@@ -110,7 +110,7 @@ fn look(event: Raised<'_>, may_load: bool) -> Result<(), ()> {
         })
     });
     // A thread that may be guarded is attached.
-    verdict.unwrap_or(Err(()))
+    verdict.unwrap_or(Err(())).into()
 }
 
 /// Judges an event in another interpreter while a policy is installed. The objects of that

@@ -109,7 +109,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
     let status = match error {
         Some(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(&error, py),
         Some(error) if !error.is_instance_of::<PyGeneratorExit>(py) => {
-            process::show_error(py, &error);
+            error.display(py);
             1
         }
         _ => {
@@ -123,7 +123,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
             .and_then(|sys| sys.getattr(name)?.call_method0("flush"));
         drop(flushed);
     }
-    process::end_at_once(status)
+    process::end_at_once(status, false)
 }
 
 /// The exit status of an uncaught `SystemExit`, which may have a text to show.
