@@ -117,14 +117,15 @@ pub fn is_open_for_reading(args: &impl Arguments, rule: Rule) -> bool {
     if !matches!(rule, Rule::Open) || args.count() < 3 {
         return false;
     }
+    if args.is_none(1) {
+        let flags = args.integer(2);
+        return flags.is_some_and(|flags| !open_may_write(None, flags));
+    }
     let by_mode = args.with_encoded(1, |mode| {
         // A mode that cannot be encoded opens nothing, but is not known to only read.
         mode.is_some_and(|mode| !open_may_write(Some(mode), 0))
     });
-    by_mode.unwrap_or_else(|| {
-        let flags = || args.integer(2);
-        args.is_none(1) && flags().is_some_and(|flags| !open_may_write(None, flags))
-    })
+    by_mode.unwrap_or(false)
 }
 
 /// Returns whether an `open` that may write only adds to the end.

@@ -92,7 +92,7 @@ impl<S: Surroundings> Judge<'_, S> {
 ///
 /// # Errors
 /// The error that looking at frames raised.
-#[cold]
+#[inline]
 pub fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
     let policy = event.policy();
     let rest = policy.rest();

@@ -63,13 +63,14 @@ pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResu
 /// it is attached. References that are dropped meanwhile are given back at once; otherwise PyO3
 /// would keep them until it is next entered.
 pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
-    attached(|_| work())
+    // SAFETY: callers are called by the interpreter, on a thread that is attached for as long.
+    unsafe { Python::attach_unchecked(|_| work()) }
 }
 
-/// The same for work that needs to be told.
+/// Runs `work` on an attached thread that CPython called us on, where no token for it is at hand.
 pub fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
-    // SAFETY: callers are called by the interpreter, on a thread that is attached for as long.
-    unsafe { Python::attach_unchecked(work) }
+    // SAFETY: objects are made and freed by attached threads, and callbacks called on them.
+    work(unsafe { Python::assume_attached() })
 }
 
 /// Returns whether the interpreter is being torn down.
@@ -269,9 +270,8 @@ pub fn is_subtype(class: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
 }
 
 /// Returns whether the object is a function made by Python code.
-pub fn is_python_function(object: *mut PyObject) -> bool {
-    // SAFETY: callers hold the object alive; only its type is read.
-    unsafe { ffi::PyFunction_Check(object) != 0 }
+pub fn is_python_function(object: &Bound<'_, PyAny>) -> bool {
+    object.get_type_ptr() == &raw mut ffi::PyFunction_Type
 }
 
 /// `module.name`, whatever characters they have.

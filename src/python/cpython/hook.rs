@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 
-use pyo3::ffi::{self, PyObject};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -37,17 +37,14 @@ impl<'a> Raised<'a> {
         unsafe { CStr::from_ptr(self.name) }
     }
 
-    /// Looks at its arguments; `None` on a thread that no interpreter knows.
+    /// Looks at its arguments.
     #[inline(always)]
-    pub fn with_args<R>(self, look: impl FnOnce(&Bound<'_, PyTuple>) -> R) -> Option<R> {
-        // SAFETY: a thread that has a state is attached, as CPython calls the hook on it. It passes a
-        // tuple, and holds it for the duration of the call.
+    pub fn with_args<R>(self, look: impl FnOnce(&Bound<'_, PyTuple>) -> R) -> R {
+        // SAFETY: CPython raises no event on a thread that is not attached: it makes the tuple of
+        // arguments there, and holds it for the duration of the call.
         unsafe {
-            if ffi::compat::PyThreadState_GetUnchecked().is_null() {
-                return None;
-            }
             let py = Python::assume_attached();
-            Some(look(Bound::ref_from_ptr(py, &self.args).cast_unchecked()))
+            look(Bound::ref_from_ptr(py, &self.args).cast_unchecked())
         }
     }
 }

@@ -217,6 +217,12 @@ pub fn is_class(object: *mut PyObject) -> bool {
     unsafe { ffi::PyType_Check(object) != 0 }
 }
 
+/// Returns whether the object is a function made by Python code.
+#[inline]
+pub fn is_python_function(object: *mut PyObject) -> bool {
+    class_of(object) == &raw mut ffi::PyFunction_Type
+}
+
 /// Returns whether the class is a static one of C code.
 pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
     // SAFETY: the class is alive; only its flags are read.

@@ -40,6 +40,7 @@ impl<'py> Refusal<'py> {
     /// # Errors
     /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
     /// in its least form while the interpreter ends.
+    #[inline]
     pub fn new(event: &Event<'_, 'py>, reason: Reason) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
@@ -76,6 +77,7 @@ impl<'py> Refusal<'py> {
     ///
     /// # Errors
     /// The error that reading an argument raised.
+    #[inline]
     pub fn denial(
         self,
         active: &Active,
@@ -115,6 +117,7 @@ impl<'py> Refusal<'py> {
 }
 
 /// Denies: returns the exception as an error.
+#[inline]
 pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
     raw::raise(exception);
     PyErr::fetch(exception.py())

@@ -96,21 +96,23 @@ fn look(event: Raised<'_>, may_load: bool) -> Verdict {
         return Verdict::ALLOWED;
     }
     let name = event.name();
-    let verdict = event.with_args(|args| {
+    event.with_args(move |args| {
         let py = args.py();
-        let verdict = catch_unwind(AssertUnwindSafe(|| {
+        let verdict = catch_unwind(AssertUnwindSafe(move || {
             if may_load {
                 return check_loading(py, name, args);
             }
             check(py, name, args)
         }));
-        verdict.unwrap_or_else(|_panic| {
-            fail(py, name, "internal error");
-            Err(())
-        })
-    });
-    // A thread that may be guarded is attached.
-    verdict.unwrap_or(Err(())).into()
+        match verdict {
+            Ok(Ok(())) => Verdict::ALLOWED,
+            Ok(Err(())) => Verdict::DENIED,
+            Err(_panic) => {
+                fail(py, name, "internal error");
+                Verdict::DENIED
+            }
+        }
+    })
 }
 
 /// Judges an event in another interpreter while a policy is installed. The objects of that
@@ -130,8 +132,7 @@ fn elsewhere(event: Raised<'_>) -> Result<(), ()> {
         Some(Rule::Network(_) | Rule::Bind) => all(|policy| policy.network().is_open()),
         Some(rule @ Rule::Open) => {
             // The arguments are looked at alone, and by no object of ours.
-            let reads = event.with_args(|args| is_open_for_reading(args, rule));
-            reads == Some(true) && reads_everything()
+            event.with_args(|args| is_open_for_reading(args, rule)) && reads_everything()
         }
         Some(_) => false,
     };

@@ -148,7 +148,7 @@ impl OfHost {
         let class = handler.get_type();
         let attributes = objects::own_attributes(&handler)?;
         let emit = raw::type_lookup(&class, pyo3::intern!(py, "emit"))?;
-        if !raw::is_python_function(emit.as_ptr()) {
+        if !raw::is_python_function(&emit) {
             return None;
         }
         Some(Self {
@@ -175,7 +175,7 @@ impl OfHost {
         let hides_a_method = attributes.keys().iter().any(|name| {
             let name = name.cast::<PyString>();
             let of_class = name.ok().and_then(|name| raw::type_lookup(&class, name));
-            of_class.is_some_and(|found| raw::is_python_function(found.as_ptr()))
+            of_class.is_some_and(|found| raw::is_python_function(&found))
         });
         Ok(same && !hides_a_method)
     }
@@ -216,7 +216,7 @@ fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
             continue;
         };
         for method in dict.values() {
-            if raw::is_python_function(method.as_ptr()) {
+            if raw::is_python_function(&method) {
                 let code = frames::function_code(&method);
                 if !imports::is_installed(&code)? {
                     methods.push(code.unbind());

@@ -61,8 +61,8 @@ pub fn may_be_guarded() -> bool {
 /// Returns whether this thread runs the interpreter that the guards are in.
 #[inline]
 pub fn is_ours() -> bool {
-    std::ptr::eq(raw::current_interpreter(), OWNER.load(Ordering::Relaxed))
-        && !OWNER.load(Ordering::Relaxed).is_null()
+    let owner = OWNER.load(Ordering::Relaxed);
+    !owner.is_null() && std::ptr::eq(raw::current_interpreter(), owner)
 }
 
 /// Makes the context variable, for this interpreter.

@@ -137,7 +137,7 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(function) = module.getattr_opt(FUNCTION)? else {
         return Ok(false);
     };
-    if !raw::is_python_function(function.as_ptr()) {
+    if !raw::is_python_function(&function) {
         return Ok(true);
     }
     let Some(globals) = frames::function_globals(&function) else {

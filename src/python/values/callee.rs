@@ -99,7 +99,7 @@ fn native_name<'py>(
 ) -> PyResult<Option<Name<'py>>> {
     let mut callee = callee.clone();
     for _ in 0..MAX_WRAPPERS {
-        if raw::is_python_function(callee.as_ptr()) {
+        if raw::is_python_function(&callee) {
             return Ok(None);
         }
         if let Ok(class) = callee.cast::<PyType>() {
@@ -168,7 +168,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
     let version = layout::version_of_type(callee.as_ptr());
     let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));
     Ok(match call {
-        Some(call) if raw::is_python_function(call.as_ptr()) => {
+        Some(call) if raw::is_python_function(&call) => {
             cache::remember_instances(callee.as_ptr(), version);
             Step::Of(call)
         }
@@ -201,7 +201,7 @@ fn name_class<'py>(
     let call = raw::type_lookup(&metaclass, pyo3::intern!(py, "__call__"));
     let name = match call {
         // Python code, whose own calls are seen.
-        Some(call) if raw::is_python_function(call.as_ptr()) => None,
+        Some(call) if raw::is_python_function(&call) => None,
         Some(call) if !call.is(&known.type_call) && is_foreign(known, &call)? => {
             qualified_name(class)?
         }
@@ -226,7 +226,7 @@ fn constructor<'py>(
     let new = raw::type_lookup(class, pyo3::intern!(py, "__new__"));
     let init = raw::type_lookup(class, pyo3::intern!(py, "__init__"));
     for (slot, owner) in [(new, "__self__"), (init, "__objclass__")] {
-        let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot.as_ptr())) else {
+        let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot)) else {
             continue;
         };
         if let Some(owner) = attribute(&slot, &PyString::intern(py, owner))?

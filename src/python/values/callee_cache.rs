@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::layout::{self, Entry};
 
 const PLACES: usize = 2048;
@@ -78,7 +77,7 @@ fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
 /// and runs nothing.
 #[inline]
 pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
-    if raw::is_python_function(callee) {
+    if layout::is_python_function(callee) {
         return true;
     }
     // A native `__new__`, whose entry is shared by all, is never among them.
@@ -161,7 +160,7 @@ fn is_quiet_by(
 ) -> bool {
     let mut callee = callee;
     for _ in 0..MAX_BOUND {
-        if raw::is_python_function(callee) {
+        if layout::is_python_function(callee) {
             return true;
         }
         if let Some(entry) = layout::native_entry(callee) {

@@ -29,7 +29,7 @@ const ATTRIBUTES: &[&str] = &[
 /// Returns whether the assignment only marks a generator function as awaitable, as
 /// `types.coroutine` does: `import asyncio` needs this.
 pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>) -> bool {
-    if !raw::is_python_function(function.as_ptr()) {
+    if !raw::is_python_function(function) {
         return false;
     }
     let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.getattr("co_flags").ok()?);

@@ -13,11 +13,32 @@ use crate::python::cpython::frames;
 
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
+const VARKEYWORDS: u32 = 0x8;
 /// Flags of a generator, a coroutine, an asynchronous generator: their results have not run yet.
 const NOT_PLAIN: u32 = 0x20 | 0x80 | 0x200;
 
-static METHOD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static PARTIAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+/// The classes of objects that stand for a function.
+struct Standing {
+    partial: Py<PyType>,
+    method: Py<PyType>,
+}
+
+static STANDING: PyOnceLock<Standing> = PyOnceLock::new();
+
+impl Standing {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        STANDING.get_or_try_init(py, || {
+            let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+                let class = py.import(module)?.getattr(name)?;
+                Ok(class.cast_into::<PyType>()?.unbind())
+            };
+            Ok(Self {
+                partial: class("functools", "partial")?,
+                method: class("types", "MethodType")?,
+            })
+        })
+    }
+}
 
 /// The parameters of a callback: as many as are given by position, and perhaps one more, `calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +55,24 @@ pub struct Takes {
 /// they cannot be told at once.
 pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Takes>> {
     let py = callback.py();
+    let standing = Standing::get(py)?;
     let mut callback = callback.clone();
+    let mut keywords = None;
     let mut bound = 0;
-    if callback
-        .get_type()
-        .is(METHOD.import(py, "types", "MethodType")?)
-    {
+    if callback.get_type().is(&standing.partial) {
+        bound += callback
+            .getattr(pyo3::intern!(py, "args"))?
+            .cast::<PyTuple>()?
+            .len();
+        let named = callback.getattr(pyo3::intern!(py, "keywords"))?;
+        keywords = Some(named.cast_into::<PyDict>()?);
+        callback = callback.getattr(pyo3::intern!(py, "func"))?;
+    }
+    if callback.get_type().is(&standing.method) {
         bound += 1;
         callback = callback.getattr(pyo3::intern!(py, "__func__"))?;
     }
-    if !raw::is_python_function(callback.as_ptr()) {
+    if !raw::is_python_function(&callback) {
         return Ok(None);
     }
     // An attribute there may say that it is another kind of function, or wraps one.
@@ -51,10 +80,15 @@ pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Ta
     if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
         return Ok(None);
     }
-    of_function(&callback, bound, given)
+    of_function(&callback, bound, keywords.as_ref(), given)
 }
 
-fn of_function(function: &Bound<'_, PyAny>, bound: usize, given: usize) -> PyResult<Option<Takes>> {
+fn of_function(
+    function: &Bound<'_, PyAny>,
+    bound: usize,
+    keywords: Option<&Bound<'_, PyDict>>,
+    given: usize,
+) -> PyResult<Option<Takes>> {
     let py = function.py();
     let code = frames::function_code(function);
     let number = |name: &Bound<'_, PyString>| code.getattr(name)?.extract::<usize>();
@@ -67,11 +101,33 @@ fn of_function(function: &Bound<'_, PyAny>, bound: usize, given: usize) -> PyRes
     let names = code.getattr(pyo3::intern!(py, "co_varnames"))?;
     let names = names.cast::<PyTuple>()?;
     let first_default = count - frames::function_defaults(function).min(count);
+    let is_given = |position: usize| -> PyResult<bool> {
+        match keywords {
+            Some(keywords) => keywords.contains(names.get_item(position)?),
+            None => Ok(false),
+        }
+    };
+    let mut most = count;
+    let mut least = 0;
+    let mut by_name = 0;
+    for position in 0..count {
+        if is_given(position)? {
+            by_name += 1;
+            most = most.min(position);
+        } else if position < first_default {
+            least = position + 1;
+        }
+    }
+    let unknown = keywords.is_some_and(|keywords| keywords.len() > by_name);
+    if unknown && flags & VARKEYWORDS == 0 {
+        return Ok(None);
+    }
     let takes = |arguments: usize| {
         let arguments = arguments + bound;
-        arguments >= first_default && (arguments <= count || flags & VARARGS != 0)
+        let has_room = arguments <= most || (flags & VARARGS != 0 && most == count);
+        arguments >= least && has_room
     };
-    let is_named_calls = bound + given < count && names.get_item(bound + given)?.eq("calls")?;
+    let is_named_calls = bound + given < most && names.get_item(bound + given)?.eq("calls")?;
     Ok(Some(Takes {
         given: takes(given),
         more: takes(given + 1),
@@ -87,9 +143,7 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         // Some native functions have no signature. They get the benefit of the doubt; a `partial`
         // has none if its arguments do not fit.
         Err(error) if error.is_instance_of::<PyValueError>(py) => {
-            let fits = !callback
-                .get_type()
-                .is(PARTIAL.import(py, "functools", "partial")?);
+            let fits = !callback.get_type().is(&Standing::get(py)?.partial);
             return Ok(Takes {
                 given: fits,
                 more: false,

@@ -46,7 +46,7 @@ pub fn is_function_of_library(
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
         return Ok(false);
     };
-    if !raw::is_python_function(object.as_ptr()) {
+    if !raw::is_python_function(object) {
         return Ok(false);
     }
     let code = frames::function_code(object);
