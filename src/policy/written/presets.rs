@@ -80,8 +80,9 @@ mod tests {
         for (name, text) in PRESETS {
             assert!(Spec::from_toml(text, false).is_ok(), "{name}");
         }
+        let classic = PRESETS.iter().find(|(name, _)| *name == "fastaudit-0.1");
         assert_eq!(
-            Spec::from_toml(PRESETS[3].1, false).unwrap(),
+            Spec::from_toml(classic.unwrap().1, false).unwrap(),
             Spec {
                 protect: crate::policy::written::values::Choice::All(false),
                 ..Spec::default()
