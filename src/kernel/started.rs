@@ -46,7 +46,7 @@ impl Started {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().find(|process| process.pid == pid).copied();
         drop(all);
-        found.is_some_and(|process| is_child(pid) && began(pid) == process.began)
+        found.is_some_and(|process| is_child(pid) && is_same(process.began, began(pid)))
     }
 
     /// Returns whether the process is one of them, or was started by one.
@@ -96,6 +96,15 @@ pub fn children() -> Option<Vec<Pid>> {
     }
     #[cfg(not(target_os = "linux"))]
     None
+}
+
+/// Returns whether two processes of one number are the same. Where the system does not tell when one
+/// began, the number decides: a sandbox may hide a child from the moment that it ends.
+fn is_same(then: Option<u64>, now: Option<u64>) -> bool {
+    match (then, now) {
+        (Some(then), Some(now)) => then == now,
+        _ => true,
+    }
 }
 
 /// Returns the process that a pidfd stands for: pidfd_open(2).

@@ -34,6 +34,20 @@ class TestRunning:
         with pytest.raises(FileNotFoundError):
             make_sandbox().run(tmp_path / "none.py")
 
+    def test_children_that_have_ended_are_waited_for(self, make_sandbox):
+        """A sandbox hides a process from the moment that it ends."""
+        code = """
+            import os
+            for status in range(1, 41):
+                if os.fork() == 0:
+                    os._exit(status)
+                if status % 2 == 0:
+                    found = [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)]
+                    assert sorted(found) == [status - 1, status], found
+        """
+        ran = make_sandbox().run(textwrap.dedent(code))
+        assert (ran.returncode, ran.stderr) == (0, "")
+
     @pytest.mark.parametrize(
         ("code", "value"),
         [
