@@ -19,6 +19,8 @@ from repository import SUPPORT
 if sys.version_info < (3, 12):
     pytest.skip("sys.monitoring came with 3.12", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 WORKER = SUPPORT / "denial_injection_worker.py"
 # Seconds in which one denial after another has to come.
 PATIENCE = 120

@@ -432,6 +432,7 @@ STRICT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["@pytest.mark.audit", "audit_perms"])
 def test_in_tests(case, places, pytester, form):
     """As the marker of a test, and as the arguments of the fixture."""

@@ -14,6 +14,8 @@ from repository import SUPPORT
 if sys.version_info < (3, 12):
     pytest.skip("safepyrun needs Python 3.12", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 WORKER = SUPPORT / "client_worker.py"
 AS_FASTAUDIT = ["-m", "fastaudit_rs.as_fastaudit", "--version", "0.2"]
 

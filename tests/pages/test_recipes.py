@@ -14,6 +14,8 @@ import peers
 import pytest
 from repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 RECIPES = ROOT / "docs" / "recipes"
 PAGE = (RECIPES / "index.md").read_text()
 
