@@ -172,3 +172,17 @@ def make_sandbox():
     yield make
     for sandbox in made:
         sandbox.close()
+
+
+@pytest.fixture
+def guarded(places):
+    """`guarded()`: true if a guard whose root is `places.ok` is in force."""
+
+    def check():
+        try:
+            open(places.out + "/file", "w").close()
+        except PermissionError:
+            return True
+        return False
+
+    return check

@@ -28,18 +28,6 @@ def audit_perms(request, mk_audit, places):
     return mk_audit([places.ok], before_deny=pass_on, monitor_calls=monitored)
 
 
-@pytest.fixture
-def guarded(places):
-    def check():
-        try:
-            open(places.out + "/file", "w").close()
-        except PermissionError:
-            return True
-        return False
-
-    return check
-
-
 class Result:
     pass
 

@@ -17,20 +17,6 @@ def audit_perms(mk_audit, places):
     return mk_audit([places.ok], monitor_calls=False)
 
 
-@pytest.fixture
-def guarded(places):
-    """`guarded()`: whether the guard of `audit_perms` is in force."""
-
-    def check():
-        try:
-            open(places.out + "/file", "w").close()
-        except PermissionError:
-            return True
-        return False
-
-    return check
-
-
 def guard_variable():
     [variable] = [var for var in contextvars.copy_context() if var.name.startswith("fastaudit")]
     return variable

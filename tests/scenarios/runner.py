@@ -161,10 +161,11 @@ def went_wrong(scenario, guard, found):
 def judge_all(scenarios, guard):
     """Fail for the scenarios that do not go as they must under a guard of ours.
 
-    Of each category a quarter or more can be run anywhere: fail too where fewer were.
+    Fail too where fewer than half of those for this Python were run.
     """
     found = results(scenarios, [guard], {})
     wrong = [went_wrong(scenario, guard, found[at, guard]) for at, scenario in enumerate(scenarios)]
     assert [text for text in wrong if text] == []
     ran = sum(went_well is not None for went_well, _ in found.values())
-    assert ran >= len(scenarios) / 4, [said for _, said in found.values()]
+    here = [one for one in scenarios if tuple(one.get("python", ())) <= sys.version_info[:2]]
+    assert ran >= len(here) / 2 > 0, [said for _, said in found.values()]
