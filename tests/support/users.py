@@ -1,0 +1,90 @@
+"""Programs of tests that run as root or as an ordinary user, judged from outside."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from repository import ROOT
+
+#: A user without rights of its own, on any system.
+ORDINARY = 65534
+
+#: The users that tests run as: only root can start programs as another one.
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+
+
+def started(user: str, program: str, *args: str, home: str) -> "subprocess.Popen[str]":
+    """Start a Python program as this user, in a directory that `directory_of` made for it."""
+    command = [sys.executable, "-c", program, *args]
+    if user == "ordinary" and os.geteuid() == 0:
+        command = ["unshare", "--mount", "sh", "-euc", _as_ordinary(command)]
+    return subprocess.Popen(
+        command,
+        cwd=home,
+        env={**os.environ, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_as(user: str, program: str, *args: str, timeout: float = 60) -> str:
+    """Run a Python program as this user to its end, and return its output; a failure raises."""
+    with directory_of(user) as home:
+        process = started(user, program, *args, home=home)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
+    return out
+
+
+@contextlib.contextmanager
+def directory_of(user: str) -> Iterator[str]:
+    """A directory that this user owns and can reach: those of pytest are for its own user."""
+    path = tempfile.mkdtemp(prefix=f"{user}-", dir="/tmp")
+    if user == "ordinary" and os.geteuid() == 0:
+        os.chown(path, ORDINARY, ORDINARY)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _as_ordinary(command: list[str]) -> str:
+    """A shell script for a mount namespace of its own, which ends in the command.
+
+    The interpreter, or the checkout, is often below a directory that its owner alone may enter,
+    such as /root: there, nothing but them is in it, and all may enter it.
+    """
+    needed = {os.path.realpath(path) for path in (ROOT, sys.prefix, sys.base_prefix)}
+    closed = {above: path for path in needed if (above := _closed(path)) is not None}
+    lines = ["kept=$(mktemp -d)"]
+    for number, path in enumerate(sorted(needed)):
+        lines += [f"mkdir $kept/{number}", f"mount --bind {shlex.quote(path)} $kept/{number}"]
+    lines += [f"mount -t tmpfs -o mode=755 none {shlex.quote(above)}" for above in closed]
+    for number, path in enumerate(sorted(needed)):
+        if _closed(path) is not None:
+            place = shlex.quote(path)
+            lines += [f"mkdir -p {place}", f"mount --bind $kept/{number} {place}"]
+    # Nothing of this is left: the mounts end with the namespace.
+    lines += ["umount -l $kept/*", "rmdir $kept/* $kept"]
+    user = f"--reuid {ORDINARY} --regid {ORDINARY} --clear-groups"
+    return "\n".join((*lines, f"exec setpriv {user} {shlex.join(command)}"))
+
+
+def _closed(path: str) -> str | None:
+    """The topmost directory on the way to a path that other users cannot enter."""
+    found = None
+    while path != "/":
+        if os.stat(path).st_mode & 5 != 5:
+            found = path
+        path = os.path.dirname(path)
+    return found
