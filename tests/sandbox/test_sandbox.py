@@ -197,7 +197,7 @@ class TestPolicy:
         monkeypatch.setenv("API_KEY", "secret")
         monkeypatch.setenv("MODE", "fast")
         shown = "import os, json; print(sorted(set(os.environ) - {'LANG', 'LANGUAGE', 'TZ'}))"
-        plain = ["HOME", "PATH", "TMPDIR"]
+        plain = ["HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR"]
         ran = make_sandbox().run(f"{shown}\nprint(os.environ['HOME'] == os.getcwd())")
         found = [name for name in eval(ran.stdout.splitlines()[0]) if not name.startswith("LC_")]
         assert (found, ran.stdout.splitlines()[1]) == (plain, "True")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..limits import Limits
 from . import network as sandbox_network
+from .ending import Ending
 from .process import SandboxError
 from .run import INTERVAL, REPORT, Result, told, used
 from .setup import Setup, existing
@@ -27,7 +28,7 @@ PLACE = "/fastaudit-rs"
 
 #: The program of a container.
 START = "from fastaudit_rs.sandbox.inside.container import main; main()"
-COMMAND = ["python", "-I", "-c", START, PLACE]
+COMMAND = ["python", "-IB", "-c", START, PLACE]
 
 
 class Docker:
@@ -61,7 +62,15 @@ class Docker:
         except (self._sdk.errors.DockerException, OSError) as error:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
-    def run(self, setup: Setup, limits: Limits, base: str, job: "Job", given: bytes) -> Result:
+    def run(
+        self,
+        setup: Setup,
+        limits: Limits,
+        base: str,
+        job: "Job",
+        given: bytes,
+        ending: Ending,
+    ) -> Result:
         """Run a job in a container of its own.
 
         Args:
@@ -70,8 +79,10 @@ class Docker:
             base: The directory that counts as its disk.
             job: The job.
             given: Its standard input.
+            ending: The wish to end it.
 
         Raises:
+            RuntimeError: It was ended from elsewhere.
             SandboxError: The daemon cannot run it.
         """
         begun = time.monotonic()
@@ -83,7 +94,7 @@ class Docker:
                 container = self._api.create_container(**self._options(setup, limits, place))["Id"]
                 try:
                     self._api.start(container)
-                    watch = _Watch(self._api, container, limits, base)
+                    watch = _Watch(self._api, container, limits, base, ending)
                     status, killed_by, texts = watch.result()
                     state = self._api.inspect_container(container)["State"]
                 finally:
@@ -163,7 +174,8 @@ class Docker:
 class _Watch:
     """One container, watched until it ends."""
 
-    def __init__(self, api: Any, container: str, limits: Limits, base: str) -> None:
+    def __init__(self, api: Any, container: str, limits: Limits, base: str, ending: Ending) -> None:
+        self._ending = ending
         self._api = api
         self._container = container
         self._limits = limits
@@ -221,6 +233,7 @@ class _Watch:
                 return
 
     def _check(self, seconds: float) -> None:
+        self._ending.check()
         limits = self._limits
         if seconds > (limits.wall_seconds or math.inf):
             self._end("wall_seconds")

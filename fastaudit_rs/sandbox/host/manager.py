@@ -44,6 +44,13 @@ class _Environment:
         self.sandbox = sandbox
         self.history: deque[HistoryEntry] = deque(maxlen=most)
 
+    def noted(
+        self, code: str | os.PathLike[str], args: Sequence[str], began: float, result: Result
+    ) -> Result:
+        entry = HistoryEntry(os.fspath(code), tuple(map(str, args)), began, result)
+        self.history.append(entry)
+        return result
+
 
 @checked("SandboxManager")
 class SandboxManager(Closing):
@@ -195,9 +202,7 @@ class SandboxManager(Closing):
         environment = self._environment(name)
         began = time.time()
         result = environment.sandbox.run(code, args, input, value=value)
-        entry = HistoryEntry(os.fspath(code), tuple(map(str, args)), began, result)
-        environment.history.append(entry)
-        return result
+        return environment.noted(code, args, began, result)
 
     async def arun(
         self,
@@ -208,10 +213,14 @@ class SandboxManager(Closing):
         *,
         value: bool = False,
     ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor."""
-        import asyncio
+        """Run code as `run` does, in a thread of the event loop's executor.
 
-        return await asyncio.to_thread(self.run, name, code, args, input, value=value)
+        Cancelling it ends the run.
+        """
+        environment = self._environment(name)
+        began = time.time()
+        result = await environment.sandbox.arun(code, args, input, value=value)
+        return environment.noted(code, args, began, result)
 
     def history(self, name: str) -> Sequence[HistoryEntry]:
         """The last runs in an environment, in the order in which they ended.

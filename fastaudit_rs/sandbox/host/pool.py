@@ -7,14 +7,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ..wire import COMMON
+from .ending import Ending, Endings
 from .process import Worker
-from .run import Result
+from .run import INTERVAL, Result
 from .runner import Runner
 from .setup import Setup
 from .workers import Key, Start, WorkerSource
 
 #: Runs code as `Sandbox.run` does, in one of these workers.
-_Runs = Callable[[WorkerSource, str | os.PathLike[str], Sequence[str], str | bytes, bool], Result]
+_Runs = Callable[
+    [WorkerSource, str | os.PathLike[str], Sequence[str], str | bytes, bool, Ending], Result
+]
 
 
 class ReadyWorkers:
@@ -33,17 +36,20 @@ class ReadyWorkers:
         self._starter = ThreadPoolExecutor(count, thread_name_prefix="fastaudit-rs-pool")
         self._workers: queue.SimpleQueue[Future[tuple[Worker, Hashable]]] = queue.SimpleQueue()
         self._count = count
+        self._closed = False
         for _ in range(count):
             self._workers.put(self._starter.submit(self._start))
 
     def _start(self) -> tuple[Worker, Hashable]:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
         key = self._key()
         return self._start_one(), key
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[Worker]:
+    def worker(self, ending: Ending) -> Iterator[Worker]:
         """Return an idle worker, as soon as there is one."""
-        coming = self._workers.get()
+        coming = self._next(ending)
         usable = False
         try:
             worker, key = coming.result()
@@ -55,6 +61,12 @@ class ReadyWorkers:
             usable = worker.is_alive
         finally:
             self._workers.put(coming if usable else self._starter.submit(self._start))
+
+    def _next(self, ending: Ending) -> "Future[tuple[Worker, Hashable]]":
+        while True:
+            ending.check()
+            with contextlib.suppress(queue.Empty):
+                return self._workers.get(timeout=INTERVAL)
 
     def wait(self) -> None:
         """Wait until all are ready.
@@ -70,8 +82,13 @@ class ReadyWorkers:
             for coming in all_of_them:
                 self._workers.put(coming)
 
+    def start_no_more(self) -> None:
+        """Start none for those that end from now on."""
+        self._closed = True
+
     def close(self) -> None:
         """End them."""
+        self.start_no_more()
         for _ in range(self._count):
             coming = self._workers.get()
             if not coming.cancel():
@@ -100,6 +117,7 @@ class Pool(Runner):
         self._size = size
         self._directory = setup.directory
         self._workers = ReadyWorkers(lambda: setup.start(names), setup.state, size)
+        self._endings = Endings("the pool")
         self._closed = False
         try:
             self._workers.wait()
@@ -113,9 +131,14 @@ class Pool(Runner):
         return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
 
     def close(self) -> None:
-        """Wait for its runs, and end its processes. It runs nothing any more."""
+        """End its runs and processes. It runs nothing any more.
+
+        A run that another thread waits for raises `RuntimeError`.
+        """
         if not self._closed:
             self._closed = True
+            self._workers.start_no_more()
+            self._endings.close()
             self._workers.close()
 
     def _run(
@@ -124,7 +147,7 @@ class Pool(Runner):
         args: Sequence[str],
         input: str | bytes,
         value: bool,
+        ending: Ending,
     ) -> Result:
-        if self._closed:
-            raise RuntimeError("the pool is closed")
-        return self._runs(self._workers, code, args, input, value)
+        with self._endings.running(ending):
+            return self._runs(self._workers, code, args, input, value, ending)

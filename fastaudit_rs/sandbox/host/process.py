@@ -18,7 +18,7 @@ from .metadata import Metadata, answering
 
 #: The program of the process.
 START = "from fastaudit_rs.sandbox.inside.worker import main; main()"
-COMMAND = (sys.executable, "-I", "-c", START)
+COMMAND = (sys.executable, "-IB", "-c", START)
 
 #: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100

@@ -16,6 +16,7 @@ from ... import AuditDenied
 from ..._display import one_line, page
 from ..limits import Limits
 from ..wire import receive, send
+from .ending import Ending
 from .process import SandboxError, Worker
 
 #: The time between looks at a run, in seconds.
@@ -80,13 +81,15 @@ class Result:
 class Run:
     """One run, watched until it ends."""
 
-    def __init__(self, limits: Limits, base: str) -> None:
+    def __init__(self, limits: Limits, base: str, ending: Ending) -> None:
         """Prepare one.
 
         Args:
             limits: Its limits.
             base: The directory that counts as its disk.
+            ending: The wish to end it.
         """
+        self._ending = ending
         self._limits = limits
         self._base = base
         self._killed_by: str | None = None
@@ -104,10 +107,12 @@ class Run:
             given: Its standard input.
 
         Raises:
+            RuntimeError: It was ended from elsewhere.
             SandboxError: The worker ended by itself.
         """
         begun = time.monotonic()
         try:
+            self._ending.check()
             with contextlib.ExitStack() as pipes, selectors.PollSelector() as selector:
                 self._begin(worker, job, given, pipes, selector)
                 self._watch(worker, selector, begun)
@@ -193,6 +198,7 @@ class Run:
             readable = any(key.events == selectors.EVENT_READ for key, _ in ready)
             if wait == 0 and not readable:
                 return
+            self._ending.check()
             now = time.monotonic()
             if now - begun > (limits.wall_seconds or math.inf):
                 self._end(worker, "wall_seconds")

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..._keywords import checked
+from .ending import Ending
 from .run import Result
 
 _Self = TypeVar("_Self", bound="Closing")
@@ -79,10 +80,10 @@ class Runner(Closing):
 
         Raises:
             OSError: The file cannot be read.
-            RuntimeError: It is closed.
+            RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(code, args, input, value)
+        return self._run(code, args, input, value, Ending())
 
     def _run(
         self,
@@ -90,6 +91,7 @@ class Runner(Closing):
         args: Sequence[str],
         input: str | bytes,
         value: bool,
+        ending: Ending,
     ) -> Result:
         raise NotImplementedError
 
@@ -102,7 +104,14 @@ class Runner(Closing):
         *,
         value: bool = False,
     ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor."""
+        """Run code as `run` does, in a thread of the event loop's executor.
+
+        Cancelling it ends the run.
+        """
         import asyncio
 
-        return await asyncio.to_thread(self.run, code, args, input, value=value)
+        ending = Ending()
+        try:
+            return await asyncio.to_thread(self._run, code, args, input, value, ending)
+        finally:
+            ending.end("the run was cancelled")

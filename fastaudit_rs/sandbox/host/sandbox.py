@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ... import Policy
 from ..._keywords import checked
 from ..limits import Limits
+from .ending import Ending, Endings
 from .network import reachable
 from .process import SandboxError
 from .run import Result, Run
@@ -93,6 +94,7 @@ class Sandbox(Runner):
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
+        self._endings = Endings("the sandbox")
         #: The directory where code begins, if not its own.
         self._cwd: str | None = None
 
@@ -102,7 +104,11 @@ class Sandbox(Runner):
         return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
 
     def close(self) -> None:
-        """End its processes, and remove its directory. It runs nothing any more."""
+        """End its runs and processes, and remove its directory. It runs nothing any more.
+
+        A run that another thread waits for raises `RuntimeError`.
+        """
+        self._endings.close()
         self._remove()
 
     def write_file(self, name: str, data: str | bytes) -> None:
@@ -143,8 +149,9 @@ class Sandbox(Runner):
         args: Sequence[str],
         input: str | bytes,
         value: bool,
+        ending: Ending,
     ) -> Result:
-        return self._run_in(self._workers, code, args, input, value)
+        return self._run_in(self._workers, code, args, input, value, ending)
 
     def _run_in(
         self,
@@ -153,12 +160,10 @@ class Sandbox(Runner):
         args: Sequence[str],
         input: str | bytes,
         value: bool,
+        ending: Ending,
     ) -> Result:
-        if not self._remove.alive:
-            raise RuntimeError("the sandbox is closed")
         check_run(code, args, input)
         in_file = not isinstance(code, str)
-        before = states(self.directory)
         job: Job = {
             "code": Path(code).read_text(encoding="utf-8") if in_file else str(code),
             "file": os.path.abspath(code) if in_file else "<sandbox>",
@@ -169,19 +174,22 @@ class Sandbox(Runner):
             "cwd": self._cwd,
         }
         given = input.encode() if isinstance(input, str) else bytes(input)
-        if self._docker is not None:
-            result = self._docker.run(self._setup, self.limits, self._base, job, given)
-        else:
-            run = Run(self.limits, self._base)
-            with workers.worker() as worker:
-                result = run.result(worker, marshal.dumps(cast(Any, job)), given)
-                if not run.is_clean:
-                    worker.end()
-        if not self._remove.alive:
-            raise RuntimeError("the sandbox was closed meanwhile")
-        after = states(self.directory)
+        with self._endings.running(ending):
+            before = states(self.directory)
+            result = self._result(workers, job, given, ending)
+            after = states(self.directory)
         changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         return replace(result, changed=sorted(changed))
+
+    def _result(self, workers: WorkerSource, job: "Job", given: bytes, ending: Ending) -> Result:
+        if self._docker is not None:
+            return self._docker.run(self._setup, self.limits, self._base, job, given, ending)
+        run = Run(self.limits, self._base, ending)
+        with workers.worker(ending) as worker:
+            result = run.result(worker, marshal.dumps(cast(Any, job)), given)
+            if not run.is_clean:
+                worker.end()
+        return result
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
         """Processes that are started in advance, for many short runs.

@@ -21,6 +21,9 @@ from .process import SandboxError, Worker
 #: Variables that pass from the host: those that all programs need.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 
+#: Variables with values of their own: nothing compiled is left beside the modules of a sandbox.
+GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
+
 #: The behaviour where the kernel cannot hold the policy.
 CONFINE = ("require", "prefer", "audit")
 
@@ -196,7 +199,7 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     """Return the variables that all programs need, and the named ones."""
     if isinstance(named, str):
         raise TypeError("env must be a mapping or names, not str")
-    passed = {
+    passed = GIVEN | {
         name: value
         for name, value in os.environ.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in PASSED)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from .ending import Ending
 from .process import Worker
 
 #: Starts a worker; the second function returns the state that it depends on: a worker from another
@@ -30,7 +31,7 @@ class Workers:
         self._idle: tuple[Worker, Hashable] | None = None
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[Worker]:
+    def worker(self, ending: Ending) -> Iterator[Worker]:
         """Return an idle worker."""
         key = self._key()
         with self._lock:
@@ -51,6 +52,6 @@ class Workers:
 class WorkerSource(Protocol):
     """The source of the workers of runs."""
 
-    def worker(self) -> AbstractContextManager[Worker]:
+    def worker(self, ending: Ending) -> AbstractContextManager[Worker]:
         """Return an idle worker."""
         ...
