@@ -1,6 +1,7 @@
-"""The docker backend, against a server that speaks the protocol: no daemon was met.
+"""The docker backend: its runs, its requests to the daemon, and faults of the daemon.
 
-The isolation of a container is not tested here: the requests for it are.
+The runs are those of a real runtime where one is told (`make test-docker`); elsewhere a server that
+speaks the protocol stands for it. The isolation of a container is in test_sandbox_containers.py.
 """
 
 import os
@@ -13,12 +14,14 @@ from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
 
 pytest.importorskip("docker")
 
+import containers
 from docker_daemon import Daemon
 from sandboxes import LOOSE
 
 
 @pytest.fixture
 def daemon(monkeypatch):
+    """A server that speaks the protocol, whether or not there is a real one."""
     server = Daemon()
     monkeypatch.setenv("DOCKER_HOST", server.address)
     yield server
@@ -28,13 +31,25 @@ def daemon(monkeypatch):
 
 
 @pytest.fixture
-def make(daemon):
+def runtime(request):
+    """The runtime that runs containers: a real one where it is told."""
+    if containers.IMAGE is None:
+        request.getfixturevalue("daemon")
+    yield
+    if containers.IMAGE is not None:
+        assert containers.left() == []
+
+
+@pytest.fixture
+def make(request):
     """`make(policy, limits)`: a sandbox, closed afterwards."""
+    request.getfixturevalue("daemon" if "daemon" in request.fixturenames else "runtime")
     made = []
 
     def make_one(policy=LOOSE, path=(), **limits):
         limits = Limits(**{"wall_seconds": 20, **limits})
-        made.append(Sandbox(policy, limits, backend="docker", image="python:3.13", path=path))
+        image = containers.IMAGE or "python:3.13"
+        made.append(Sandbox(policy, limits, backend="docker", image=image, path=path))
         return made[-1]
 
     yield make_one
@@ -66,13 +81,14 @@ class TestRuns:
         sandbox = make(path=[tmp_path])
         sandbox.write_file("in", "x")
         ran = sandbox.run("import helper; open('out', 'w').write(open('in').read() * helper.VALUE)")
-        assert (ran.success, ran.changed) == (True, ["out"]), ran
+        assert (ran.success, ran.changed, ran.violations) == (True, ["out"], []), ran
         assert sandbox.read_file("out") == b"x" * 7
 
     @pytest.mark.parametrize(
         ("code", "status"),
         [
             ("raise SystemExit(3)", 3),
+            ("raise SystemExit(200)", 200),
             ("1 / 0", 1),
             ("import subprocess; subprocess.run(['sh', '-c', 'kill -ABRT $PPID'])", -6),
         ],
@@ -99,24 +115,23 @@ class TestLimits:
     def test_cpu_seconds(self, make):
         assert make(cpu_seconds=1).run("while True: pass").killed_by == "cpu_seconds"
 
-    def test_memory(self, make, daemon):
-        """As the daemon tells it."""
-        daemon.out_of_memory = True
-        assert make().run("1").killed_by == "memory"
+    def test_a_kill_without_a_limit_on_memory(self, make):
+        kill = "import subprocess; subprocess.run(['sh', '-c', 'kill -KILL $PPID'])"
+        ran = make(memory=None).run(kill)
+        assert (ran.returncode, ran.killed_by) == (-9, None)
 
-    def test_an_interrupt(self, make, daemon, monkeypatch):
+    def test_an_interrupt(self, make, monkeypatch):
         """The container goes with what waits for it."""
-        import fastaudit_rs.sandbox.host.docker
+        import fastaudit_rs.sandbox.host.watch
 
         def interrupt(self, seconds):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker._Watch, "_check", interrupt)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.watch.Watch, "_check", interrupt)
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             make().run("import time; time.sleep(60)")
         assert time.monotonic() - begun < 10
-        assert daemon.containers == {}
 
 
 class TestAsked:
@@ -133,7 +148,9 @@ class TestAsked:
         assert host["SecurityOpt"] == ["no-new-privileges"]
         assert not host.get("Privileged") and not host.get("CapAdd")
         assert asked["User"] == f"{os.getuid()}:{os.getgid()}"
-        assert asked["Image"] == "python:3.13"
+        assert asked["Image"] == (containers.IMAGE or "python:3.13")
+        # A log would be outside of `disk`.
+        assert host["LogConfig"]["Type"] == "none"
 
     @pytest.mark.parametrize(
         ("network", "mode"),
@@ -174,19 +191,30 @@ class TestAsked:
         )
         sandbox = make(policy)
         sandbox.run("1")
-        *mounts, job = daemon.asked[-1]["HostConfig"]["Mounts"]
-        found = {each["Target"]: (each["Source"], each["ReadOnly"]) for each in mounts}
+        mounts = daemon.asked[-1]["HostConfig"]["Mounts"]
+        found = {each["Target"]: each for each in mounts}
         own = str(sandbox.directory)
-        assert found == {
-            base + "/in": (base + "/in", True),
-            base + "/out": (base + "/out", False),
-            base + "/out/hidden": (None, True),
-            base + "/out/secret": (os.devnull, True),
-            own: (own, False),
+        job = os.path.dirname(found["/fastaudit-rs/job"]["Source"])
+        assert os.path.dirname(job) == str(sandbox.directory.parent)
+        expected = {
+            "/dev/shm": ("tmpfs", None, True),
+            "/run": ("tmpfs", None, True),
+            "/tmp": ("tmpfs", None, True),
+            "/var/tmp": ("tmpfs", None, True),
+            base + "/in": ("bind", base + "/in", True),
+            base + "/out": ("bind", base + "/out", False),
+            base + "/out/hidden": ("bind", job + "/empty-0", True),
+            base + "/out/secret": ("bind", job + "/empty-1", True),
+            own: ("bind", own, False),
+            "/fastaudit-rs/input": ("bind", job + "/input", True),
+            "/fastaudit-rs/job": ("bind", job + "/job", True),
+            "/fastaudit-rs/report": ("bind", job + "/report", False),
         }
-        assert [each["Target"] for each in mounts] == sorted(found)
-        assert job["Target"] == "/fastaudit-rs"
-        assert job["Source"].startswith(str(sandbox.directory.parent))
+        assert expected == {
+            name: (each["Type"], each["Source"], each["ReadOnly"]) for name, each in found.items()
+        }
+        *places, _, _, _ = found
+        assert places == sorted(places)
 
     def test_the_environment(self, make, daemon, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
@@ -207,6 +235,20 @@ class TestErrors:
         daemon.fails = "No such image: python:3.13"
         with pytest.raises(SandboxError, match="it cannot be run: .*No such image: python:3.13"):
             sandbox.run("1")
+
+    def test_a_runtime_that_kills_at_the_second_order(self, make, daemon):
+        daemon.deaf = 1
+        ran = make(wall_seconds=0.5).run("import time; time.sleep(60)")
+        assert (ran.killed_by, ran.returncode) == ("wall_seconds", -9)
+        assert ran.duration < 10
+
+    def test_a_runtime_that_does_not_kill(self, make, daemon, monkeypatch):
+        import fastaudit_rs.sandbox.host.watch
+
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.watch, "PATIENCE", 1.5)
+        daemon.deaf = 1000
+        with pytest.raises(SandboxError, match="the runtime does not end the container"):
+            make(wall_seconds=0.5).run("import time; time.sleep(60)")
 
     def test_no_daemon(self, monkeypatch):
         monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")

@@ -2,7 +2,8 @@
 
 Its containers are processes here: the command of each runs with this Python, as the user of the
 tests, in the working directory and with the environment that were asked for, and sees the mounts at
-the places where they are on the host. It isolates nothing. The requests to it can be read.
+the places where they are on the host. It isolates nothing. The requests to it can be read, and it
+fails as it is told.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 VERSION = "1.45"
 
@@ -32,13 +33,15 @@ class Container:
         self.killed = False
         self.output = {"stdout": bytearray(), "stderr": bytearray()}
         self.threads = []
+        self.started = threading.Event()
 
     def start(self):
         """Run its command."""
         mounts = {
             mount["Target"]: mount.get("Source") for mount in self.asked["HostConfig"]["Mounts"]
         }
-        command = [mounts.get(part) or part for part in self.asked["Cmd"]]
+        job = os.path.dirname(mounts["/fastaudit-rs/job"])
+        command = [job if part == "/fastaudit-rs" else part for part in self.asked["Cmd"]]
         command[0] = sys.executable
         self.process = subprocess.Popen(
             command,
@@ -53,6 +56,7 @@ class Container:
             thread = threading.Thread(target=self._read, args=(name,), daemon=True)
             thread.start()
             self.threads.append(thread)
+        self.started.set()
 
     def _read(self, name):
         with getattr(self.process, name) as stream:
@@ -64,6 +68,7 @@ class Container:
     def kill(self):
         """End it, with all that it started."""
         self.killed = True
+        self.started.set()
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -83,8 +88,9 @@ class Daemon(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked = []
         self.containers = {}
-        self.out_of_memory = False
         self.fails = None
+        #: The number of orders to kill that it answers with an error.
+        self.deaf = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -114,7 +120,6 @@ class Handler(BaseHTTPRequestHandler):
         """Find what is asked for."""
         url = urlsplit(self.path)
         path = re.sub(r"^/v[\d.]+", "", url.path)
-        query = {name: values[0] for name, values in parse_qs(url.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"null")
         if path == "/_ping":
@@ -132,9 +137,9 @@ class Handler(BaseHTTPRequestHandler):
         container = self.server.containers.get(name)
         if container is None:
             return self.answer({"message": f"No such container: {name}"}, 404)
-        return self.about(container, name, verb, query)
+        return self.about(container, name, verb)
 
-    def about(self, container, name, verb, query):
+    def about(self, container, name, verb):
         """A request about one container."""
         if self.command == "DELETE":
             container.kill()
@@ -146,39 +151,38 @@ class Handler(BaseHTTPRequestHandler):
         if verb == ["wait"]:
             return self.answer({"StatusCode": container.wait()})
         if verb == ["kill"]:
+            if self.server.deaf:
+                self.server.deaf -= 1
+                return self.answer({"message": "not now"}, 500)
             container.kill()
             return self.answer(None, 204)
         if verb == ["json"]:
-            state = {"OOMKilled": self.server.out_of_memory}
+            state = {"OOMKilled": False}
             return self.answer({"Id": name, "State": state, "Config": {"Tty": False}})
-        if verb == ["logs"]:
-            return self.logs(container, query)
+        if verb == ["attach"]:
+            return self.attach(container)
         return self.answer({"message": f"what is {self.path}?"}, 400)
 
-    def logs(self, container, query):
-        """Its output, until it ends: in frames, each with its stream and its length."""
-        self.send_response(200)
-        self.send_header("Content-Type", "application/vnd.docker.multiplexed-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+    def attach(self, container):
+        """Its output, from its start to its end: in frames, each with its stream and its length."""
+        self.send_response(101, "UPGRADED")
+        self.send_header("Content-Type", "application/vnd.docker.raw-stream")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", "tcp")
         self.end_headers()
-        [(number, name)] = [
-            (number, name)
-            for number, name in ((1, "stdout"), (2, "stderr"))
-            if query.get(name) in ("1", "true", "True")
-        ]
-        sent = 0
+        self.close_connection = True
+        container.started.wait()
+        sent = dict.fromkeys(container.output, 0)
         while True:
             ended = not any(thread.is_alive() for thread in container.threads)
-            data = bytes(container.output[name][sent:])
-            sent += len(data)
-            if data:
-                frame = struct.pack(">BxxxL", number, len(data)) + data
-                self.wfile.write(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
-            elif ended:
-                break
-            else:
-                threading.Event().wait(0.01)
-        self.wfile.write(b"0\r\n\r\n")
+            for number, name in enumerate(container.output, start=1):
+                data = bytes(container.output[name][sent[name] :])
+                sent[name] += len(data)
+                if data:
+                    self.wfile.write(struct.pack(">BxxxL", number, len(data)) + data)
+            if ended:
+                return
+            threading.Event().wait(0.01)
 
     def handle(self):
         """Whoever asked may have gone meanwhile."""

@@ -2,31 +2,28 @@
 
 import contextlib
 import importlib
-import math
 import os
 import pickle
 import signal
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..limits import Limits
 from . import network as sandbox_network
 from .ending import Ending
+from .mounts import PLACE, mounts
 from .process import SandboxError
-from .run import INTERVAL, REPORT, Result, told, used
-from .setup import Setup, existing
+from .run import REPORT, Result, told
+from .setup import Setup
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..inside.child import Job
 
-#: The place where a container finds its job.
-PLACE = "/fastaudit-rs"
-
-#: The program of a container.
+#: The program of a container. It writes no bytecode, where it could not.
 START = "from fastaudit_rs.sandbox.inside.container import main; main()"
 COMMAND = ["python", "-IB", "-c", START, PLACE]
 
@@ -86,33 +83,28 @@ class Docker:
             SandboxError: The daemon cannot run it.
         """
         begun = time.monotonic()
-        with tempfile.TemporaryDirectory(dir=base, prefix="job-") as place:
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, job)))
             Path(place, "input").write_bytes(given)
-            Path(place, "report").touch()
-            with self._errors("it cannot be run"):
-                container = self._api.create_container(**self._options(setup, limits, place))["Id"]
-                try:
-                    self._api.start(container)
-                    watch = _Watch(self._api, container, limits, base, ending)
-                    status, killed_by, texts = watch.result()
-                    state = self._api.inspect_container(container)["State"]
-                finally:
-                    self._api.remove_container(container, force=True, v=True)
-            with open(f"{place}/report", "rb") as file:
-                violations, value = told(file.read(REPORT))
-        # The status for a signal, as in shells.
-        returncode = 128 - status if status > 128 else status
-        if killed_by is None and state.get("OOMKilled"):
-            killed_by = "memory"
-        if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
-            killed_by = killed_by or "cpu_seconds"
+            # Opened before the code can do anything about it.
+            report = stack.enter_context(open(f"{place}/report", "w+b"))
+            stack.enter_context(self._errors("it cannot be run"))
+            container = self._api.create_container(**self._options(setup, limits, place))["Id"]
+            try:
+                watch = Watch(self._api, container, limits, base, ending)
+                status, killed_by, texts = watch.result()
+                state = self._api.inspect_container(container)["State"]
+            finally:
+                self._api.remove_container(container, force=True, v=True)
+            violations, value = told(report.read(REPORT))
+        returncode = _returncode(status)
         return Result(
             returncode=returncode,
             stdout=texts["stdout"].decode(errors="replace"),
             stderr=texts["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
-            killed_by=killed_by,
+            killed_by=killed_by or _limit_of(returncode, state, limits),
             violations=violations,
             value=value,
         )
@@ -137,7 +129,9 @@ class Docker:
             pids_limit=limits.processes,
             ulimits=ulimits,
             init=True,
-            mounts=self._mounts(setup, place),
+            mounts=mounts(types.Mount, setup.policy, setup.path, str(setup.directory), place),
+            # A log would grow on the host's disk: the output is read while it is written.
+            log_config=types.LogConfig(type="none"),
         )
         home = str(setup.directory)
         # The image says where programs are.
@@ -153,96 +147,16 @@ class Docker:
             "host_config": host,
         }
 
-    def _mounts(self, setup: Setup, place: str) -> list[Any]:
-        """Return its mounts: places of the host to read and write, and covers for blocked ones."""
-        mount = self._sdk.types.Mount
-        policy = setup.policy
-        writable = existing([*(policy.write or ()), str(setup.directory)])
-        readable = set(existing([*(policy.read or ()), *setup.path])).difference(writable)
-        mounts = [mount(each, each, type="bind", read_only=True) for each in readable]
-        mounts += [mount(each, each, type="bind") for each in writable]
-        for each in existing(policy.block):
-            if os.path.isdir(each):
-                mounts.append(mount(each, None, type="tmpfs", read_only=True))
-            else:
-                mounts.append(mount(each, os.devnull, type="bind", read_only=True))
-        # A place is mounted after the places that it is in.
-        mounts.sort(key=lambda mount: mount["Target"])
-        return [*mounts, mount(PLACE, place, type="bind")]
+
+def _returncode(status: int) -> int:
+    """The exit status; minus the number of a signal, for which it is 128 more, as in shells."""
+    return 128 - status if status - 128 in signal.valid_signals() else status
 
 
-class _Watch:
-    """One container, watched until it ends."""
-
-    def __init__(self, api: Any, container: str, limits: Limits, base: str, ending: Ending) -> None:
-        self._ending = ending
-        self._api = api
-        self._container = container
-        self._limits = limits
-        self._base = base
-        self._killed_by: str | None = None
-        self._status: int | None = None
-        self._error: BaseException | None = None
-        self._texts = {"stdout": bytearray(), "stderr": bytearray()}
-
-    def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
-        """Return its status, the limit that ended it, and its output."""
-        jobs = [("wait", self._wait), *((name, self._read) for name in self._texts)]
-        threads = [
-            threading.Thread(target=self._noting, args=(job, name), daemon=True)
-            for name, job in jobs
-        ]
-        begun = time.monotonic()
-        for thread in threads:
-            thread.start()
-        try:
-            while any(thread.is_alive() for thread in threads):
-                threads[0].join(INTERVAL)
-                if threads[0].is_alive():
-                    self._check(time.monotonic() - begun)
-                else:
-                    for thread in threads:
-                        thread.join(1)
-                    break
-        except BaseException:
-            self._end("")
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._status or 0, self._killed_by, self._texts
-
-    def _noting(self, job: Any, name: str) -> None:
-        try:
-            job(name)
-        except BaseException as error:
-            self._error = self._error or error
-
-    def _wait(self, name: str) -> None:
-        # The daemon answers when it ends: this is watched here.
-        self._status = self._api.wait(self._container, timeout=None)["StatusCode"]
-
-    def _read(self, name: str) -> None:
-        text = self._texts[name]
-        chosen = {"stdout": name == "stdout", "stderr": name == "stderr"}
-        for data in self._api.logs(self._container, stream=True, follow=True, **chosen):
-            most = self._limits.output
-            room = len(data) if most is None else int(most) - len(text)
-            text += data[: max(room, 0)]
-            if len(data) > room:
-                self._end("output")
-                return
-
-    def _check(self, seconds: float) -> None:
-        self._ending.check()
-        limits = self._limits
-        if seconds > (limits.wall_seconds or math.inf):
-            self._end("wall_seconds")
-        elif limits.disk is not None and used(self._base) > int(limits.disk):
-            self._end("disk")
-
-    def _end(self, limit: str) -> None:
-        if self._killed_by is None:
-            self._killed_by = limit or None
-            # It may have ended by itself meanwhile.
-            with contextlib.suppress(Exception):
-                self._api.kill(self._container)
+def _limit_of(returncode: int, state: Mapping[str, Any], limits: Limits) -> str | None:
+    """The limit that ended it, of those that its own process or the container holds."""
+    if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
+        return "cpu_seconds"
+    # Not all runtimes tell that memory was short.
+    is_killed = returncode == -signal.SIGKILL and limits.memory is not None
+    return "memory" if state.get("OOMKilled") or is_killed else None
