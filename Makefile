@@ -7,6 +7,8 @@ VERSIONS := 3.10 3.11 3.12 3.13 3.14 3.15
 MONITORING_VERSIONS := 3.12 3.13 3.14 3.15
 # Runs a command where Pythons are that this machine lacks; see scripts/test-version.
 export NEWER_PYTHON ?= $(abspath $(wildcard ../shared/tools/newer-python))
+# Runs a command where a runtime of containers is; see scripts/test-version.
+export REAL_DOCKER ?= $(abspath $(wildcard ../shared/tools/real-docker/run))
 
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
@@ -76,6 +78,10 @@ test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3
 .PHONY: $(VERSIONS:%=test-%)
 $(VERSIONS:%=test-%): test-%:
 	scripts/test-version $* $(if $(QUICK),quick,tests)
+
+.PHONY: test-docker
+test-docker: ## Run the tests of sandboxes in containers on a real runtime, on 3.13
+	scripts/test-version 3.13 containers
 
 .PHONY: conformance
 conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own tests on this package, on 3.12 to 3.15
