@@ -347,6 +347,18 @@ class _Children:
     """
 
     def __new__(cls) -> Self: ...
+    def confine(self, policy: Policy, memory_files: bool) -> None:
+        """Give up all privileges, and filter system calls, for good.
+
+        Args:
+            policy: Its network is the one that there may be.
+            memory_files: True if there may be files in memory.
+
+        Raises:
+            OSError: The kernel refuses, or it is not Linux on a 64-bit machine. It may be confined
+                in part.
+        """
+
     def fork(self) -> int:
         """Copy the process, as ``os.fork()`` does, without its warning of threads.
 

@@ -133,6 +133,12 @@ def test_python_code(sandbox):
         ("os.removexattr(name, 'user.none')", "OSError: [Errno 61]"),
         ("os.setxattr(name, 'user.' + 'a' * 300, b'x')", "OSError: [Errno 34]"),
         ("os.chmod('a' * 5000, 0o600)", "OSError: [Errno 36]"),
+        ("os.setxattr(name, 'trusted.a', b'x')", "PermissionError: [Errno 1]"),
+        # A capability to set the user, as the host may give it to a file.
+        (
+            "os.setxattr(name, 'security.capability', b'\\1\\0\\0\\2\\x80' + bytes(15))",
+            "PermissionError: [Errno 1]",
+        ),
     ],
 )
 def test_errors(sandbox, change, error):

@@ -24,6 +24,9 @@ UTIME_OMIT = 0x3FFFFFFE
 #: xattr(7).
 PATH_MAX, NAME_MAX, VALUE_MAX = 4096, 256, 1 << 16
 
+#: Beginnings of the names of attributes that give privileges, or that need them.
+PRIVILEGED = (b"security.", b"trusted.")
+
 #: System calls, by their numbers on each machine. A call with `None` is denied.
 _X86_64 = {
     90: "chmod",
@@ -160,7 +163,7 @@ class Metadata:
     def _attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
         if args[3] > VALUE_MAX:
             raise OSError(errno.E2BIG, "the value is too long")
-        attribute = _text(ctx, args[1], NAME_MAX, errno.ERANGE)
+        attribute = _attribute(ctx, args[1])
         value = _read(ctx, args[2], args[3]) if args[3] else b""
         flags = args[4] & 0xFFFFFFFF
         self._changed(ctx, where, lambda name: os.setxattr(name, attribute, value, flags))
@@ -175,7 +178,7 @@ class Metadata:
         self._no_attribute(ctx, _Where(args[0]), args)
 
     def _no_attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
-        attribute = _text(ctx, args[1], NAME_MAX, errno.ERANGE)
+        attribute = _attribute(ctx, args[1])
         self._changed(ctx, where, lambda name: os.removexattr(name, attribute))
 
 
@@ -250,6 +253,14 @@ def _text(ctx: Any, address: int, most: int, too_long: int) -> bytes:
     if len(text) >= most:
         raise OSError(too_long, "it is too long")
     return text
+
+
+def _attribute(ctx: Any, address: int) -> bytes:
+    """The name of an extended attribute that may be changed without privileges: xattr(7)."""
+    name = _text(ctx, address, NAME_MAX, errno.ERANGE)
+    if name.startswith(PRIVILEGED):
+        raise PermissionError(errno.EPERM, "it needs privileges, which the sandbox has not")
+    return name
 
 
 def _read(ctx: Any, address: int, count: int) -> bytes:

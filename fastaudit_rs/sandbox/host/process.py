@@ -1,6 +1,7 @@
 """The process of a sandbox that waits for work, as the host sees it."""
 
 import contextlib
+import marshal
 import os
 import select
 import signal
@@ -11,10 +12,14 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ..limits import Limits
 from ..wire import receive, send
 from .metadata import Metadata, answering
+
+if TYPE_CHECKING:
+    from ..inside.held import Held
 
 #: The program of the process.
 START = "from fastaudit_rs.sandbox.inside.worker import main; main()"
@@ -108,6 +113,7 @@ class Worker:
             changed anywhere.
         base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
+        limits: Its limits.
 
     Raises:
         SandboxError: It does not start.
@@ -120,6 +126,7 @@ class Worker:
         metadata: Metadata | None,
         base: str,
         task: bytes,
+        limits: Limits,
     ) -> None:
         """Start one, and wait until it is ready."""
         self._kernel = kernel
@@ -139,7 +146,7 @@ class Worker:
             self._waiter.start()
             try:
                 self.control = self._accepted(listener, over)
-                self._prepare(task)
+                self._prepare(task, limits)
             except BaseException:
                 # A process that has not connected yet ends because it cannot.
                 listener.close()
@@ -193,7 +200,7 @@ class Worker:
         said: bytes = (self._process.stderr.read() or b"")[-SAID:]
         return said.decode(errors="replace")
 
-    def _prepare(self, task: bytes) -> None:
+    def _prepare(self, task: bytes, limits: Limits) -> None:
         for stream in self._streams[:-1]:
             stream.close()
         try:
@@ -202,12 +209,21 @@ class Worker:
                 # The socket names `sandlock`, in this process, as the one that connected for it.
                 self._process.pid = pid
             send(self.control, task)
+            send(self.control, marshal.dumps(cast(Any, self._held(limits))))
             said = receive(self.control)[0].decode(errors="replace")
         except (EOFError, OSError) as error:
             self.end()
             raise SandboxError(f"the process of the sandbox ended: {self.ended}") from error
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
+
+    def _held(self, limits: Limits) -> "Held":
+        """Return what the process is to put on itself."""
+        return {
+            "confined": self.is_confined,
+            "memory_files": limits.memory is None,
+            "limits": {},
+        }
 
     @property
     def is_confined(self) -> bool:

@@ -74,7 +74,7 @@ class Setup:
         write = self.policy.write
         metadata = None if write is None else Metadata(existing(write))
         base = str(self.directory.parent)
-        worker = Worker(self._kernel, self.options(), metadata, base, task)
+        worker = Worker(self._kernel, self.options(), metadata, base, task, self._limits)
         with self._lock:
             closed = self._closed
             self._started.add(worker)

@@ -20,6 +20,7 @@ from ..._monitoring import MONITORING
 from ..._native import _Children
 from ..wire import COMMON, receive, send
 from .child import run
+from .held import hold
 
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
 PATIENCE = 0.05
@@ -39,9 +40,10 @@ def main() -> NoReturn:
     for number in range(3):
         os.dup2(null, number)
     os.close(null)
-    task = receive(control)[0]
+    task, held = receive(control)[0], receive(control)[0]
     try:
         policy, path, preload = pickle.loads(task)
+        hold(children, policy, marshal.loads(held))
         sys.path[:0] = path
         _prepare(policy, preload)
         # Modules that a run writes there are not for this process to import.

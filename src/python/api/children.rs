@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::python::api::installed;
+use crate::python::api::policy::Policy;
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
@@ -32,6 +33,12 @@ impl Children {
             #[cfg(target_os = "linux")]
             signals: crate::kernel::landlock::signals().map_err(unconfined)?,
         })
+    }
+
+    #[doc = doc!("_Children.confine")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn confine(&self, policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
+        confine(policy, memory_files)
     }
 
     #[doc = doc!("_Children.fork")]
@@ -72,6 +79,28 @@ impl Children {
 #[cfg(target_os = "linux")]
 fn unconfined(error: crate::kernel::landlock::Unconfined) -> PyErr {
     PyOSError::new_err(error.to_string())
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn confine(policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
+    use crate::kernel::{filter, privileges};
+
+    let network = &policy.get().spec().network;
+    let filter = filter::filter(network, memory_files).map_err(refused)?;
+    privileges::drop_all().map_err(os_error)?;
+    filter::apply(&filter).map_err(refused)
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn confine(_policy: &Bound<'_, Policy>, _memory_files: bool) -> PyResult<()> {
+    Err(PyOSError::new_err(
+        "there is no filter of system calls for this machine",
+    ))
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn refused(error: seccompiler::Error) -> PyErr {
+    PyOSError::new_err(format!("the filter of system calls: {error}"))
 }
 
 fn os_error(error: rustix::io::Errno) -> PyErr {

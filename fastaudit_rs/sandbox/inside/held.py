@@ -1,0 +1,39 @@
+"""The limits and the lack of privileges that a sandbox's process puts on itself."""
+
+import resource
+from typing import TypedDict
+
+from ... import Policy
+from ..._native import _Children
+
+
+class Held(TypedDict):
+    """What the kernel is to hold, besides the work of `sandlock`."""
+
+    #: True if the kernel holds the policy.
+    confined: bool
+    #: True if there may be files in memory: a control group counts them, or nothing is limited.
+    memory_files: bool
+    #: Limits of each process by itself: setrlimit(2).
+    limits: dict[int, int]
+
+
+def hold(children: _Children, policy: Policy, held: Held) -> None:
+    """Put them on this process, and on those that it starts, for good.
+
+    Args:
+        children: The descendants of this process.
+        policy: The policy of its runs.
+        held: What is held.
+
+    Raises:
+        OSError: The kernel refuses.
+        ValueError: A limit is greater than the one that there is.
+    """
+    for number, most in held["limits"].items():
+        _, greatest = resource.getrlimit(number)
+        if greatest != resource.RLIM_INFINITY:
+            most = min(most, greatest)
+        resource.setrlimit(number, (most, most))
+    if held["confined"]:
+        children.confine(policy, held["memory_files"])

@@ -1,0 +1,268 @@
+//! A filter of system calls (seccomp(2)) for the processes of a sandbox: the part of a policy that
+//! Landlock does not know, and acts on processes outside.
+//!
+//! It stands beside the filter of the package `sandlock`; the kernel obeys the stricter of the two.
+//! A system call of another architecture, such as a 32-bit one by `int 0x80`, ends the process.
+
+use std::collections::BTreeMap;
+
+use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+use seccompiler::SeccompCmpOp::{self, Eq, MaskedEq, Ne};
+use seccompiler::{
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCondition,
+    SeccompFilter, SeccompRule,
+};
+
+use crate::policy::written::spec::NetworkUse;
+use crate::policy::written::values::Choice;
+
+/// Protocols of Internet sockets that Landlock and `sandlock` know: the default one, ICMP, TCP, UDP,
+/// and ICMP for IPv6. MPTCP, SCTP, DCCP, SMC and others connect past their rules.
+const PROTOCOLS: [i32; 5] = [
+    libc::IPPROTO_IP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_ICMPV6,
+];
+
+/// The bits of the type of a socket that are no flags.
+const TYPE: u64 = 0xf;
+
+/// `SOCK_DCCP`, which is the only type of DCCP.
+const DCCP: u64 = 6;
+
+/// `SYS_memfd_secret` on all machines; not all C libraries name it.
+const MEMFD_SECRET: i64 = 447;
+
+/// Rules for each system call, by its number; one that matches denies.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Returns the filter for a policy's network. `memory_files` says whether there may be files in
+/// memory (memfd_create(2)), which only a control group counts.
+///
+/// # Errors
+/// This machine has no such filter.
+pub fn filter(network: &NetworkUse, memory_files: bool) -> Result<BpfProgram, Error> {
+    let mut rules = processes()?;
+    rules.extend(devices()?);
+    rules.extend(match network {
+        NetworkUse::All(true) => Rules::new(),
+        NetworkUse::All(false) => no_sockets()?,
+        NetworkUse::Rules(known) => known_sockets(known.listen == Choice::All(false))?,
+    });
+    if !memory_files {
+        rules.extend([libc::SYS_memfd_create, MEMFD_SECRET].map(always));
+    }
+    let machine = std::env::consts::ARCH.try_into()?;
+    // An answer and no end of the process: code can go on without.
+    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, denied, machine)?.try_into()?)
+}
+
+/// Puts a filter on the current thread, and on the threads and programs that it starts, for good.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn apply(filter: &BpfProgram) -> Result<(), Error> {
+    seccompiler::apply_filter(filter)
+}
+
+/// Limits and priorities of other processes of the same user: signals of theirs by other means.
+fn processes() -> Result<Rules, BackendError> {
+    let others = || rule([at(0, Dword, Ne, 0)?]);
+    let mut found = Rules::from([
+        (
+            libc::SYS_prlimit64,
+            vec![rule([at(0, Dword, Ne, 0)?, at(2, Qword, Ne, 0)?])?],
+        ),
+        // Of a process, not of a group or a user.
+        (
+            libc::SYS_setpriority,
+            vec![others()?, rule([at(1, Dword, Ne, 0)?])?],
+        ),
+        (
+            libc::SYS_ioprio_set,
+            vec![rule([at(0, Dword, Ne, 1)?])?, rule([at(1, Dword, Ne, 0)?])?],
+        ),
+    ]);
+    for number in [
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+    ] {
+        found.insert(number, vec![others()?]);
+    }
+    Ok(found)
+}
+
+/// Device nodes.
+fn devices() -> Result<Rules, BackendError> {
+    let kinds = [libc::S_IFCHR, libc::S_IFBLK].map(u64::from);
+    let kind = MaskedEq(libc::S_IFMT.into());
+    let made = |mode| {
+        let each = kinds.map(|wanted| rule([at(mode, Dword, kind.clone(), wanted)?]));
+        each.into_iter().collect::<Result<Vec<_>, _>>()
+    };
+    let mut found = Rules::from([(libc::SYS_mknodat, made(2)?)]);
+    #[cfg(target_arch = "x86_64")]
+    found.insert(libc::SYS_mknod, made(1)?);
+    Ok(found)
+}
+
+/// No sockets but Unix sockets.
+fn no_sockets() -> Result<Rules, BackendError> {
+    let others = || rule([at(0, Dword, Ne, number(libc::AF_UNIX))?]);
+    Ok(Rules::from([
+        (libc::SYS_socket, vec![others()?]),
+        (libc::SYS_socketpair, vec![others()?]),
+    ]))
+}
+
+/// Sockets whose connections Landlock and `sandlock` know.
+fn known_sockets(no_listen: bool) -> Result<Rules, BackendError> {
+    let families = [
+        libc::AF_UNIX,
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_NETLINK,
+    ];
+    let mut sockets = vec![rule(none_of(0, &families)?)?];
+    for family in [libc::AF_INET, libc::AF_INET6].map(number) {
+        let mut other = none_of(2, &PROTOCOLS)?;
+        other.push(at(0, Dword, Eq, family)?);
+        sockets.push(rule(other)?);
+        // SCTP and DCCP are the default protocols of these types.
+        for kind in [number(libc::SOCK_SEQPACKET), DCCP] {
+            let type_is = at(1, Dword, MaskedEq(TYPE), kind)?;
+            sockets.push(rule([at(0, Dword, Eq, family)?, type_is])?);
+        }
+    }
+    // Sending with this flag connects, and no rule for connecting sees it.
+    let flag = number(libc::MSG_FASTOPEN);
+    let fast = |place| rule([at(place, Dword, MaskedEq(flag), flag)?]);
+    let option = [
+        at(1, Dword, Eq, number(libc::IPPROTO_TCP))?,
+        at(2, Dword, Eq, number(libc::TCP_FASTOPEN_CONNECT))?,
+    ];
+    let mut found = Rules::from([
+        (libc::SYS_socket, sockets),
+        (libc::SYS_sendto, vec![fast(3)?]),
+        (libc::SYS_sendmsg, vec![fast(2)?]),
+        (libc::SYS_sendmmsg, vec![fast(3)?]),
+        (libc::SYS_setsockopt, vec![rule(option)?]),
+    ]);
+    if no_listen {
+        // Listening at a socket without a port opens a free one.
+        found.extend([always(libc::SYS_listen)]);
+    }
+    Ok(found)
+}
+
+/// A rule that denies the system call whatever its arguments are.
+fn always(call: i64) -> (i64, Vec<SeccompRule>) {
+    (call, Vec::new())
+}
+
+/// The conditions that an argument is none of these numbers.
+fn none_of(place: u8, known: &[i32]) -> Result<Vec<SeccompCondition>, BackendError> {
+    let known = known.iter().copied().map(number);
+    known.map(|value| at(place, Dword, Ne, value)).collect()
+}
+
+fn at(
+    place: u8,
+    length: SeccompCmpArgLen,
+    how: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(place, length, how, value)
+}
+
+fn rule(conditions: impl Into<Vec<SeccompCondition>>) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into())
+}
+
+fn number(constant: i32) -> u64 {
+    constant.unsigned_abs().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::unix::net::UnixListener;
+
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, Protocol, RawProtocol, SocketType, listen, socket};
+
+    use super::*;
+    use crate::policy::network::NetworkRules;
+    use crate::policy::written::spec::Spec;
+
+    /// The value of a function in a thread under the filter of a network.
+    fn filtered<T: Send + 'static>(
+        network: NetworkUse,
+        act: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let thread = std::thread::spawn(move || {
+            apply(&filter(&network, false).unwrap()).unwrap();
+            act()
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn without_a_network_there_are_unix_sockets_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("socket");
+        filtered(NetworkUse::All(false), move || {
+            for family in [AddressFamily::INET, AddressFamily::INET6] {
+                socket(family, SocketType::STREAM, None).unwrap_err();
+            }
+            socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap_err();
+            UdpSocket::bind("127.0.0.1:0").unwrap_err();
+            UnixListener::bind(path).unwrap();
+        });
+    }
+
+    #[test]
+    fn with_a_network_nothing_changes() {
+        filtered(NetworkUse::All(true), || {
+            TcpListener::bind("127.0.0.1:0").unwrap();
+        });
+    }
+
+    #[test]
+    fn limits_of_this_process_alone_may_change() {
+        use rustix::process::{Pid, Resource, getpid, getrlimit, prlimit};
+
+        filtered(Spec::default().network, || {
+            let limit = getrlimit(Resource::Nofile);
+            prlimit(None, Resource::Nofile, limit).unwrap();
+            prlimit(Some(getpid()), Resource::Nofile, limit).unwrap_err();
+            prlimit(Pid::from_raw(1), Resource::Nofile, limit).unwrap_err();
+        });
+    }
+
+    #[test]
+    fn rules_let_known_protocols_alone_pass() {
+        let rules = NetworkRules::default();
+        filtered(NetworkUse::Rules(Box::new(rules)), || {
+            let made = |kind, protocol| {
+                let protocol = Protocol::from_raw(RawProtocol::new(protocol).unwrap());
+                socket(AddressFamily::INET, kind, Some(protocol)).err()
+            };
+            assert_eq!(made(SocketType::STREAM, 6), None);
+            assert_eq!(made(SocketType::DGRAM, 17), None);
+            for protocol in [132, 136, 256, 262] {
+                assert_eq!(made(SocketType::STREAM, protocol), Some(Errno::PERM));
+            }
+            let without = |kind| socket(AddressFamily::INET, kind, None).err();
+            assert_eq!(without(SocketType::STREAM), None);
+            assert_eq!(without(SocketType::SEQPACKET), Some(Errno::PERM));
+            let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            assert_eq!(listen(bound, 1).err(), Some(Errno::PERM));
+        });
+    }
+}

@@ -1,0 +1,252 @@
+"""What the kernel denies to code without a guard in a sandbox, besides files: as any user."""
+
+import contextlib
+import platform
+import socket
+import threading
+
+import pytest
+from raw_code import SYSTEM_CALLS, raw
+from users import USERS
+
+pytest.importorskip("sandlock")
+
+pytestmark = [
+    pytest.mark.parametrize("user", USERS),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
+]
+
+#: Ways to send to a server, each on a connection of its own, by its name.
+SEND = (
+    SYSTEM_CALLS
+    + """
+address = ("127.0.0.1", int(sys.argv[1]))
+raw = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", address[1], 127, 0, 0, 1)
+FASTOPEN = 0x20000000
+def connected(protocol, family=socket.AF_INET):
+    with socket.socket(family, socket.SOCK_STREAM, protocol) as to:
+        to.connect(address if family == socket.AF_INET else ("::ffff:127.0.0.1", address[1]))
+        return to.send(b"leaked")
+def message(text):
+    name, data = ctypes.create_string_buffer(raw, 16), ctypes.create_string_buffer(text)
+    part = (ctypes.c_ulong * 2)(ctypes.addressof(data), len(text))
+    head = (ctypes.c_ulong * 8)(ctypes.addressof(name), 16, ctypes.addressof(part), 1)
+    return head, (name, data, part)
+def fast(number, flags):
+    with socket.socket() as to:
+        head, kept = message(b"leaked")
+        if number == 44:
+            return call(44, to.fileno(), kept[1], 6, flags, kept[0], 16)
+        if number == 46:
+            return call(46, to.fileno(), head, flags)
+        return call(307, to.fileno(), head, 1, flags)
+def lazy():
+    with socket.socket() as to:
+        to.setsockopt(socket.IPPROTO_TCP, 30, 1)
+        to.connect(address)
+        return to.send(b"leaked")
+attempt("tcp", lambda: connected(0))
+attempt("tcp6", lambda: connected(0, socket.AF_INET6))
+attempt("mptcp", lambda: connected(262))
+attempt("mptcp6", lambda: connected(262, socket.AF_INET6))
+attempt("smc", lambda: connected(256))
+attempt("sendto", lambda: fast(44, FASTOPEN))
+attempt("sendmsg", lambda: fast(46, FASTOPEN))
+attempt("sendmmsg", lambda: fast(307, FASTOPEN))
+attempt("setsockopt", lazy)
+def udp():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:
+        return to.sendto(b"leaked", address)
+attempt("udp", udp)
+print(json.dumps(passed))
+"""
+)
+
+#: The same, to listen.
+LISTEN = (
+    SYSTEM_CALLS
+    + """
+def listened(protocol, port):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol) as at:
+        if port is not None:
+            at.bind(("127.0.0.1", port))
+        at.listen(1)
+        return at.getsockname()[1] != 0
+for protocol in (0, 262):
+    for port in (None, 0):
+        attempt(f"{protocol} {port}", lambda: listened(protocol, port))
+for family in (16, 17, 30, 38, 40, 43, 44):
+    attempt(f"family {family}", lambda: call(41, family, 2, 0))
+print(json.dumps(passed))
+"""
+)
+
+
+@contextlib.contextmanager
+def server():
+    """A server: its port, and the connections and texts that it accepted."""
+    accepted = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.settimeout(2)
+                        accepted.append(connection.recv(100))
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield port, accepted
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.9'])"])
+def test_no_data_leaves(user, network):
+    with server() as (port, accepted):
+        ran = raw(user, SEND, str(port), network)
+    assert (ran["told"], accepted) == ([], []), ran
+
+
+@pytest.mark.parametrize("network", ["True", "Network(hosts=['127.0.0.1'])"])
+def test_allowed_data_leave(user, network):
+    """The attempts of the test before would pass."""
+    with server() as (port, accepted):
+        ran = raw(user, SEND, str(port), network)
+    assert {"tcp", "udp"} <= set(ran["told"]) and b"leaked" in accepted, ran
+    assert ("mptcp" in ran["told"]) <= (network == "True")
+
+
+@pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.1'], lookup=False)"])
+def test_nothing_listens(user, network):
+    passed = set(raw(user, LISTEN, network=network)["told"])
+    assert passed <= ({"family 16"} if "hosts" in network else set())
+
+
+def test_some_may_listen(user):
+    assert {"0 None", "0 0"} <= set(raw(user, LISTEN, network="Network(listen=True)")["told"])
+
+
+def test_unix_sockets_stay(user):
+    code = """
+import asyncio, json, os, socket
+here = os.path.abspath("here")
+async def main():
+    server = await asyncio.start_unix_server(lambda reader, writer: writer.close(), here)
+    reader, writer = await asyncio.open_unix_connection(here)
+    read = await reader.read()
+    writer.close()
+    return read == b""
+a, b = socket.socketpair()
+a.send(b"x")
+print(json.dumps([b.recv(1) == b"x", asyncio.run(main())]))
+"""
+    assert raw(user, code)["told"] == [True, True]
+
+
+#: Changes of another process, by each system call that makes any.
+CHANGE = (
+    SYSTEM_CALLS
+    + """
+pid = int(sys.argv[1])
+for resource, most in ((7, 200), (0, 1000)):
+    limits = (ctypes.c_ulong * 2)(most, most)
+    attempt("prlimit64", lambda: call(302, pid, resource, limits, 0))
+mask = ctypes.create_string_buffer(b"\\1", 128)
+attempt("sched_setaffinity", lambda: call(203, pid, 128, mask))
+parameter = (ctypes.c_int * 1)(0)
+attempt("sched_setscheduler", lambda: call(144, pid, 5, parameter))
+attempt("sched_setparam", lambda: call(142, pid, parameter))
+attributes = ctypes.create_string_buffer(struct.pack("=IIQiIQQQ", 48, 5, 0, 19, 0, 0, 0, 0))
+attempt("sched_setattr", lambda: call(314, pid, attributes, 0))
+attempt("setpriority", lambda: call(141, 0, pid, 19))
+attempt("ioprio_set", lambda: call(251, 1, pid, 3 << 13))
+# Groups and users that do not exist: another error would say that the call was not denied.
+for number, which in ((141, 1), (141, 2), (251, 2), (251, 3)):
+    attempt(number, lambda: call(number, which, 54321, 0) != -1 or ctypes.get_errno() != 1)
+# Of its own it may make less.
+own = (ctypes.c_ulong * 2)(50, 50)
+assert call(302, 0, 7, own, 0) == 0
+assert call(203, 0, 128, mask) == call(141, 0, 0, 5) == 0
+print(json.dumps(passed))
+"""
+)
+
+STATE = """
+own = os.getpid()
+{name} = [resource.prlimit(own, most) for most in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)]
+{name} += [sorted(os.sched_getaffinity(0)), os.getpriority(0, 0), os.sched_getscheduler(0)]
+{name} += [subprocess.check_output(["ionice", "-p", str(own)], text=True)]
+"""
+
+
+def test_other_processes_are_left_alone(user):
+    before, after = STATE.format(name="before"), STATE.format(name="after")
+    ran = raw(user, CHANGE, "HOST", before=before, after=after)
+    assert (ran["told"], ran["after"]) == ([], ran["before"]), ran
+
+
+def test_no_privileges(user):
+    """Judged by the process that waits for work too: the others are its descendants."""
+    after = """
+        [worker] = running(of(sandbox))
+        with open(f"/proc/{worker}/status") as status:
+            after = status.read()
+    """
+    code = 'import json; print(json.dumps(open("/proc/self/status").read()))'
+    ran = raw(user, code, after=after)
+    names = ["CapInh", "CapPrm", "CapEff", "CapAmb", *(["CapBnd"] if user == "root" else [])]
+    for told in (ran["told"], ran["after"]):
+        status = dict(line.split(":\t") for line in told.splitlines() if ":\t" in line)
+        assert {int(status[name], 16) for name in names} == {0}, status
+        assert status["NoNewPrivs"] == "1"
+
+
+def test_no_devices(user):
+    """A named pipe is none."""
+    code = (
+        SYSTEM_CALLS
+        + """
+here = ctypes.create_string_buffer(b"made")
+for kind, device in ((0o020000, 0x10b), (0o060000, 0x10b), (0o020000, 0)):
+    attempt("mknod", lambda: call(133, here, kind | 0o666, device))
+    attempt("mknodat", lambda: call(259, -100, here, kind | 0o666, device))
+attempt("fifo", lambda: call(133, here, 0o010666, 0))
+print(json.dumps(passed))
+"""
+    )
+    assert raw(user, code)["told"] == ["fifo"]
+
+
+@pytest.mark.parametrize("number", [0x40000000 + 41, 0x40000000 + 518])
+def test_other_numbers_are_no_way_around(user, number):
+    """The numbers of x32, and the 32-bit way to call: `socket` would be 359 there."""
+    code = (
+        SYSTEM_CALLS
+        + f"""
+import mmap, signal
+def ended(act):
+    child = os.fork()
+    if not child:
+        os._exit(0 if act() >= 0 else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def old_way():
+    memory = mmap.mmap(-1, 4096, prot=7)
+    # mov eax, 359; mov ebx, 2; mov ecx, 1; xor edx, edx; int 0x80; ret
+    memory.write(bytes.fromhex("53b867010000bb02000000b90100000031d2cd805bc3"))
+    return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))()
+print(json.dumps([ended(lambda: call({number}, 2, 1, 0)), ended(old_way)]))
+"""
+    )
+    x32, old = raw(user, code)["told"]
+    assert x32 != 0 and old == -31
+
+
+def test_no_io_uring(user):
+    code = SYSTEM_CALLS + "print(json.dumps(call(425, 4, ctypes.create_string_buffer(120))))"
+    assert raw(user, code)["told"] == -1
