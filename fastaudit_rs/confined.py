@@ -19,7 +19,7 @@ SYSTEM = (
     *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"),
     *("/usr/local/lib", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"),
     *("/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/localtime"),
-    *("/etc/ssl", "/usr/share/zoneinfo"),
+    *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/usr/share/zoneinfo"),
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
 )
 

@@ -170,6 +170,9 @@ def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy)
 
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
+    if ANY in options.read:
+        # A sandbox reads what its policy names.
+        policy = policy.replace(read=["/"])
     try:
         return run(policy, limits, options.kind, options.program)
     except SandboxError as error:

@@ -9,6 +9,7 @@ from .. import Policy
 from ..programs import directory_of, source_of
 from ..sandbox.host.run import Result
 from ..sandbox.host.sandbox import Sandbox
+from ..sandbox.host.setup import absolute
 from ..sandbox.limits import Limits
 from .bounds import TIMED_OUT, tell_of_timeout
 from .endings import tell
@@ -46,9 +47,11 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
     if program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty():
         given = sys.stdin.buffer.read()
     code = CODE.format(kind=kind, program=program, source=source)
+    # The program begins here, and not in the directory of the sandbox.
+    policy = absolute(policy, os.getcwd())
     with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
         # The sandbox's own hints are worded for its host in Python.
-        sandbox._setup.policy = sandbox._setup.policy._told_in("options", policy)
+        sandbox._setup.policy = sandbox._setup.policy._told_in("options", sandbox.policy)
         sandbox._cwd = os.getcwd()
         result = sandbox.run(code, input=given)
     return _show(result, limits)

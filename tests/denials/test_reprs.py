@@ -52,7 +52,7 @@ class TestSandboxes:
 
         with Sandbox(Policy(network=False), confine="audit") as sandbox:
             place = repr(str(sandbox.directory))
-            assert repr(sandbox) == f"<Sandbox in {place}: Policy(network=False)>"
+            assert repr(sandbox) == f"<Sandbox in {place}: Policy(read=(), network=False)>"
         assert repr(sandbox).endswith(", closed>")
 
     def test_pools(self):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
+from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError, SandboxManager
 
 pytest.importorskip("docker")
 
@@ -55,6 +55,13 @@ def make(request):
     yield make_one
     for sandbox in made:
         sandbox.close()
+
+
+def test_a_manager_of_containers(daemon):
+    with SandboxManager(backend="docker", image="python:3.13") as manager:
+        assert manager.create("one").policy == Policy.preset("sandbox")
+        assert manager.run("one", "1 + 1", value=True).value == 2
+        assert daemon.asked[-1]["Image"] == "python:3.13"
 
 
 class TestRuns:

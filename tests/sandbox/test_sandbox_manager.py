@@ -15,7 +15,7 @@ from sandboxes import LOOSE
 
 @pytest.fixture
 def manager():
-    with SandboxManager(LOOSE, Limits(wall_seconds=20)) as made:
+    with SandboxManager(LOOSE.replace(read=[]), Limits(wall_seconds=20)) as made:
         yield made
 
 
@@ -75,6 +75,19 @@ class TestEnvironments:
             manager.create("two")
         forgotten = SandboxManager().create("one").directory
         assert not forgotten.exists()
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "says"),
+        [
+            ({"backend": "podman"}, ValueError, "backend must be 'process' or 'docker'"),
+            ({"image": "python:3.13"}, ValueError, "image is for backend='docker'"),
+            ({"backend": "docker"}, TypeError, "image must be a str for backend='docker'"),
+            ({"confine": "maybe"}, ValueError, "confine must be 'require', 'prefer' or 'audit'"),
+        ],
+    )
+    def test_the_backend(self, arguments, error, says):
+        with pytest.raises(error, match=says):
+            SandboxManager(**arguments)
 
 
 class TestIsolation:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastaudit_rs import Policy
 
 #: The policy of code where only the kernel is to say no.
-LOOSE = Policy(native=True, commands=True, network=True, threads="inherit", env=True)
+LOOSE = Policy(read=["/"], native=True, commands=True, network=True, threads="inherit", env=True)
 
 
 def running(mark):

@@ -55,6 +55,24 @@ class TestThere:
         assert command("--write", places.out, "-c", code).stdout == "passes\n"
         assert os.listdir(places.out) == ["a"]
 
+    def test_what_it_reads(self, command, places):
+        """The directory of its modules, and what `--read` names."""
+        Path("beside").write_text("own")
+        Path(places.out, "secret").write_text("SECRET")
+        assert command("-c", "print(open('beside').read())").stdout == "own\n"
+        code = f"print(open({places.out!r} + '/secret').read())"
+        done = command("-c", code)
+        assert done.returncode == 77
+        assert f"To allow it: --read {places.out}/secret\n" in done.stderr
+        for named in (places.out, "any"):
+            assert command("--read", named, "-c", code).stdout == "SECRET\n"
+
+    def test_the_current_directory_of_a_policy(self, command, places):
+        """It is the one where the program begins, as without a sandbox."""
+        Path("policy.toml").write_text('write = ["."]')
+        assert command("--policy", "policy.toml", "-c", "open('a', 'w')").returncode == 0
+        assert Path("a").exists()
+
     def test_tracebacks_are_those_of_the_program(self, command):
         done = command("-c", "def f():\n    1 / 0\nf()")
         assert done.returncode == 1

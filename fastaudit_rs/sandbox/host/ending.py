@@ -31,7 +31,7 @@ class Ending:
 
 
 class Endings:
-    """Those of the runs in flight of a sandbox, or of a pool.
+    """The wishes to end the runs in flight of a sandbox, or of a pool.
 
     Args:
         owner: Words for it in errors.

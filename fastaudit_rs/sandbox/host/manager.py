@@ -16,7 +16,7 @@ from ..._keywords import checked
 from ..limits import Limits
 from .run import Result
 from .runner import Closing
-from .sandbox import Sandbox
+from .sandbox import Sandbox, check_backend
 from .setup import absolute
 
 
@@ -57,15 +57,17 @@ class SandboxManager(Closing):
     """Named sandboxes, each with a directory, a policy, limits and a history of its own.
 
     Nothing of one reaches another: each reads the files that programs need to run at all, the
-    places that its policy names, and its own directory. A policy that says nothing of reading
-    (``read=None``) counts as one that names no place.
+    places that its policy names, and its own directory, as a `Sandbox` does.
 
     Args:
-        policy: The policy of an environment that is made without one.
+        policy: The policy of an environment that is made without one; the preset ``"sandbox"`` by
+            default.
         limits: The limits of an environment that is made without any.
         env: Variables of each; see `Sandbox`.
         path: Directories of modules that each finds; see `Sandbox`.
         confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
+        backend: Runs code in processes, or in containers; see `Sandbox`.
+        image: The image of the containers; see `Sandbox`.
         history: The number of runs of each that are kept, the last ones.
 
     Raises:
@@ -81,6 +83,8 @@ class SandboxManager(Closing):
         env: Mapping[str, str] | Iterable[str] = (),
         path: Iterable[str | os.PathLike[str]] = (),
         confine: Literal["require", "prefer", "audit"] = "require",
+        backend: Literal["process", "docker"] = "process",
+        image: str | None = None,
         history: int = 100,
     ) -> None:
         """Make one, without environments."""
@@ -90,11 +94,14 @@ class SandboxManager(Closing):
             raise TypeError(f"history must be a whole number, not {type(history).__name__}")
         if history < 0:
             raise ValueError(f"history must not be negative, not {history!r}")
-        self._policy = policy or Policy()
+        check_backend(backend, image, confine)
+        self._policy = policy
         self._limits = limits
         self._env = env if isinstance(env, (str, Mapping)) else list(env)
         self._path = path if isinstance(path, (str, os.PathLike)) else list(path)
         self._confine: Literal["require", "prefer", "audit"] = confine
+        self._backend: Literal["process", "docker"] = backend
+        self._image = image
         self._most = history
         self._lock = threading.Lock()
         self._environments: dict[str, _Environment] = {}
@@ -127,7 +134,9 @@ class SandboxManager(Closing):
             raise ValueError("name must not be empty")
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
-        own = self._alone(policy or self._policy)
+        own = policy or self._policy
+        if own is not None:
+            self._check(own)
         with self._lock:
             if not self._remove.alive:
                 raise RuntimeError("the manager is closed")
@@ -139,23 +148,22 @@ class SandboxManager(Closing):
                 env=self._env,
                 path=self._path,
                 confine=self._confine,
+                backend=self._backend,
+                image=self._image,
                 parent=self._base,
             )
             self._environments[name] = _Environment(sandbox, self._most)
         return sandbox
 
-    def _alone(self, policy: Policy) -> Policy:
-        """The policy, which opens nothing of other environments."""
-        if policy.read is None:
-            policy = policy.replace(read=[])
-        policy = absolute(policy)
+    def _check(self, policy: Policy) -> None:
+        """Check that a policy opens nothing of other environments."""
+        policy = absolute(policy, os.path.join(self._base, "own"))
         if policy.write is None:
             raise ValueError("policy opens all environments: write=None")
         for field in ("write", "read"):
-            for place in getattr(policy, field):
+            for place in getattr(policy, field) or ():
                 if os.path.commonpath((place, self._base)) == place:
                     raise ValueError(f"policy opens all environments: {field} has {place!r}")
-        return policy
 
     def __repr__(self) -> str:
         """Name its environments."""

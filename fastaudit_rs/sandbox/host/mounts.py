@@ -32,7 +32,9 @@ def mounts(mount: Any, policy: Policy, path: Iterable[str], own: str, place: str
     # In a place that may be written an earlier run may have made a link of any directory, which
     # the runtime would follow: nothing that is in such a place is mounted once more.
     writable = _outermost(existing([*(policy.write or ()), own]))
-    readable = [each for each in existing([*(policy.read or ()), *path]) if not _in(each, writable)]
+    # Of the root there is the image's.
+    named = existing(each for each in (*(policy.read or ()), *path) if each != "/")
+    readable = [each for each in named if not _in(each, writable)]
     places = dict.fromkeys(writable, False) | dict.fromkeys(readable, True)
     places = {each: places[each] for each in places if not _in(each, blocked)}
     if _in(own, blocked):

@@ -24,7 +24,7 @@ from .network import reachable
 from .process import SandboxError
 from .run import Result, Run
 from .runner import Runner, check_run
-from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel
+from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel, public
 from .workers import Workers, WorkerSource
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class Sandbox(Runner):
     """Runs code in processes of their own, in one directory.
 
     Args:
-        policy: The policy for the code. The code may also write to the directory of the sandbox.
+        policy: The policy for the code, which may also write to the directory of the sandbox; the
+            preset ``"sandbox"`` by default. ``"."`` in it is that directory. Without ``read`` code
+            reads the standard library, installed packages and its directory;
+            ``read=["/"]`` opens everything.
         limits: The limits of each run.
         env: Variables that it has besides those that all programs need: names, whose values are the
             host's, or a mapping.
@@ -60,7 +63,7 @@ class Sandbox(Runner):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | None = None,
         limits: Limits | None = None,
         *,
         env: Mapping[str, str] | Iterable[str] = (),
@@ -71,26 +74,36 @@ class Sandbox(Runner):
         image: str | None = None,
     ) -> None:
         """Make one, with a directory of its own."""
+        if policy is None:
+            policy = Policy.preset("sandbox")
         if not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
-        if confine not in CONFINE:
-            raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
+        check_backend(backend, image, confine)
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
-        self.policy = absolute(policy)
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
-        self._docker = _docker(backend, image, confine)
+        self._docker = _docker(image)
         self._kernel = None if self._docker is not None else kernel(confine)
         self._base = tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent)
         self.directory = Path(os.path.realpath(self._base), "work")
         self.directory.mkdir()
+        self.policy = absolute(policy, str(self.directory))
+        if self._docker is None and policy.read is None:
+            self.policy = self.policy.replace(read=[])
         self._setup = setup = Setup(
-            self.policy, self.limits, self.env, self.path, self._kernel, self.directory
+            self.policy,
+            self.limits,
+            self.env,
+            self.path,
+            self._kernel,
+            self.directory,
+            # Of the host's files a container has none.
+            public() if self._docker is None else (),
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
         self._workers = Workers(setup.start, setup.state)
@@ -244,18 +257,26 @@ class Sandbox(Runner):
         return told | limits
 
 
-def _docker(backend: str, image: str | None, confine: str) -> "Docker | None":
-    """The daemon that runs containers of an image, for that backend."""
+def check_backend(backend: str, image: str | None, confine: str) -> None:
+    """Check that these arguments go together."""
+    if confine not in CONFINE:
+        raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
     if backend not in ("process", "docker"):
         raise ValueError(f"backend must be 'process' or 'docker', not {backend!r}")
     if backend == "process":
         if image is not None:
             raise ValueError("image is for backend='docker'")
-        return None
+        return
     if not isinstance(image, str):
         raise TypeError(f"image must be a str for backend='docker', not {type(image).__name__}")
     if confine != "require":
         raise ValueError(f"backend='docker' needs confine='require', not {confine!r}")
+
+
+def _docker(image: str | None) -> "Docker | None":
+    """The daemon that runs containers of an image, if there is one."""
+    if image is None:
+        return None
     from .docker import Docker
 
     return Docker(image)

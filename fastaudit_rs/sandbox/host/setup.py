@@ -1,10 +1,12 @@
 """The start of a sandbox's processes: a policy, and the part of it that the kernel holds."""
 
+import contextlib
 import fnmatch
 import importlib
 import os
 import pickle
 import shutil
+import site
 import sys
 import threading
 import weakref
@@ -20,6 +22,14 @@ from .process import SandboxError, Worker
 
 #: Variables that pass from the host: those that all programs need.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
+
+#: Files of the system that are no secrets, and that common libraries read.
+PUBLIC = (
+    "/etc/timezone",
+    *("/usr/share/fonts", "/usr/local/share/fonts", "/usr/share/fontconfig", "/etc/fonts"),
+    *("/etc/mime.types", "/etc/os-release"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/sys/fs/cgroup"),
+)
 
 #: Variables with values of their own: nothing compiled is left beside the modules of a sandbox.
 GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -38,6 +48,7 @@ class Setup:
         path: Directories of modules that it finds.
         kernel: The package `sandlock`, or `None`.
         directory: Its directory, which it may write too.
+        public: Places that it may read too.
     """
 
     def __init__(
@@ -48,9 +59,13 @@ class Setup:
         path: list[str],
         kernel: Any,
         directory: Path,
+        public: Iterable[str],
     ) -> None:
         """Start none yet."""
-        self.policy = _with(policy, path, str(directory))._told_in("sandbox", policy)
+        #: The places that it depends on, but for those that are the same for all.
+        self._named = (*(policy.write or ()), *(policy.read or ()), *policy.block, *path)
+        wider = _with(policy, [*path, *public], str(directory))
+        self.policy = wider._told_in("sandbox", policy)
         self._limits = limits
         self.env = env
         self.path = path
@@ -95,24 +110,21 @@ class Setup:
         """Return the state that a process depends on: the identities of files and directories."""
         policy = self.policy
         sockets = sandbox_network.sockets(policy.network)
-        places = (*(policy.write or ()), *(policy.read or ()), *policy.block, *sockets)
-        return tuple(map(_identity, places))
+        return tuple(map(_identity, (*self._named, str(self.directory), *sockets)))
 
     def options(self) -> dict[str, Any]:
         """Return what the kernel is to hold, as `sandlock` takes it."""
         policy = self.policy
-        write = read = ["/"]
+        write = ["/"]
         if policy.write is not None:
             write = [*policy.write, *sandbox_network.sockets(policy.network), "/dev/null"]
-        if policy.read is not None:
-            from ...confined import needed
-
+        if policy.read is None or "/" in policy.read:
+            read = ["/"]
+        else:
             program = Path(sys.executable)
             programs = [str(program.parent), str(program.resolve().parent)]
-            # Files beside the host's own program are not the sandbox's.
-            own = needed((str(Path(__file__).parents[3]), f"{sys.prefix}/pyvenv.cfg"))
             # The files of /proc about the process itself, such as its children.
-            read = [*policy.read, *own, *programs, *_programs(policy), "/proc/self"]
+            read = [*policy.read, *programs, *_programs(policy), "/proc/self"]
             # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
@@ -137,17 +149,26 @@ class Setup:
         }
 
 
-def absolute(policy: Policy) -> Policy:
-    """The policy with its places resolved here: the sandbox has another home and directory."""
+def absolute(policy: Policy, directory: str) -> Policy:
+    """The policy with its places resolved here: the sandbox has another home and directory.
+
+    Args:
+        policy: The policy.
+        directory: The directory that ``"."`` means.
+    """
+
+    def full(path: str) -> str:
+        return directory if os.path.normpath(path) == os.curdir else _full(path)
+
     changes: dict[str, Any] = {}
     for name in ("write", "read", "block"):
         paths: Sequence[str] | None = getattr(policy, name)
         if paths is not None:
-            changes[name] = list(map(_full, paths))
+            changes[name] = list(map(full, paths))
     network = policy.network
     if isinstance(network, Network) and network.unix:
         _, fields = network.__getnewargs_ex__()
-        unix = [path if path.startswith("@") else _full(path) for path in network.unix]
+        unix = [path if path.startswith("@") else full(path) for path in network.unix]
         changes["network"] = Network(**{**fields, "unix": unix})
     return policy.replace(**changes)
 
@@ -161,8 +182,32 @@ def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
     if policy.write is not None:
         policy = policy.replace(write=[*policy.write, directory])
     if policy.read is not None:
-        policy = policy.replace(read=[*policy.read, *path, directory])
+        policy = policy.replace(read=[directory, *policy.read, *path])
     return policy
+
+
+def public() -> list[str]:
+    """Return the places that each sandbox may read: no secrets, and nothing of the user's.
+
+    They are those of the interpreter and its packages, wherever these lie, and some of the system.
+    """
+    from ...confined import needed
+
+    # Files beside the host's own program are not the sandbox's.
+    package = str(Path(__file__).parents[3])
+    return needed((package, f"{sys.prefix}/pyvenv.cfg", *_linked(), *PUBLIC))
+
+
+def _linked() -> list[str]:
+    """Return the directories of packages that lie elsewhere, such as editable installs."""
+    found: list[str] = []
+    for place in site.getsitepackages():
+        for file in Path(place).glob("*.pth"):
+            with contextlib.suppress(OSError, ValueError):
+                lines = map(str.strip, file.read_text(encoding="utf-8").splitlines())
+                named = [os.path.join(place, line) for line in lines if not line.startswith("#")]
+                found += [path for path in named if os.path.isdir(path)]
+    return found
 
 
 def _programs(policy: Policy) -> list[str]:

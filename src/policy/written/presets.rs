@@ -45,6 +45,19 @@ packages = [\"data\"]
 ",
     ),
     (
+        "sandbox",
+        // The kernel holds the rest: what native code, threads and programs do.
+        "\
+write = []
+read = []
+env = true
+import_allow = [\"*\"]
+threads = \"inherit\"
+native = true
+network = false
+",
+    ),
+    (
         "fastaudit-0.1",
         "\
 write = []

@@ -2,6 +2,7 @@
 
 use toml::Value;
 
+use crate::policy::environment::is_dangerous;
 use crate::policy::network::NetworkRules;
 use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
@@ -51,6 +52,10 @@ impl Words {
     }
 }
 
+/// The comment that names the preset for sandboxes: a native library needs several fields.
+const PRESET: &str =
+    "  # Policy.preset('sandbox') allows variables, threads and native code, as numpy needs";
+
 /// The placeholder for a policy that a marker was given.
 const GIVEN_POLICY: &str = "...";
 
@@ -86,8 +91,14 @@ impl Told {
         let arguments = || self.arguments(wide, literal, &fields);
         match self.words {
             Words::Policy | Words::Sandbox => {
-                each(&|field, value| Some(format!("{field} = {}", in_python(field, value)?)))
-                    .map(|shown| shown.join("\n"))
+                let shown =
+                    each(&|field, value| Some(format!("{field} = {}", in_python(field, value)?)))?;
+                let more = if self.leads_to_preset(&fields) {
+                    PRESET
+                } else {
+                    ""
+                };
+                Some(shown.join("\n") + more)
             }
             Words::Toml => {
                 each(&|field, value| Some(format!("{field} = {value}"))).map(|all| all.join("\n"))
@@ -101,6 +112,20 @@ impl Told {
                 Some(words.join(" "))
             }
         }
+    }
+
+    /// Returns whether the preset for sandboxes allows what these fields would.
+    fn leads_to_preset(&self, changed: &[(&'static str, Value)]) -> bool {
+        let is_in_preset = |(field, value): &(&'static str, Value)| match (*field, value) {
+            ("env", Value::Array(names)) => !names
+                .iter()
+                .filter_map(Value::as_str)
+                .any(|name| is_dangerous(name.as_bytes())),
+            (field, _) => ["import_allow", "threads", "native", "packages"].contains(&field),
+        };
+        self.words == Words::Sandbox
+            && self.spec.native != Choice::All(true)
+            && changed.iter().any(is_in_preset)
     }
 
     /// The arguments of a marker: those given, and those that changed.

@@ -152,7 +152,7 @@ fn first_line<'py>(
     );
     let roots = match line.roots() {
         Some(NamedRoots::Write) => config.oks(py).repr()?,
-        Some(NamedRoots::Read) => config.readable(py).repr()?,
+        Some(NamedRoots::Read) => shown_places(&config.readable(py))?,
         None => given.clone(),
     };
     // In one piece of memory if it is no longer than most.
@@ -161,6 +161,22 @@ fn first_line<'py>(
         return Err(PyRuntimeError::new_err("the message could not be written"));
     }
     Ok(PyString::new(py, &text))
+}
+
+/// The places that a line names; of many, as in a sandbox, the first ones.
+const NAMED_PLACES: usize = 4;
+
+/// Returns `repr(places)`, without the end of a long list.
+fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
+    if places.len() <= 2 * NAMED_PLACES {
+        return places.repr();
+    }
+    let first = places.iter().take(NAMED_PLACES).map(|place| place.repr());
+    let first = first.collect::<PyResult<Vec<_>>>()?;
+    let first = first.iter().map(|place| place.to_string_lossy());
+    let first = first.collect::<Vec<_>>().join(", ");
+    let more = places.len() - NAMED_PLACES;
+    PyString::from_fmt(places.py(), format_args!("({first}, … {more} more)"))
 }
 
 /// Returns `repr(args)`, item by item if that fails.

@@ -1,0 +1,246 @@
+"""A sandbox by default: its own directory, what Python needs, and nothing else of the host."""
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from users import USERS, run_as
+
+from fastaudit_rs import AuditDenied, Network, Policy, Sandbox, SandboxManager
+
+pytest.importorskip("sandlock")
+
+#: A host with a secret at home, another in its current directory, and one beside it.
+HOST = """
+import json, os, subprocess, sys
+from fastaudit_rs import Policy, Sandbox, SandboxManager
+
+os.mkdir("here")
+for name in ("secret", "here/secret"):
+    with open(name, "w") as file:
+        file.write("SECRET")
+os.chdir("here")
+home = os.path.expanduser("~")
+SECRETS = [home + "/secret", os.path.abspath("secret"), "/etc/shadow", "/etc/sudoers"]
+RAW = '''
+import subprocess, sys
+program = "import sys; print(open(sys.argv[1]).read())"
+for path in sys.argv[1:]:
+    command = [sys.executable, "-I", "-c", program, path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    print(done.returncode, done.stdout.strip() or done.stderr.splitlines()[-1].split(":")[0])
+'''
+"""
+
+#: Where native code, programs and threads are let be, so that the kernel alone says no.
+RAW_POLICY = "Policy(native=True, commands=True, threads='inherit', env=True)"
+
+
+@pytest.mark.parametrize("user", USERS)
+class TestReading:
+    def test_the_kernel_opens_nothing_of_the_host(self, user):
+        """Native code, whatever guard there is."""
+        code = f"""{HOST}
+with Sandbox({RAW_POLICY}) as sandbox:
+    ran = sandbox.run(RAW, SECRETS)
+assert ran.success, ran.stderr
+print(ran.stdout, end="")
+with Sandbox({RAW_POLICY}.replace(read=["/"])) as sandbox:
+    print(sandbox.run(RAW, SECRETS[:2]).stdout, end="")
+"""
+        lines = run_as(user, code).splitlines()
+        assert lines[4:] == ["0 SECRET"] * 2
+        assert set(lines[:2]) == {"1 PermissionError"}
+        # A system need not have the others.
+        assert set(lines[2:4]) <= {"1 PermissionError", "1 FileNotFoundError"}
+
+    @pytest.mark.parametrize("policy", ["", "Policy()", "Policy(network=False)"])
+    def test_the_guard_says_what_to_write(self, user, policy):
+        code = f"""{HOST}
+with Sandbox({policy}) as sandbox:
+    for path in [*SECRETS[:2], home]:
+        act = "os.listdir" if path == home else "open"
+        ran = sandbox.run(f"import os; {{act}}({{path!r}})")
+        [denied] = ran.violations
+        assert ran.returncode == 77 and denied.rule == "read", ran.stderr
+        assert denied.hint == f"read = [{{path!r}}]", denied.hint
+        assert denied.hint in ran.stderr
+    print(sandbox.policy.read)
+"""
+        assert run_as(user, code) == "()\n"
+
+    def test_all_may_be_read_by_request(self, user):
+        code = f"""{HOST}
+with Sandbox(Policy(read=["/"])) as sandbox:
+    for path in SECRETS[:2]:
+        print(sandbox.run(f"open({{path!r}}).read()", value=True).value)
+with SandboxManager(Policy(read=[SECRETS[0]])) as manager:
+    manager.create("one")
+    print(manager.run("one", f"open({{SECRETS[0]!r}}).read()", value=True).value)
+"""
+        assert run_as(user, code) == "SECRET\n" * 3
+
+
+class TestTheCurrentDirectory:
+    """`"."` in the policy of a sandbox."""
+
+    ACTS = """
+import os, sys
+tried = []
+for act in (
+    lambda: os.remove(sys.argv[1]),
+    lambda: open(sys.argv[1], "a").write("x"),
+    lambda: os.mkdir(os.path.dirname(sys.argv[1]) + "/made"),
+    lambda: os.rename(sys.argv[1], sys.argv[1] + "2"),
+    lambda: open(sys.argv[1]).read(),
+):
+    try:
+        tried.append(act())
+    except OSError:
+        tried.append("no")
+open("own", "w").close()
+tried
+"""
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            Policy.preset("workspace"),
+            Policy.preset("notebook"),
+            Policy(write=["."], read=["./"]),
+            Policy(write=["."], native=True, commands=True),
+        ],
+    )
+    @pytest.mark.parametrize("managed", [False, True])
+    def test_it_is_the_directory_of_the_sandbox(self, places, policy, managed):
+        mine = Path(places.cwd, "mine")
+        mine.write_text("kept")
+        if managed:
+            with SandboxManager(policy) as manager:
+                own = manager.create("one")
+                ran, files = manager.run("one", self.ACTS, [mine], value=True), own.list_files()
+        else:
+            with Sandbox(policy) as own:
+                ran, files = own.run(self.ACTS, [mine], value=True), own.list_files()
+        assert ran.value == ["no"] * 5, ran.stderr
+        assert os.listdir() == ["mine"] and mine.read_text() == "kept"
+        assert files == ["own"]
+
+    def test_native_code_that_writes_there(self, places):
+        """The preset lets native code be: the kernel holds it."""
+        code = "import sys; open(sys.argv[1], 'w')"
+        raw = (
+            f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}, sys.argv[1]])"
+        )
+        with Sandbox(Policy.preset("workspace").replace(commands=True)) as sandbox:
+            assert "PermissionError" in sandbox.run(raw, [places.cwd + "/made"]).stderr
+            assert sandbox.run(raw, ["made"]).changed == ["made"]
+        assert os.listdir() == []
+
+    def test_other_paths_are_those_of_the_host(self, places):
+        os.mkdir("out")
+        with Sandbox(Policy(write=["out"], block=["out/kept"])) as sandbox:
+            assert sandbox.policy.write == (places.cwd + "/out",)
+            assert sandbox.policy.block == (places.cwd + "/out/kept",)
+            assert sandbox.run(f"open({places.cwd + '/out/a'!r}, 'w')").success
+        assert os.listdir("out") == ["a"]
+
+    def test_unix_sockets(self, make_sandbox):
+        sandbox = make_sandbox(Policy(network=Network(hosts=[], unix=["."])))
+        assert sandbox.policy.network.unix == (str(sandbox.directory),)
+
+
+class TestNoPolicy:
+    def test_it_is_the_preset(self):
+        with Sandbox() as sandbox, SandboxManager() as manager:
+            assert sandbox.policy == Policy.preset("sandbox")
+            assert manager.create("one").policy == Policy.preset("sandbox")
+
+    def test_threads_and_variables_pass(self, make_sandbox):
+        code = """
+            import os, tempfile, threading, zoneinfo
+            os.environ["MODE"] = "fast"
+            thread = threading.Thread(target=lambda: open("a", "w").close())
+            thread.start()
+            thread.join()
+            zoneinfo.ZoneInfo("Europe/Berlin") if os.path.isdir("/usr/share/zoneinfo") else None
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(b"x")
+        """
+        ran = make_sandbox(None).run(textwrap.dedent(code))
+        assert (ran.stderr, ran.violations, ran.changed) == ("", [], ["a"])
+
+    @pytest.mark.parametrize(
+        ("code", "rule"),
+        [
+            ("open('/tmp/out', 'w')", "write"),
+            ("import os; os.system('true')", "commands"),
+            ("import socket; socket.create_connection(('127.0.0.1', 9))", "network"),
+            ("import socket; socket.getaddrinfo('localhost', 80)", "network"),
+        ],
+    )
+    def test_the_rest_is_denied(self, make_sandbox, code, rule):
+        ran = make_sandbox(None).run(code)
+        assert ran.returncode == 77 and [denied.rule for denied in ran.violations] == [rule]
+
+    @pytest.mark.parametrize("user", USERS)
+    def test_a_plot(self, user):
+        for name in ("numpy", "pandas", "matplotlib"):
+            pytest.importorskip(name)
+        code = """
+from fastaudit_rs import Limits, Sandbox
+plot = '''
+import numpy, pandas, matplotlib.pyplot as plt
+pandas.DataFrame({"a": numpy.arange(9) ** 2}).plot()
+plt.savefig("plot.png")
+'''
+with Sandbox() as sandbox:
+    ran = sandbox.run(plot)
+    print(ran.success, ran.violations, sandbox.read_file("plot.png")[1:4], ran.stderr)
+"""
+        assert run_as(user, code) == "True [] b'PNG' \n"
+
+
+class TestWordsThatLeadToThePreset:
+    def test_where_numpy_stops(self, make_sandbox):
+        pytest.importorskip("numpy")
+        ran = make_sandbox(Policy(network=False)).run("import numpy")
+        assert "  # Policy.preset('sandbox') allows variables, threads and native" in ran.stderr
+        assert make_sandbox(Policy.preset("sandbox")).run("import numpy").success
+
+    @pytest.mark.parametrize(
+        ("code", "leads"),
+        [
+            ("import os; os.environ['A'] = '1'", True),
+            ("import os; os.environ['PYTHONPATH'] = '1'", False),
+            ("import threading; threading.Thread(target=print).start()", True),
+            ("open('/srv/a', 'w')", False),
+            ("import os; os.system('true')", False),
+        ],
+    )
+    def test_fields_that_it_has(self, make_sandbox, code, leads):
+        ran = make_sandbox(Policy()).run(code)
+        assert ran.violations and ("preset('sandbox')" in ran.stderr) is leads
+        with pytest.raises(AuditDenied) as denied, Policy().guard(monitor_calls=False)():
+            exec(code)
+        assert "preset" not in denied.value.hint
+
+
+def test_packages_that_lie_elsewhere(tmp_path):
+    """An editable install: a `.pth` file among the installed packages names its directory."""
+    elsewhere = tmp_path / "project"
+    elsewhere.mkdir()
+    (elsewhere / "fastaudit_rs_elsewhere.py").write_text("x = 1")
+    (tmp_path / "secret").write_text("SECRET")
+    site = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+    link = site / f"fastaudit-rs-elsewhere-{os.getpid()}.pth"
+    link.write_text(f"# a comment\n{elsewhere}\n")
+    try:
+        with Sandbox() as sandbox:
+            ran = sandbox.run("import fastaudit_rs_elsewhere as one; one.x", value=True)
+            assert ran.value == 1, ran.stderr
+            assert sandbox.run(f"open({str(tmp_path / 'secret')!r})").returncode == 77
+    finally:
+        link.unlink()
