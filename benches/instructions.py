@@ -65,6 +65,10 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
 
         return run
 
+    def denied_after_others(count: int) -> None:
+        denied("os.remove", outside, -1)(1000)
+        denied("os.system", "x")(count)
+
     def call(function: Callable[[], object]) -> Case:
         def run(count: int) -> None:
             for _ in range(count):
@@ -87,6 +91,7 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "open for writing, five levels down": ("guard", write),
         "denied os.remove": ("guard", denied("os.remove", outside, -1)),
         "denied os.system": ("guard", denied("os.system", "x")),
+        "denied os.system, after others": ("guard", denied_after_others),
         "enter and leave": ("entering", event),
         "enter and leave, monitored": ("entering monitored", event),
         "call of a Python function": ("monitored", call(python)),
@@ -96,6 +101,7 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "ignored event, 0.2 rules": ("guard 0.2", event),
         "open for reading, 0.2 rules": ("guard 0.2", open_by_mode),
         "denied os.remove, 0.2 rules": ("guard 0.2", denied("os.remove", outside, -1)),
+        "make, enter and leave": ("making", event),
         "make, enter and leave, 0.2 rules": ("making 0.2", event),
         "call that is declared safe, 0.2 rules": ("monitored 0.2", declared_safe),
         "call that the host lets pass": ("monitored, asking", let_pass),

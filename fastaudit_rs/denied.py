@@ -26,6 +26,21 @@ class AuditDenied(PermissionError):
     # `EACCES` some of the standard library would go on without writing. This is `EPERM` everywhere.
     errno = 1
 
+    if not TYPE_CHECKING:
+
+        @property
+        def args(self):
+            """The message, unless other code set them."""
+            given = super().args
+            try:
+                return given or (self._denial.message,)
+            except AttributeError:
+                return given
+
+        @args.setter
+        def args(self, given):
+            BaseException.__dict__["args"].__set__(self, given)
+
     @property
     def strerror(self) -> str:  # type: ignore[override]
         """The message, as of any error of the system."""
@@ -153,6 +168,16 @@ class AuditDenied(PermissionError):
     def __str__(self) -> str:
         """The message with help to act on it."""
         return _of(self).text(self.__traceback__)
+
+    def __repr__(self) -> str:
+        """As of any exception."""
+        args = self.args
+        shown = f"({args[0]!r})" if len(args) == 1 else repr(args)
+        return type(self).__name__ + shown
+
+    def _repr_pretty_(self, printer: "Any", cycle: bool) -> None:
+        """Show in IPython what it shows of any exception."""
+        printer.text(f"{type(self).__module__}.{self!r}")
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of all frames."""

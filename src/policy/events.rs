@@ -426,18 +426,24 @@ pub const EVENTS: &[Known] = &[
 ];
 
 /// The events that have a rule.
-static ALL: Index = index(true);
+static ALL: Index = index(Some(true));
 /// The events that have a rule of fastaudit 0.1.
-static CLASSIC: Index = index(false);
+static CLASSIC: Index = index(Some(false));
+/// All events.
+static KNOWN: Index = index(None);
 
-const fn index(all: bool) -> Index {
+/// The index of the events with a rule, `Some(false)`: of fastaudit 0.1; `None`: of all events.
+const fn index(ruled: Option<bool>) -> Index {
     let mut index = Index::new();
     let mut position = 0;
     while position < EVENTS.len() {
         let known = EVENTS[position];
-        if let Some(rule) = known.rule
-            && (all || !rule.is_of_policies())
-        {
+        let is_in = match (ruled, known.rule) {
+            (None, _) => true,
+            (Some(all), Some(rule)) => all || !rule.is_of_policies(),
+            (Some(_), None) => false,
+        };
+        if is_in {
             index = index.with(known.name, position);
         }
         position += 1;
@@ -460,7 +466,8 @@ pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
 
 /// Returns the tables' entry for an event; `None` for one that no supported CPython raises.
 pub fn known(name: &str) -> Option<&'static Known> {
-    EVENTS.iter().find(|known| known.name == name)
+    let position = KNOWN.find(name.as_bytes(), |position| Some(EVENTS.get(position)?.name))?;
+    EVENTS.get(position)
 }
 
 /// Returns whether the event may pass while an allowed package is imported. The guard's own events

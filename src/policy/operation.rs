@@ -101,6 +101,15 @@ pub enum Why {
 }
 
 impl Why {
+    /// Returns whether the rules of the same field deny for both reasons.
+    #[must_use]
+    pub fn is_alike(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Network(_), Self::Network(_)) => true,
+            _ => self == other,
+        }
+    }
+
     /// The field of a policy that denies for this reason.
     #[must_use]
     pub fn field(self) -> &'static str {

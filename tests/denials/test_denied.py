@@ -60,6 +60,31 @@ def test_what_it_tells(perms, places):
     assert repr(denied) == f"AuditDenied({message!r})"
 
 
+def test_it_tells_later_what_was_so_at_the_moment(perms, places, monkeypatch):
+    """Nothing is worded until somebody reads it."""
+    path = os.path.relpath(places.out + "/a")
+    denied = denial(perms, os.mkdir, path)
+    before = denial(perms, os.mkdir, path).to_dict()
+    monkeypatch.chdir(places.out)
+    os.mkdir("a")
+    assert denied.args == (f"os.mkdir {path!r} not in ('{places.ok}',)",)
+    assert denied.to_dict() == before
+    assert copy.copy(denied).args == denied.args
+
+
+def test_its_arguments_may_be_set(perms, places):
+    """As code does that adds to the text of an error."""
+    denied = denial(perms, overreach, places)
+    message = denied.message
+    denied.args = ("a", 1)
+    assert (denied.args, repr(denied)) == (("a", 1), "AuditDenied('a', 1)")
+    assert denied.message == denied.strerror == message
+    with pytest.raises(TypeError):
+        denied.args = None
+    assert (AuditDenied().args, repr(AuditDenied())) == ((), "AuditDenied()")
+    assert (AuditDenied("a").args, repr(AuditDenied("a", 1))) == (("a",), "AuditDenied('a', 1)")
+
+
 def test_its_text(perms, places):
     denied = denial(perms, overreach, places)
     first, chain, allow, final = str(denied).splitlines()

@@ -62,10 +62,15 @@ pub fn is_of_the_moment(event: &str, args: &impl Arguments, why: Why) -> bool {
     match why {
         Why::Network(_) => true,
         Why::Unapproved | Why::Unreadable | Why::Blocked | Why::Protected => {
+            let is_relative = |path: &[u8]| !path.starts_with(b"/");
+            let by_text = |path: Option<&[u8]>| path.is_some_and(is_relative);
+            let by_path = |index| args.path(index).is_some_and(|path| is_relative(&path));
             // A descriptor, which may be closed then.
             args.integer(0).is_some()
-                || (0..MOST_PATHS)
-                    .any(|index| args.path(index).is_some_and(|path| !path.starts_with(b"/")))
+                || (0..MOST_PATHS).any(|index| match args.with_encoded(index, by_text) {
+                    Some(is_relative) => is_relative,
+                    None => by_path(index),
+                })
         }
         // It may have a `PATH` of its own.
         Why::Command => event != "os.system",

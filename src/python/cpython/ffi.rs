@@ -401,14 +401,11 @@ pub fn raise(exception: &Bound<'_, PyAny>) {
     unsafe { ffi::PyErr_SetObject(exception.get_type().as_ptr(), exception.as_ptr()) }
 }
 
-/// Makes a `PermissionError`, or one of a subclass, with this message as its only argument. Runs
-/// `OSError`'s own code alone.
-pub fn new_permission_error<'py>(
-    class: &Bound<'py, PyType>,
-    message: &Bound<'py, PyString>,
-) -> PyResult<Bound<'py, PyAny>> {
+/// Makes a `PermissionError`, or one of a subclass, without arguments. Runs `OSError`'s own code
+/// alone.
+pub fn new_permission_error<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     let py = class.py();
-    let args = PyTuple::new(py, [message])?;
+    let args = PyTuple::empty(py);
     // SAFETY: the exception type is static, and has `tp_new`, which makes subclasses of it as well.
     unsafe {
         let base = ffi::PyExc_PermissionError.cast::<PyTypeObject>();

@@ -25,6 +25,11 @@ pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
     PyFrameMethods::code(frame).into_any()
 }
 
+/// The frame that called this one's code.
+pub fn outer<'py>(frame: &Bound<'py, PyFrame>) -> Option<Bound<'py, PyAny>> {
+    PyFrameMethods::outer(frame).map(Bound::into_any)
+}
+
 /// The offset of the instruction that a frame is at, in bytes; `None` before its first.
 #[cfg(Py_3_11)]
 pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {

@@ -10,6 +10,7 @@ pub mod callbacks;
 pub mod called;
 pub mod calling;
 pub mod classes;
+pub mod code_notes;
 mod conventions;
 #[cfg(unix)]
 pub mod descriptors;

@@ -83,12 +83,12 @@ impl Asked {
     }
 
     /// Lets the hint cover the needs of an earlier denial as well.
-    pub fn follow(&self, earlier: &Py<Denial>, py: Python<'_>) {
+    pub fn follow(&self, earlier: Py<Denial>) {
         let before = earlier.get().asked.as_ref();
         let before = before.and_then(|asked| asked.earlier.get());
         let count = before.map_or(0, |(_, count)| *count) + 1;
         if count <= MOST_EARLIER {
-            let _ = self.earlier.set((earlier.clone_ref(py), count));
+            let _ = self.earlier.set((earlier, count));
         }
     }
 
@@ -106,8 +106,7 @@ impl Asked {
             let Some(why) = denial.why else {
                 return Ok(Vec::new());
             };
-            let event = denial.event.bind(py).to_str()?;
-            self.find(event, denial.args.bind(py), why, &Seen::default())
+            self.find(&denial.event, denial.args.bind(py), why, &Seen::default())
         };
         // An error leaves the needs empty: no hint is better than a wrong one. Python code runs, so
         // that nobody may wait for it meanwhile.

@@ -7,6 +7,7 @@
 //! A denial is often caught and forgotten, so that only what cannot be had later is noted when it
 //! is made. The rest is worked out when somebody reads it.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,6 +23,7 @@ use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
+use crate::python::denials::first_line::FirstLine;
 use crate::python::values::chain;
 use crate::python::values::imports::Importing;
 use crate::python::values::place::Place;
@@ -61,9 +63,11 @@ pub struct Hint {
     name = "_Denial"
 )]
 pub struct Denial {
-    pub event: Py<PyString>,
+    pub event: Cow<'static, str>,
     pub args: Py<PyTuple>,
-    pub(super) message: Py<PyString>,
+    message: OnceLock<Py<PyString>>,
+    /// The facts of the message until it is written.
+    first_line: Option<FirstLine>,
     /// Position among the arguments of the path that decided.
     pub path: Option<usize>,
     /// The reason; `None` if the event is denied as such.
@@ -105,6 +109,15 @@ pub(super) fn why_of(rule: &str) -> Option<Why> {
     WHYS.into_iter()
         .chain(network)
         .find(|why| why.field() == rule)
+}
+
+/// The first line of a denial.
+pub enum Message<'py> {
+    /// Its text.
+    Written(Bound<'py, PyString>),
+    /// The facts to write it from when somebody reads it: the arguments of the event are plain
+    /// values.
+    Later(FirstLine),
 }
 
 /// The decision behind a denial.
@@ -153,7 +166,8 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 
 pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {
     let py = denial.py();
-    let exception = raw::new_permission_error(class(py)?, denial.get().message.bind(py))?;
+    // Its arguments are worked out when they are read.
+    let exception = raw::new_permission_error(class(py)?)?;
     exception.setattr(pyo3::intern!(py, "_denial"), denial)?;
     Ok(exception)
 }
@@ -170,15 +184,20 @@ impl Denial {
     /// # Errors
     /// Errors raised by the `__repr__` of an argument that are not an `Exception`.
     pub fn new(
-        event: Bound<'_, PyString>,
+        event: Cow<'static, str>,
         args: &Bound<'_, PyTuple>,
-        message: Bound<'_, PyString>,
+        message: Message<'_>,
         decision: Decision<'_>,
     ) -> PyResult<Self> {
+        let (message, first_line) = match message {
+            Message::Written(message) => (OnceLock::from(message.unbind()), None),
+            Message::Later(first_line) => (OnceLock::new(), Some(first_line)),
+        };
         Ok(Self {
-            event: event.unbind(),
+            event,
             args: simple::tuple(args)?.unbind(),
-            message: message.unbind(),
+            message,
+            first_line,
             path: decision.path,
             why: decision.why,
             roots: decision.roots.map(Bound::unbind),
@@ -189,17 +208,21 @@ impl Denial {
         })
     }
 
-    /// Returns whether the same field of the policy denied the other one.
-    pub fn is_alike(&self, other: &Self) -> bool {
-        match (self.why, other.why) {
-            (Some(Why::Network(_)), Some(Why::Network(_))) => true,
-            (own, others) => own.is_some() && own == others,
+    /// Returns the first line.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(super) fn first_line<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyString>> {
+        if let (None, Some(first_line)) = (self.message.get(), &self.first_line) {
+            let message = first_line.write(&self.event, self.args.bind(py))?;
+            let _ = self.message.set(message.unbind());
         }
+        let message = self.message.get_or_init(|| PyString::new(py, "").unbind());
+        Ok(message.bind(py))
     }
 
-    pub(super) fn effect_of(&self, py: Python<'_>) -> Option<Effect> {
-        let event = self.event.bind(py).to_str().ok()?;
-        events::known(event).map(|known| known.effect)
+    pub(super) fn effect_of(&self) -> Option<Effect> {
+        events::known(&self.event).map(|known| known.effect)
     }
 
     /// The argument at a position, as text.

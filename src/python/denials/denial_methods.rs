@@ -1,5 +1,6 @@
 //! The methods of a denial; the docstrings of `AuditDenied` say what each tells.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::PyKeyError;
@@ -9,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use crate::policy::Why;
 use crate::policy::events::Effect;
 use crate::python::denials::denial::Hint;
-use crate::python::denials::denial::{Decision, Denial, Told, exception, why_of};
+use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
 use crate::python::values::errors;
 use crate::python::values::place::Place;
 use crate::python::values::simple;
@@ -28,16 +29,16 @@ impl Denial {
     fn of_message(message: Bound<'_, PyString>) -> PyResult<Self> {
         let py = message.py();
         Self::new(
-            PyString::new(py, ""),
+            Cow::Borrowed(""),
             &PyTuple::empty(py),
-            message,
+            Message::Written(message),
             Decision::default(),
         )
     }
 
     #[getter]
-    fn event(&self, py: Python<'_>) -> Py<PyString> {
-        self.event.clone_ref(py)
+    fn event(&self) -> &str {
+        &self.event
     }
 
     #[getter]
@@ -46,13 +47,13 @@ impl Denial {
     }
 
     #[getter]
-    pub fn message(&self, py: Python<'_>) -> Py<PyString> {
-        self.message.clone_ref(py)
+    pub fn message(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
+        self.first_line(py).map(|message| message.clone().unbind())
     }
 
     #[getter]
-    fn effect(&self, py: Python<'_>) -> Option<&'static str> {
-        self.effect_of(py).map(|effect| match effect {
+    fn effect(&self) -> Option<&'static str> {
+        self.effect_of().map(|effect| match effect {
             Effect::Open if self.why == Some(Why::Unreadable) => Effect::Read.name(),
             Effect::Open => Effect::Write.name(),
             effect => effect.name(),
@@ -74,7 +75,7 @@ impl Denial {
 
     #[getter]
     pub fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.effect_of(py) != Some(Effect::Network) {
+        if self.effect_of() != Some(Effect::Network) {
             return Ok(None);
         }
         let args = self.args.bind(py);
@@ -89,7 +90,7 @@ impl Denial {
 
     #[getter]
     fn command(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.effect_of(py) != Some(Effect::Process) {
+        if self.effect_of() != Some(Effect::Process) {
             return Ok(None);
         }
         let args = self.args.bind(py);
@@ -110,7 +111,7 @@ impl Denial {
 
     #[getter]
     pub fn callee(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.event.bind(py) != "fastaudit.call" {
+        if self.event != "fastaudit.call" {
             return Ok(None);
         }
         self.text_at(py, 1)
@@ -156,10 +157,10 @@ impl Denial {
     fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let py = traceback.py();
         let dict = PyDict::new(py);
-        dict.set_item("message", self.message(py))?;
-        dict.set_item("event", self.event(py))?;
+        dict.set_item("message", self.message(py)?)?;
+        dict.set_item("event", self.event())?;
         dict.set_item("args", simple::json(self.args.bind(py))?)?;
-        dict.set_item("effect", self.effect(py))?;
+        dict.set_item("effect", self.effect())?;
         dict.set_item("path", self.path(py)?)?;
         dict.set_item("rule", self.rule())?;
         dict.set_item("host", self.host(py)?)?;
@@ -221,7 +222,8 @@ impl Denial {
             }),
             place: optional("place")?.map(Place::Told),
         };
-        let denial = Self::new(text("event")?, &args, text("message")?, decision)?;
+        let event = Cow::Owned(text("event")?.to_string_lossy().into_owned());
+        let denial = Self::new(event, &args, Message::Written(text("message")?), decision)?;
         denial.keep_chain(&field("call_chain")?.extract::<Vec<String>>()?);
         denial.read().is_chain_told.store(true, Ordering::Relaxed);
         let suggestion = field("suggestion")?;
@@ -243,7 +245,7 @@ impl Denial {
     /// The text of the exception.
     fn text(&self, traceback: &Bound<'_, PyAny>) -> PyResult<String> {
         let py = traceback.py();
-        let mut text = self.message.bind(py).to_string_lossy().into_owned();
+        let mut text = self.first_line(py)?.to_string_lossy().into_owned();
         let chain = self.chain_of(traceback)?;
         if !chain.is_empty() {
             text.push_str("\nCall chain: ");

@@ -33,9 +33,10 @@ impl Hint {
 
 /// Returns the hint for a denial; it is empty if the guard failed to check.
 pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
-    let (Some(asked), Ok(event)) = (&denial.asked, denial.event.bind(py).to_str()) else {
+    let Some(asked) = &denial.asked else {
         return Hint::default();
     };
+    let event = &denial.event[..];
     let first = denial.args.bind(py).get_item(0).ok();
     let text = first.and_then(|first| simple::text(&first).ok().flatten());
     if text.is_some_and(|name| {

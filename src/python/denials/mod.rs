@@ -4,6 +4,7 @@ pub mod asked;
 pub mod denial;
 mod denial_methods;
 pub mod failure;
+pub mod first_line;
 pub mod hint;
 pub mod lacking;
 pub mod report;

@@ -1,76 +1,95 @@
 //! A denial: its first line, what it keeps of the moment, the exception.
 
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::cell::OnceCell;
 
-use pyo3::exceptions::{PyException, PyPermissionError, PyRuntimeError};
+use pyo3::exceptions::PyPermissionError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::PyString;
 
 use crate::policy::Why;
+use crate::policy::events;
 use crate::policy::judge::Reason;
-use crate::policy::wording::{Line, NamedRoots};
-use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::Asked;
-use crate::python::denials::denial::{Decision, Denial, Told};
-use crate::python::guard::config::AuditCfg;
+use crate::python::denials::denial::{Decision, Denial, Message, Told};
+use crate::python::denials::first_line::FirstLine;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::Active;
 use crate::python::values::place;
-use crate::python::values::simple::shown;
+use crate::python::values::simple;
 use crate::python::values::stack;
 
-/// Most messages are no longer than this, in bytes.
-const USUAL_MESSAGE: usize = 160;
-
-/// An event that its policy denies, in words.
-pub struct Refusal<'py> {
-    /// The name of the event.
-    pub event: Bound<'py, PyString>,
-    /// The first line.
-    pub message: Bound<'py, PyString>,
+/// An event that its policy denies.
+pub struct Refusal<'a, 'py> {
+    /// The event.
+    pub event: &'a Event<'a, 'py>,
+    /// Its name.
+    pub name: Cow<'static, str>,
     /// The note of the moment under the rules of fastaudit 0.2.
     pub told: Option<Box<Told>>,
-    reason: Reason,
+    /// The reason.
+    pub reason: Reason,
+    first_line: FirstLine,
+    message: OnceCell<Bound<'py, PyString>>,
 }
 
-impl<'py> Refusal<'py> {
-    /// Words the denial of an event.
+impl<'a, 'py> Refusal<'a, 'py> {
+    /// Notes the denial of an event, and words it if that cannot wait.
     ///
     /// # Errors
     /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
     /// in its least form while the interpreter ends.
     #[inline]
-    pub fn new(event: &Event<'_, 'py>, reason: Reason) -> PyResult<Self> {
+    pub fn new(event: &'a Event<'a, 'py>, reason: Reason) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
             true => Some(Told::new(event.active, py)?),
             false => None,
         };
         let name = match event.name.to_str() {
-            Ok(name) => PyString::new(py, name),
-            Err(_) => PyString::new(py, &event.name.to_string_lossy()),
+            Ok(name) => match events::known(name) {
+                Some(known) => Cow::Borrowed(known.name),
+                None => Cow::Owned(name.to_owned()),
+            },
+            Err(_) => Cow::Owned(event.name.to_string_lossy().into_owned()),
         };
-        let args = match reason {
+        let count = match reason {
             // The arguments after the module's name are `sys.path` and its hooks.
-            Reason::Switch(Why::Import) => &event.args.get_slice(0, 1),
+            Reason::Switch(Why::Import) => 1,
             // A third argument is the call chain.
-            Reason::Switch(Why::Native) if told.is_some() && event.name != c"import" => {
-                &event.args.get_slice(0, 2)
-            }
-            _ => event.args,
+            Reason::Switch(Why::Native) if told.is_some() && event.name != c"import" => 2,
+            _ => usize::MAX,
         };
-        let message = first_line(config, &name, args, reason)?;
-        if raw::is_finalizing(py) {
-            // The objects that a denial and a host's callback need may be gone.
-            return Err(PyPermissionError::new_err(message.unbind()));
-        }
-        Ok(Self {
-            event: name,
-            message,
+        let refusal = Self {
+            event,
+            name,
             told,
             reason,
-        })
+            first_line: FirstLine::of(config, py, reason, count),
+            message: OnceCell::new(),
+        };
+        if raw::is_finalizing(py) {
+            // The objects that a denial and a host's callback need may be gone.
+            return Err(PyPermissionError::new_err(refusal.message()?.unbind()));
+        }
+        if !simple::is_plain(event.args) {
+            // Other objects show themselves as they are now.
+            refusal.message()?;
+        }
+        Ok(refusal)
+    }
+
+    /// Returns the first line.
+    ///
+    /// # Errors
+    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`.
+    pub fn message(&self) -> PyResult<Bound<'py, PyString>> {
+        if let Some(message) = self.message.get() {
+            return Ok(message.clone());
+        }
+        let message = self.first_line.write(&self.name, self.event.args)?;
+        Ok(self.message.get_or_init(|| message).clone())
     }
 
     /// Returns the denial, and adds it to the guard's log.
@@ -78,16 +97,16 @@ impl<'py> Refusal<'py> {
     /// # Errors
     /// The error that reading an argument raised.
     #[inline]
-    pub fn denial(
-        self,
-        active: &Active,
-        config: &AuditCfg,
-        name: &CStr,
-        args: &Bound<'py, PyTuple>,
-    ) -> PyResult<Bound<'py, Denial>> {
+    pub fn denial(self) -> PyResult<Bound<'py, Denial>> {
+        let Event {
+            args,
+            active,
+            config,
+            ..
+        } = *self.event;
         let py = args.py();
         let why = self.reason.why();
-        let asked = Asked::now(active, config, &name.to_string_lossy(), args, why)?;
+        let asked = Asked::now(active, config, &self.name, args, why)?;
         let decision = Decision {
             path: match self.reason {
                 Reason::Event | Reason::Switch(_) => None,
@@ -99,19 +118,18 @@ impl<'py> Refusal<'py> {
             told: self.told,
             place: place::here(py)?,
         };
-        let denial = Denial::new(self.event, args, self.message, decision)?;
+        let message = match self.message.into_inner() {
+            Some(message) => Message::Written(message),
+            None => Message::Later(self.first_line),
+        };
+        let denial = Denial::new(self.name, args, message, decision)?;
         let denial = Bound::new(py, denial)?;
-        active.log().add(denial.as_any(), |earlier| {
-            let asked = denial.get().asked.as_ref();
-            let earlier = earlier.cast_exact::<Denial>();
-            match (asked, earlier) {
-                (Some(asked), Ok(earlier)) if denial.get().is_alike(earlier.get()) => {
-                    asked.follow(earlier.as_unbound(), py);
-                    true
-                }
-                _ => asked.is_none(),
-            }
-        });
+        let earlier = active.log().add(denial.as_any(), why);
+        if let (Some(asked), Some(earlier)) = (&denial.get().asked, earlier)
+            && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
+        {
+            asked.follow(earlier.unbind());
+        }
         Ok(denial)
     }
 }
@@ -130,71 +148,5 @@ impl Told {
             origin: origin.flatten(),
             sites: Some(stack::sites(py)?),
         }))
-    }
-}
-
-fn first_line<'py>(
-    config: &AuditCfg,
-    event: &Bound<'py, PyString>,
-    args: &Bound<'py, PyTuple>,
-    reason: Reason,
-) -> PyResult<Bound<'py, PyString>> {
-    let py = event.py();
-    let given = match reason {
-        Reason::Event | Reason::Switch(_) => shown_all(args)?,
-        Reason::Path(index, _) => shown(&args.get_item(index)?)?,
-    };
-    let line = Line::of(
-        reason,
-        // fastaudit writes the empty tuple, and so does `mk_audit`.
-        || !(config.is_of_policy() && config.oks(py).is_empty()),
-        || !config.readable(py).is_empty(),
-    );
-    let roots = match line.roots() {
-        Some(NamedRoots::Write) => config.oks(py).repr()?,
-        Some(NamedRoots::Read) => shown_places(&config.readable(py))?,
-        None => given.clone(),
-    };
-    // In one piece of memory if it is no longer than most.
-    let mut text = String::with_capacity(USUAL_MESSAGE);
-    if line.write(&mut text, event, &given, &roots).is_err() {
-        return Err(PyRuntimeError::new_err("the message could not be written"));
-    }
-    Ok(PyString::new(py, &text))
-}
-
-/// The places that a line names; of many, as in a sandbox, the first ones.
-const NAMED_PLACES: usize = 4;
-
-/// Returns `repr(places)`, without the end of a long list.
-fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
-    if places.len() <= 2 * NAMED_PLACES {
-        return places.repr();
-    }
-    let first = places.iter().take(NAMED_PLACES).map(|place| place.repr());
-    let first = first.collect::<PyResult<Vec<_>>>()?;
-    let first = first.iter().map(|place| place.to_string_lossy());
-    let first = first.collect::<Vec<_>>().join(", ");
-    let more = places.len() - NAMED_PLACES;
-    PyString::from_fmt(places.py(), format_args!("({first}, … {more} more)"))
-}
-
-/// Returns `repr(args)`, item by item if that fails.
-fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
-    let py = args.py();
-    match calling::repr(args) {
-        Err(error) if error.is_instance_of::<PyException>(py) => {
-            let items = args
-                .iter()
-                .map(|item| shown(&item))
-                .collect::<PyResult<Vec<_>>>()?;
-            let items = items.iter().map(|item| item.to_string_lossy().into_owned());
-            let mut items = items.collect::<Vec<_>>().join(", ");
-            if args.len() == 1 {
-                items.push(',');
-            }
-            PyString::from_fmt(py, format_args!("({items})"))
-        }
-        repr => repr,
     }
 }

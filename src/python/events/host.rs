@@ -8,6 +8,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::policy::judge::Reason;
 use crate::python::cpython::calling;
 use crate::python::denials::denial::{Denial, Told};
+use crate::python::events::deny::Refusal;
 use crate::python::guard::asking::{Asking, is_asking_host, is_awaitable};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::declared::Declared;
@@ -16,16 +17,10 @@ use crate::python::values::stack;
 
 /// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
 #[inline(never)]
-pub fn is_approved(
-    config: &AuditCfg,
-    event: &Bound<'_, PyString>,
-    args: &Bound<'_, PyTuple>,
-    message: &Bound<'_, PyString>,
-    told: Option<&Told>,
-    reason: Reason,
-) -> PyResult<bool> {
-    let py = event.py();
-    let hooks = match told {
+pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
+    let (config, args) = (refusal.event.config, refusal.event.args);
+    let py = args.py();
+    let hooks = match refusal.told {
         Some(_) => Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks),
         None => &[],
     };
@@ -34,9 +29,10 @@ pub fn is_approved(
         return Ok(false);
     }
     let frame = stack::first_foreign(py)?;
-    let (args, message) = match told {
-        Some(told) => told.given(event, args, message, reason)?,
-        None => (args.clone(), message.clone()),
+    let (event, message) = (PyString::new(py, &refusal.name), refusal.message()?);
+    let (args, message) = match &refusal.told {
+        Some(told) => told.given(&event, args, &message, refusal.reason)?,
+        None => (args.clone(), message),
     };
     let given = (event, args, frame, message, config.data(py)).into_pyobject(py)?;
     let _asking = Asking::begin();

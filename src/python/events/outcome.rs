@@ -27,7 +27,7 @@ pub fn tell(
         OnViolation::Raise => Ok(()),
         OnViolation::Warn => {
             let class = py.import("fastaudit_rs.denied")?.getattr("AuditWarning")?;
-            let message = denial.get().message(py);
+            let message = denial.get().message(py)?;
             let warn = py.import("warnings")?.getattr("warn")?;
             // The innermost Python frame is that of the code to blame.
             let args = (message, class, 1).into_pyobject(py)?;
@@ -44,7 +44,7 @@ pub fn tell(
             let options = PyDict::new(py);
             options.set_item("extra", fields)?;
             let warning = logger.getattr("warning")?;
-            let args = ("%s", denial.get().message(py)).into_pyobject(py)?;
+            let args = ("%s", denial.get().message(py)?).into_pyobject(py)?;
             calling::call(&warning, &args, Some(&options)).map(|_| ())
         }
         OnViolation::Call => match config.violation_call(py) {

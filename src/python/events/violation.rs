@@ -26,19 +26,12 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     let refusal = Refusal::new(event, reason)?;
     if (refusal.told.is_some() || config.asks_before_deny().is_some())
         && !is_asking_host()
-        && host::is_approved(
-            config,
-            &refusal.event,
-            args,
-            &refusal.message,
-            refusal.told.as_deref(),
-            reason,
-        )?
+        && host::is_approved(&refusal)?
     {
         process_start::approved(event.name, args);
         return Ok(());
     }
-    let denial = refusal.denial(event.active, config, event.name, args)?;
+    let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
     host::tell(config, &denial, &exception)?;
     if !proceeds {

@@ -28,9 +28,15 @@ const MEMORY: &[u8] = b"/dev/shm";
 /// The beginning of the names that `multiprocessing.shared_memory` makes.
 const SEGMENT: &[u8] = b"psm_";
 
+/// The module that makes them.
+const SEGMENT_MAKER: &str = "multiprocessing.shared_memory";
+
 /// The beginning of the names of directories that joblib shares arrays in; the number of the
 /// process that made it follows.
 const ARRAYS: &str = "joblib_memmapping_folder_";
+
+/// The module that makes such a directory, and the function there.
+const ARRAYS_MAKER: (&str, &str) = ("joblib._memmapping_reducer", "_get_temp_dir");
 
 /// The beginnings of the names of the directory that `multiprocessing` has sockets in, and of the
 /// sockets.
@@ -55,12 +61,12 @@ pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         ) => channel(event, 1),
         (b"socket.bind", Reason::Path(1, Why::Unapproved)) => channel(event, 1),
         (name, Reason::Path(index, Why::Unapproved)) => {
-            let Some(landing) = landing(event, index)? else {
-                return Ok(false);
-            };
             if !workers::may_start(event.config) {
                 return Ok(false);
             }
+            let Some(landing) = landing(event, name, index)? else {
+                return Ok(false);
+            };
             if event.config.memory().holds(landing.as_bytes()) {
                 return Ok(true);
             }
@@ -88,15 +94,27 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
     Ok(is_new)
 }
 
+/// Returns whether an event can be about such a file, as far as can be told without a look at the
+/// file system: nearly none is. `last` is the last component of its path.
+fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<bool> {
+    if workers::is_worker() || !event.config.memory().is_empty() {
+        return Ok(true);
+    }
+    let py = event.args.py();
+    Ok(match name {
+        b"open" => imports::is_innermost(py, SEGMENT_MAKER)?,
+        b"os.mkdir" if last.starts_with(DIRECTORY) => true,
+        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
+        b"tempfile.mkdtemp" => last.starts_with(DIRECTORY),
+        b"os.chmod" | b"os.remove" => SOCKETS.iter().any(|start| last.starts_with(start)),
+        _ => false,
+    })
+}
+
 /// Returns the place that the path at a position leads to, if it is the same whether links are
-/// followed or not.
-fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
-    let rule = event
-        .name
-        .to_str()
-        .ok()
-        .and_then(|name| events::lookup(name.as_bytes()));
-    let dir_fd = match rule {
+/// followed or not, and may be one of a pool.
+fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<Resolved>> {
+    let dir_fd = match events::lookup(own) {
         Some(Rule::Entries(paths) | Rule::Read(paths)) => paths
             .iter()
             .find(|path| path.path == index)
@@ -113,6 +131,9 @@ fn landing(event: &Event<'_, '_>, index: usize) -> PyResult<Option<Resolved>> {
         return Ok(None);
     }
     let (directory, last) = path::split(name);
+    if !may_be_of_pool(event, own, last)? {
+        return Ok(None);
+    }
     let entry = path::resolve(&Os, directory, base).map(|directory| directory.join(last));
     let landing = path::resolve(&Os, name, base);
     Ok(landing.filter(|landing| {
@@ -134,8 +155,8 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     };
     let is_there = rustix::fs::lstat(path).is_ok();
     let makes = match name {
-        b"open" => imports::is_innermost(py, "multiprocessing.shared_memory")? && makes_anew(event),
-        b"os.mkdir" => imports::is_called_by(py, "joblib._memmapping_reducer", "_get_temp_dir")?,
+        b"open" => imports::is_innermost(py, SEGMENT_MAKER)? && makes_anew(event),
+        b"os.mkdir" => imports::is_called_by(py, ARRAYS_MAKER.0, ARRAYS_MAKER.1)?,
         _ => false,
     };
     if makes && !is_there && !below.contains(&b'/') {
@@ -150,7 +171,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     let arrays = format!("{ARRAYS}{}_", STARTED_BY.load(Ordering::Relaxed));
     Ok(first.starts_with(arrays.as_bytes())
         || (below.starts_with(SEGMENT)
-            && (imports::is_innermost(py, "multiprocessing.shared_memory")?
+            && (imports::is_innermost(py, SEGMENT_MAKER)?
                 || imports::is_innermost(py, "multiprocessing.resource_tracker")?)))
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 
+use crate::policy::Why;
 use crate::python::guard::recorder::Recorder;
 use crate::python::values::seen::Seen;
 
@@ -26,6 +27,8 @@ pub struct Log {
 struct Denials {
     kept: Vec<Py<PyAny>>,
     total: usize,
+    /// The position of the last one by each field of the policy.
+    last: Vec<(Why, usize)>,
 }
 
 impl Log {
@@ -44,23 +47,27 @@ impl Log {
         self.written.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Adds a denial. The earlier ones are searched for one that `is_alike`, the last first.
+    /// Adds a denial, and returns the last one before that the same field made.
     pub fn add<'py>(
         &self,
         denial: &Bound<'py, PyAny>,
-        mut is_alike: impl FnMut(&Bound<'py, PyAny>) -> bool,
-    ) {
-        let py = denial.py();
+        why: Option<Why>,
+    ) -> Option<Bound<'py, PyAny>> {
         let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
-        denials.total += 1;
-        let _ = denials
-            .kept
-            .iter()
-            .rev()
-            .any(|earlier| is_alike(earlier.bind(py)));
-        if denials.kept.len() < MAX_KEPT {
-            denials.kept.push(denial.clone().unbind());
+        let Denials { kept, total, last } = &mut *denials;
+        *total += 1;
+        let last_alike = why.and_then(|why| last.iter_mut().find(|(own, _)| own.is_alike(why)));
+        let earlier = last_alike.as_ref().and_then(|(_, at)| kept.get(*at));
+        let earlier = earlier.map(|earlier| earlier.bind(denial.py()).clone());
+        if kept.len() < MAX_KEPT {
+            match (last_alike, why) {
+                (Some((_, at)), _) => *at = kept.len(),
+                (None, Some(why)) => last.push((why, kept.len())),
+                (None, None) => {}
+            }
+            kept.push(denial.clone().unbind());
         }
+        earlier
     }
 
     /// Returns the number of denials.

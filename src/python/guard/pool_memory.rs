@@ -17,6 +17,12 @@ impl Memory {
         }
     }
 
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.is_empty()
+    }
+
     /// Returns whether a path is one of them, or below it.
     pub fn holds(&self, path: &[u8]) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     let py = oks.py();
     if oks.is_instance_of::<PyString>()
         || oks.is_instance_of::<PyBytes>()
-        || oks.hasattr("__fspath__")?
+        || decode::is_path_like(oks)
     {
         return Err(errors::oks_is_one_path(oks));
     }

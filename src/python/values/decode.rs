@@ -116,6 +116,12 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
     })
 }
 
+/// Returns whether an object has a path, as `os.fspath` sees it.
+pub fn is_path_like(object: &Bound<'_, PyAny>) -> bool {
+    let name = pyo3::intern!(object.py(), "__fspath__");
+    raw::type_lookup(&object.get_type(), name).is_some()
+}
+
 /// Returns whether a path-like object is one that gives the same path each time it is asked: one
 /// whose `__fspath__` is native (`os.DirEntry`), or one of `pathlib`, which keeps its text.
 ///

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::PyString;
 
 use crate::policy::distributions::{self, Installed};
 #[cfg(Py_3_12)]
@@ -21,6 +21,7 @@ use crate::python::cpython::layout;
 use crate::python::values::callee::Native;
 #[cfg(Py_3_12)]
 use crate::python::values::loaded;
+use crate::python::values::search_path;
 
 /// The endings of the names of directories that packages are installed in.
 const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
@@ -52,8 +53,7 @@ fn known() -> MutexGuard<'static, Known> {
 
 /// Reads the directories that packages are installed in. Called as a guard is made, by the host.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let path = py.import("sys")?.getattr("path")?;
-    let Ok(path) = path.cast::<PyList>() else {
+    let Some(path) = search_path::list(py)? else {
         return Ok(());
     };
     for entry in path.iter() {

@@ -8,12 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::PyString;
 
 use crate::policy::check::Origin;
 use crate::policy::files::path::Resolved;
 use crate::python::values::distributions;
 use crate::python::values::imports;
+use crate::python::values::search_path;
 
 /// The directories that modules were imported from as guards were made, by the host.
 struct Known {
@@ -39,8 +40,7 @@ fn known() -> MutexGuard<'static, Known> {
 /// Reads the directories that modules are imported from. Called as a guard is made, by the host.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     known().since.get_or_insert_with(SystemTime::now);
-    let path = py.import("sys")?.getattr("path")?;
-    let Ok(path) = path.cast::<PyList>() else {
+    let Some(path) = search_path::list(py)? else {
         return Ok(());
     };
     for entry in path.iter() {

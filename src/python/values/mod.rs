@@ -26,6 +26,7 @@ pub mod method_callers;
 pub mod place;
 pub mod pools;
 pub mod process_start;
+pub mod search_path;
 pub mod seen;
 pub mod signature;
 pub mod simple;

@@ -6,6 +6,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
 use crate::python::values::imports;
 use crate::python::values::stack;
@@ -28,13 +29,31 @@ pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
         let code = frames::code(current.cast()?);
-        if !is_of_library(&code)? && !stack::is_of_this_package(&current)? {
+        if is_of_user(&code, &current)? {
             let instruction = frames::last_instruction(&current);
             return Ok(Some(Place::At(code.unbind(), instruction)));
         }
         frame = stack::outer(&current)?;
     }
     Ok(None)
+}
+
+/// The notes on code that was looked at.
+const OF_USER: usize = 1;
+const OF_OTHERS: usize = 2;
+
+/// Returns whether the code of a frame is the user's. It is looked at once: neither its file nor
+/// the module that it is of changes.
+fn is_of_user(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match code_notes::get(code) {
+        OF_USER => Ok(true),
+        OF_OTHERS => Ok(false),
+        _ => {
+            let is_of_user = !is_of_library(code)? && !stack::is_of_this_package(frame)?;
+            code_notes::set(code, if is_of_user { OF_USER } else { OF_OTHERS });
+            Ok(is_of_user)
+        }
+    }
 }
 
 /// Returns whether code is of the standard library or an installed package, by the name of its

@@ -8,6 +8,7 @@ use pyo3::types::{
 
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::values::decode;
 use crate::python::values::errors;
 
 /// The depth to which collections are followed.
@@ -22,15 +23,19 @@ fn is_atom(object: &Bound<'_, PyAny>) -> bool {
         || object.is_exact_instance_of::<PyFloat>()
 }
 
+/// Returns whether all arguments of an event are plain values, which show themselves the same at any
+/// time.
+pub fn is_plain(args: &Bound<'_, PyTuple>) -> bool {
+    args.is_exact_instance_of::<PyTuple>() && args.iter_borrowed().all(|arg| is_atom(&arg))
+}
+
 /// The arguments of an event, with plain values in place of other objects: the same tuple if all
 /// are plain.
 ///
 /// # Errors
 /// Errors raised by a `__repr__` that are not an `Exception` (`KeyboardInterrupt`, say).
 pub fn tuple<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
-    if args.is_exact_instance_of::<PyTuple>()
-        && args.iter_borrowed().all(|arg| is_atom(&arg.to_owned()))
-    {
+    if is_plain(args) {
         return Ok(args.clone());
     }
     let items = args.iter().map(|arg| value(&arg, MAX_DEPTH));
@@ -70,7 +75,8 @@ pub fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStr
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return raw::fs_decode(py, bytes.as_bytes()).map(Some);
     }
-    if crate::python::values::decode::answers_the_same(object)?
+    if decode::is_path_like(object)
+        && decode::answers_the_same(object)?
         && let Ok(path) = calling::fs_path(object)
     {
         return text(&path);

@@ -25,8 +25,7 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 
 /// The frame that called this one's code.
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let back = frame.getattr(pyo3::intern!(frame.py(), "f_back"))?;
-    Ok((!back.is_none()).then_some(back))
+    Ok(frames::outer(frame.cast()?))
 }
 
 /// A local variable of a frame, if it has one of this name.

@@ -1,0 +1,114 @@
+//! The first line of a denial, or the facts to write it from: most denials are caught, and nobody
+//! reads their text.
+
+use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::policy::judge::Reason;
+use crate::policy::wording::{Line, NamedRoots};
+use crate::python::cpython::calling;
+use crate::python::guard::config::AuditCfg;
+use crate::python::values::simple::shown;
+
+/// Most messages are no longer than this, in bytes.
+const USUAL_MESSAGE: usize = 160;
+
+/// The places that a line names; of many, as in a sandbox, the first ones.
+const NAMED_PLACES: usize = 4;
+
+/// The facts of the first line of a denial, beside its event and the arguments.
+pub struct FirstLine {
+    line: Line,
+    /// The position of the path that it shows; `None` if it shows all arguments.
+    path: Option<usize>,
+    /// The number of arguments that count as all.
+    count: usize,
+    /// The roots that it names.
+    roots: Option<Py<PyTuple>>,
+}
+
+impl FirstLine {
+    /// Notes the facts. `count` is the number of arguments that are shown, if they are.
+    pub fn of(config: &AuditCfg, py: Python<'_>, reason: Reason, count: usize) -> Self {
+        let line = Line::of(
+            reason,
+            // fastaudit writes the empty tuple, and so does `mk_audit`.
+            || !(config.is_of_policy() && config.oks(py).is_empty()),
+            || !config.readable(py).is_empty(),
+        );
+        Self {
+            line,
+            path: match reason {
+                Reason::Event | Reason::Switch(_) => None,
+                Reason::Path(index, _) => Some(index),
+            },
+            count,
+            roots: line.roots().map(|roots| match roots {
+                NamedRoots::Write => config.oks(py).unbind(),
+                NamedRoots::Read => config.readable(py).unbind(),
+            }),
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`.
+    pub fn write<'py>(
+        &self,
+        event: &str,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyString>> {
+        let py = args.py();
+        let given = match self.path {
+            Some(index) => shown(&args.get_item(index)?)?,
+            None if self.count < args.len() => shown_all(&args.get_slice(0, self.count))?,
+            None => shown_all(args)?,
+        };
+        let roots = match (&self.roots, self.line.roots()) {
+            (Some(roots), Some(NamedRoots::Read)) => shown_places(roots.bind(py))?,
+            (Some(roots), _) => roots.bind(py).repr()?,
+            (None, _) => given.clone(),
+        };
+        // In one piece of memory if it is no longer than most.
+        let mut text = String::with_capacity(USUAL_MESSAGE);
+        match self.line.write(&mut text, &event, &given, &roots) {
+            Ok(()) => Ok(PyString::new(py, &text)),
+            Err(_) => Err(PyRuntimeError::new_err("the message could not be written")),
+        }
+    }
+}
+
+/// Returns `repr(places)`, without the end of a long list.
+fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
+    if places.len() <= 2 * NAMED_PLACES {
+        return places.repr();
+    }
+    let first = places.iter().take(NAMED_PLACES).map(|place| place.repr());
+    let first = first.collect::<PyResult<Vec<_>>>()?;
+    let first = first.iter().map(|place| place.to_string_lossy());
+    let first = first.collect::<Vec<_>>().join(", ");
+    let more = places.len() - NAMED_PLACES;
+    PyString::from_fmt(places.py(), format_args!("({first}, … {more} more)"))
+}
+
+/// Returns `repr(args)`, item by item if that fails.
+fn shown_all<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
+    let py = args.py();
+    match calling::repr(args) {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            let items = args
+                .iter()
+                .map(|item| shown(&item))
+                .collect::<PyResult<Vec<_>>>()?;
+            let items = items.iter().map(|item| item.to_string_lossy().into_owned());
+            let mut items = items.collect::<Vec<_>>().join(", ");
+            if args.len() == 1 {
+                items.push(',');
+            }
+            PyString::from_fmt(py, format_args!("({items})"))
+        }
+        repr => repr,
+    }
+}
