@@ -49,7 +49,7 @@ def make():
     yield make_one
     for sandbox in made:
         sandbox.close()
-    assert containers.left() == []
+    assert containers.left(made) == []
 
 
 def raw(code):
@@ -269,7 +269,7 @@ class TestLimits:
 
         def look():
             wait_for(sandbox.directory / "printed")
-            logs.extend(log_of(each["Id"]) for each in containers.left())
+            logs.extend(log_of(each["Id"]) for each in containers.left([sandbox]))
             sandbox.write_file("go", "")
 
         code = """
@@ -340,7 +340,7 @@ class TestEnding:
         assert [(type(error), str(error)) for error in errors] == [
             (RuntimeError, "the sandbox was closed meanwhile")
         ]
-        assert containers.left() == []
+        assert containers.left([sandbox]) == []
         assert not sandbox.directory.parent.exists()
 
     def test_cancelling(self, make):
@@ -356,7 +356,7 @@ class TestEnding:
 
         cancelled = asyncio.run(main())
         # The loop has waited for the thread of the run.
-        assert containers.left() == []
+        assert containers.left([sandbox]) == []
         assert float((sandbox.directory / "at").read_text()) < cancelled + ENDED
         assert sandbox.run("1").success
 

@@ -31,19 +31,11 @@ def daemon(monkeypatch):
 
 
 @pytest.fixture
-def runtime(request):
-    """The runtime that runs containers: a real one where it is told."""
-    if containers.IMAGE is None:
-        request.getfixturevalue("daemon")
-    yield
-    if containers.IMAGE is not None:
-        assert containers.left() == []
-
-
-@pytest.fixture
 def make(request):
     """`make(policy, limits)`: a sandbox, closed afterwards."""
-    request.getfixturevalue("daemon" if "daemon" in request.fixturenames else "runtime")
+    is_real = containers.IMAGE is not None and "daemon" not in request.fixturenames
+    if not is_real:
+        request.getfixturevalue("daemon")
     made = []
 
     def make_one(policy=LOOSE, path=(), **limits):
@@ -55,6 +47,8 @@ def make(request):
     yield make_one
     for sandbox in made:
         sandbox.close()
+    if is_real:
+        assert containers.left(made) == []
 
 
 def test_a_manager_of_containers(daemon):
@@ -222,6 +216,15 @@ class TestAsked:
         }
         *places, _, _, _ = found
         assert places == sorted(places)
+
+    def test_the_root_is_that_of_the_image(self, make, daemon):
+        sandbox = make(LOOSE.replace(read=["/"], write=["/"]))
+        sandbox.run("1")
+        mounts = daemon.asked[-1]["HostConfig"]["Mounts"]
+        named = {each["Target"] for each in mounts if each["Type"] == "bind"}
+        own = str(sandbox.directory)
+        job = {f"/fastaudit-rs/{name}" for name in ("input", "job", "report")}
+        assert named == {own, *job}
 
     def test_the_environment(self, make, daemon, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")

@@ -6,12 +6,18 @@ import os
 IMAGE = os.environ.get("FASTAUDIT_RS_IMAGE")
 
 
-def left():
-    """The sandboxes' containers that are there, whatever their state."""
+def left(sandboxes):
+    """The containers of these sandboxes that are there, whatever their state."""
     import docker
 
     client = docker.from_env()
     try:
-        return client.api.containers(all=True, filters={"label": "fastaudit-rs=sandbox"})
+        return [
+            each
+            for sandbox in sandboxes
+            for each in client.api.containers(
+                all=True, filters={"label": f"fastaudit-rs={sandbox.directory}"}
+            )
+        ]
     finally:
         client.close()

@@ -143,7 +143,8 @@ class Docker:
             "environment": {**env, "HOME": home, "TMPDIR": home},
             "working_dir": home,
             "user": f"{os.getuid()}:{os.getgid()}",
-            "labels": {"fastaudit-rs": "sandbox"},
+            # For people who look for what is left after a host was killed.
+            "labels": {"fastaudit-rs": home},
             "host_config": host,
         }
 

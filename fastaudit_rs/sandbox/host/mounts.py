@@ -31,10 +31,8 @@ def mounts(mount: Any, policy: Policy, path: Iterable[str], own: str, place: str
     blocked = _outermost(existing(policy.block))
     # In a place that may be written an earlier run may have made a link of any directory, which
     # the runtime would follow: nothing that is in such a place is mounted once more.
-    writable = _outermost(existing([*(policy.write or ()), own]))
-    # Of the root there is the image's.
-    named = existing(each for each in (*(policy.read or ()), *path) if each != "/")
-    readable = [each for each in named if not _in(each, writable)]
+    writable = _outermost(_named((*(policy.write or ()), own)))
+    readable = [each for each in _named((*(policy.read or ()), *path)) if not _in(each, writable)]
     places = dict.fromkeys(writable, False) | dict.fromkeys(readable, True)
     places = {each: places[each] for each in places if not _in(each, blocked)}
     if _in(own, blocked):
@@ -67,6 +65,11 @@ def mounts(mount: Any, policy: Policy, path: Iterable[str], own: str, place: str
         for name in ("input", "job", "report")
     ]
     return [found[each] for each in sorted(found)] + job
+
+
+def _named(paths: Iterable[str]) -> list[str]:
+    """Return the paths that exist. The root is the image's, and read-only, whatever names it."""
+    return existing(path for path in paths if path != "/")
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
