@@ -109,6 +109,21 @@ impl Host {
         Ok(Self { pattern, ports })
     }
 
+    /// Returns the host, and where it is by the standards: `localhost` is this machine (RFC 6761).
+    pub fn with_addresses(self) -> Vec<Self> {
+        let ports = self.ports;
+        let is_local = matches!(&self.pattern, Pattern::Name(name) if is_local(name));
+        let addresses = if is_local { LOOPBACK } else { &[] };
+        let nets = addresses.iter().filter_map(|text| parse_net(text));
+        let nets: Vec<_> = nets
+            .map(|net| Self {
+                pattern: Pattern::Net(net),
+                ports,
+            })
+            .collect();
+        [vec![self], nets].concat()
+    }
+
     /// Returns whether the destination is one of these hosts, whatever the port.
     pub fn matches(&self, to: &Destination<'_>) -> bool {
         match (&self.pattern, to) {
@@ -142,6 +157,14 @@ fn parse_name(text: &str) -> Option<String> {
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');
     (name.split('.').all(is_label) && !is_number).then_some(name)
+}
+
+/// The addresses of this machine that nothing outside of it reaches.
+const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128"];
+
+/// Returns whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
+pub fn is_local(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 /// A host name in the form in which names are compared: lower case, without the final dot.

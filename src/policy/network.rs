@@ -264,7 +264,10 @@ impl Rules {
                 Where::Anywhere => None,
                 Where::Below(texts) => Some(hosts(texts)),
             },
-            block: hosts(&rules.block),
+            block: hosts(&rules.block)
+                .into_iter()
+                .flat_map(Host::with_addresses)
+                .collect(),
             ports: rules.ports.clone(),
             listen: match &rules.listen {
                 Choice::All(all) => Listen::All(*all),
@@ -306,6 +309,13 @@ impl Rules {
         self.lookup
     }
 
+    /// Returns whether a name is blocked, whatever the port.
+    pub fn blocks_name(&self, name: &str) -> bool {
+        let name = Destination::Name(name);
+        let mut blocks = self.block.iter();
+        blocks.any(|host| host.ports.is_none() && host.matches(&name))
+    }
+
     /// Returns whether the destination is blocked at this port.
     pub fn block(&self, to: &Destination<'_>, port: u16) -> bool {
         self.block
@@ -315,23 +325,23 @@ impl Rules {
 
     /// Returns the field that denies looking up a name, if any.
     fn denies_looking_up(&self, name: &str) -> Option<Part> {
-        let name = Destination::Name(name);
-        let mut blocks = self.block.iter();
-        if blocks.any(|host| host.ports.is_none() && host.matches(&name)) {
+        if self.blocks_name(name) {
             return Some(Part::Block);
         }
         if !self.lookup {
             return Some(Part::Lookup);
         }
+        let name = Destination::Name(name);
         let hosts = self.hosts.as_ref();
         let may = hosts.is_none_or(|hosts| hosts.iter().any(|host| host.matches(&name)));
         (!may).then_some(Part::Hosts)
     }
 
     /// Returns the field that denies reaching the destination, if any. The destination is allowed
-    /// as it is given, or by a name whose look-up returned it.
+    /// as it is given, or by a name whose look-up returned it, and blocked by either.
     fn denies_connecting(&self, to: &Destination<'_>, names: &[String], port: u16) -> Option<Part> {
-        if self.block(to, port) {
+        let mut by_names = names.iter().map(|name| Destination::Name(name));
+        if self.block(to, port) || by_names.any(|name| self.block(&name, port)) {
             return Some(Part::Block);
         }
         let is_usual = || {

@@ -90,6 +90,13 @@ class TestConnecting:
         network = Network(hosts=["127.0.0.0/8"], block=["127.0.0.2"])
         assert tried(network, may + others) == may[:1]
 
+    def test_this_machine_is_blocked_by_its_name(self, tried, ports):
+        one, two = ports
+        others = [(kind, f"127.0.0.{last}", one) for kind in ("tcp", "udp") for last in (1, 2)]
+        assert tried(Network(block=["localhost"]), others) == []
+        may = [("tcp", "127.0.0.1", two)]
+        assert tried(Network(block=[f"localhost:{one}"]), may + others) == may
+
     def test_nowhere(self, tried, ports):
         attempts = [("tcp", "127.0.0.1", ports[0]), ("udp", "127.0.0.1", ports[0])]
         assert tried(Network(hosts=[]), attempts) == []
@@ -189,6 +196,12 @@ class TestRules:
                 ["8000-8009", "0"],
             ),
             (Network(hosts=[], listen=["[::1]:80", "::1"]), [NOWHERE], [], ["*"]),
+            (
+                Network(block=["LOCALHOST.", "a.localhost:80", "a.org"]),
+                ["*:*", "*:53"],
+                ["127.0.0.0/8:*", "[::1/128]:*", "127.0.0.0/8:80", "[::1/128]:80"],
+                [],
+            ),
         ],
     )
     def test_for_the_kernel(self, network, allow, deny, listen):
@@ -202,6 +215,7 @@ class TestRules:
             (Network(hosts=["10.0.0.0/8"], block=["10.0.0.1:25"]), "guard and kernel"),
             (Network(hosts=["example.com"]), "guard, and kernel for ports"),
             (Network(block=["example.com"]), "guard, and kernel for ports"),
+            (Network(block=["localhost"]), "guard and kernel"),
         ],
     )
     def test_explain(self, make_sandbox, network, says):

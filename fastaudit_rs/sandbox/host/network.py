@@ -17,6 +17,10 @@ DOMAIN = "53"
 NOWHERE = "udp://[100::/128]:9"
 
 
+#: The addresses of this machine that nothing outside of it reaches: RFC 6761 names them localhost.
+LOOPBACK = ("127.0.0.0/8", "[::1/128]")
+
+
 @dataclass(frozen=True)
 class Reachable:
     """The addresses that may be reached, as `sandlock` takes them.
@@ -43,7 +47,7 @@ def reachable(network: bool | Network) -> Reachable:
     if isinstance(network, bool):
         return Reachable(["*:*", "udp://*:*"], [], ["*"]) if network else Reachable([], [], [])
     hosts = [_parts(host) for host in (("*",) if network.hosts is None else network.hosts)]
-    blocked = [_parts(host) for host in network.block]
+    blocked = [part for host in network.block for part in _blocked(host)]
     usual = "*" if network.ports is None else _numbers(network.ports)
     allow = _rules(((addresses or "*", ports) for addresses, ports in hosts), usual)
     if network.lookup and any(addresses in (None, "*") for addresses, _ in hosts):
@@ -113,6 +117,15 @@ def _parts(host: str) -> tuple[str | None, str]:
     if not colon:
         return None, ""
     return _addresses(rest), ports
+
+
+def _blocked(host: str) -> list[tuple[str | None, str]]:
+    """Return the addresses of a blocked host, `None` for a name other than this machine's."""
+    addresses, ports = _parts(host)
+    name = host.rpartition(":")[0] if ports else host
+    if addresses is None and f".{name.lower().removesuffix('.')}".endswith(".localhost"):
+        return [(loopback, ports) for loopback in LOOPBACK]
+    return [(addresses, ports)]
 
 
 def _addresses(text: str) -> str | None:

@@ -77,11 +77,6 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
         .map(|address: IpAddr| address.to_canonical())
 }
 
-/// Returns whether a name is that of this machine itself, which is looked up nowhere (RFC 6761).
-pub(super) fn is_local(name: &str) -> bool {
-    name == "localhost" || name.ends_with(".localhost")
-}
-
 /// Returns whether a name is this machine's own.
 #[cfg(unix)]
 pub(super) fn is_own_name(name: &str) -> bool {

@@ -5,11 +5,12 @@ use std::sync::LazyLock;
 
 #[cfg(unix)]
 use super::address::UNIX_FAMILY;
-use super::address::{Host, is_internet, is_local, is_number, is_own_name};
+use super::address::{Host, is_internet, is_number, is_own_name};
 use super::arguments::{Arguments, Named};
 use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::hosts::is_local;
 use crate::policy::learn::Need;
 use crate::policy::network::{Destination, Network, Part, Reach, Rules};
 use crate::policy::operation::{Operation, Why};
@@ -128,7 +129,9 @@ impl<S: Surroundings> Judge<'_, S> {
     fn name_looked_up(&self, name: &str) -> Option<Part> {
         // It is this machine, by the rules for names; servers look up its name.
         if is_local(name) || is_own_name(name) {
-            return None;
+            let rules = self.0.policy().network().rules();
+            let is_blocked = rules.is_some_and(|rules| rules.blocks_name(name));
+            return is_blocked.then_some(Part::Block);
         }
         self.ask(Reach::LookUp(name))
     }
@@ -209,7 +212,8 @@ impl<S: Surroundings> Judge<'_, S> {
                     names: &[],
                     port,
                 });
-                if denied.is_some() && !is_local(&name) && !is_number(&name) {
+                let is_known = is_local(&name) || is_number(&name);
+                if denied == Some(Part::Block) || (denied.is_some() && !is_known) {
                     return denied;
                 }
                 let found = self.0.look_up(&name, family);
