@@ -54,6 +54,7 @@ fn verdict(rule: Option<Rule>) -> String {
             };
             return format!("{which} inside the roots{opened}");
         }
+        Some(Rule::Node(_)) => "argument 1 inside the roots, and no device",
         Some(Rule::Control) => "what changes files as `os.chmod`; typing into a terminal is denied",
         Some(Rule::Open) => "reading passes; writing inside the roots",
         Some(Rule::ChangeDirectory) => "into the roots, and back",
@@ -108,7 +109,9 @@ fn fields(rule: Option<Rule>) -> &'static str {
         Some(Rule::Native) => "`native`",
         Some(Rule::WriteBytes) => "`max_bytes`",
         Some(Rule::Open | Rule::Database) => "`write`, `read`, `block`, `protect`",
-        Some(Rule::Entries(_) | Rule::Symlink | Rule::Control) => "`write`, `block`, `protect`",
+        Some(Rule::Entries(_) | Rule::Node(_) | Rule::Symlink | Rule::Control) => {
+            "`write`, `block`, `protect`"
+        }
         Some(Rule::ChangeDirectory) => "`write`, `block`",
     }
 }

@@ -366,7 +366,7 @@ pub const EVENTS: &[Known] = &[
     own("os.initgroups", Process, "changes the groups of the process").rule(Rule::Deny).by(&["posix.initgroups"]),
     own("os.login_tty", Process, "changes the terminal of the process").rule(Rule::Deny).by(&["posix.login_tty"]),
     own("os.mkfifo", Write, "makes a named pipe").rule(Rule::Entries(&[entry(0).at(2)])).by(&["posix.mkfifo"]),
-    own("os.mknod", Write, "makes a device or a named pipe").rule(Rule::Entries(&[entry(0).at(3)])).by(&["posix.mknod"]),
+    own("os.mknod", Write, "makes a device, a named pipe or a file").rule(Rule::Node(&[entry(0).at(3)])).by(&["posix.mknod"]),
     own("os.nice", Process, "changes the priority of the process").rule(Rule::Deny).by(&["posix.nice"]),
     own("os.sched_setaffinity", Process, "changes the processors of a process").rule(Rule::Deny).by(&["posix.sched_setaffinity"]),
     own("os.sched_setparam", Process, "changes how a process is scheduled").rule(Rule::Deny).by(&["posix.sched_setparam"]),

@@ -49,6 +49,8 @@ pub enum Rule {
     LowLevelStart,
     /// Changes the directory entries that these arguments name, or reads some of them.
     Entries(&'static [PathArg]),
+    /// `os.mknod(path, mode, device, dir_fd)`: changes the entries, and may not make a device.
+    Node(&'static [PathArg]),
     /// Reads the files that these arguments name, and does no more.
     Read(&'static [PathArg]),
     /// Copies the process: denied if other threads run, whose locks the copy would wait for.

@@ -49,6 +49,9 @@ class TestEntries:
             os.mkfifo(places.ok + "/a")
             os.mkfifo(path=Path(places.ok, "b"))
             os.mknod(places.ok + "/c")
+            for device in (stat.S_IFCHR, stat.S_IFBLK):
+                assert denied(os.mknod, places.ok + "/d", device | 0o600, 0x10B) == "os.mknod"
+                assert denied(os.mknod, places.ok + "/d", mode=device) == "os.mknod"
             with pytest.raises(FileExistsError):
                 os.mkfifo(places.ok + "/a")
             with pytest.raises(TypeError):

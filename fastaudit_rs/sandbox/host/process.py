@@ -3,6 +3,7 @@
 import contextlib
 import marshal
 import os
+import resource
 import select
 import signal
 import socket
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..limits import Limits
 from ..wire import receive, send
+from . import group
+from .alone import without_kernel
+from .group import Group
 from .metadata import Metadata, answering
 
 if TYPE_CHECKING:
@@ -131,6 +135,8 @@ class Worker:
         """Start one, and wait until it is ready."""
         self._kernel = kernel
         self.ended: Ended | None = None
+        self._group: Group | None = None
+        self._kills = 0
         self._streams: list[Any] = []
         over, self._over = os.pipe()
         with contextlib.ExitStack() as stack:
@@ -179,6 +185,8 @@ class Worker:
             ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
         self.ended = ended
         os.close(self._over)
+        if self._group is not None:
+            self._group.close()
 
     def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
         """Its connection: the first one is of the process that was just started."""
@@ -208,8 +216,9 @@ class Worker:
             if isinstance(self._process, _Asking):
                 # The socket names `sandlock`, in this process, as the one that connected for it.
                 self._process.pid = pid
+            held = self._held(pid, limits)
             send(self.control, task)
-            send(self.control, marshal.dumps(cast(Any, self._held(limits))))
+            send(self.control, marshal.dumps(cast(Any, held)))
             said = receive(self.control)[0].decode(errors="replace")
         except (EOFError, OSError) as error:
             self.end()
@@ -217,13 +226,24 @@ class Worker:
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
 
-    def _held(self, limits: Limits) -> "Held":
-        """Return what the process is to put on itself."""
-        return {
-            "confined": self.is_confined,
-            "memory_files": limits.memory is None,
-            "limits": {},
-        }
+    def _held(self, pid: int, limits: Limits) -> "Held":
+        """Put the process into a control group; return what it is to put on itself."""
+        found: dict[int, int] = {}
+        if limits.memory is not None:
+            self._group = group.joined(pid, int(limits.memory))
+            if self._group is None:
+                found[resource.RLIMIT_DATA] = int(limits.memory)
+        if not self.is_confined:
+            found |= without_kernel(limits)
+        counted = limits.memory is None or self._group is not None
+        return {"confined": self.is_confined, "memory_files": counted, "limits": found}
+
+    def was_short_of_memory(self) -> bool:
+        """True if the kernel has killed one of its processes for memory since the last call."""
+        if self._group is None:
+            return False
+        before, self._kills = self._kills, self._group.kills()
+        return self._kills > before
 
     @property
     def is_confined(self) -> bool:

@@ -143,6 +143,9 @@ class Run:
         """The limit, of those that the run's own process or the kernel holds, that ended it."""
         if returncode == -signal.SIGXCPU and self._limits.cpu_seconds is not None:
             return "cpu_seconds"
+        if worker.was_short_of_memory():
+            return "memory"
+        # The kernel part has a count of its own.
         limits_memory = worker.is_confined and self._limits.memory is not None
         return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ... import Policy
 from ..._keywords import checked
 from ..limits import Limits
+from . import group
+from .alone import counts_processes
 from .ending import Ending, Endings
 from .network import reachable
 from .process import SandboxError
@@ -253,7 +255,12 @@ class Sandbox(Runner):
         own = ("wall_seconds", "disk", "output")
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
         by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
-        limits |= dict.fromkeys(by_the_outer, outer if is_held else "nothing")
+        limits |= dict.fromkeys(by_the_outer, outer)
+        if self._docker is None and not group.are_there():
+            limits["memory"] = "kernel, each process by itself"
+        if not is_held:
+            counted = "kernel, with all of its user's" if counts_processes() else "nothing"
+            limits |= {"cpu_percent": "nothing", "processes": counted}
         return told | limits
 
 

@@ -12,9 +12,14 @@ use crate::policy::events;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
-use crate::policy::rules::Rule;
+use crate::policy::rules::{PathArg, Rule};
 use crate::policy::rules_02::RuleSet;
 use crate::policy::signalling::has_signals_sent;
+
+/// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
+const FORMAT: i64 = 0o170_000;
+const CHARACTERS: i64 = 0o020_000;
+const BLOCKS: i64 = 0o060_000;
 
 /// Judges an event by its rule, or by the lack of one.
 ///
@@ -48,6 +53,7 @@ pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
         Rule::LowLevelStart if event.is_start_covered() => Ok(()),
         Rule::Start | Rule::LowLevelStart => judge.start(),
         Rule::Entries(paths) | Rule::Read(paths) => judge.paths(paths),
+        Rule::Node(paths) => judge.node(paths),
         Rule::SetVariable => {
             judge.set_variable()?;
             judge.read_by_variable()
@@ -260,6 +266,18 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             Some(request) if !has_signals_sent(request, self.args().integer(2)) => Ok(()),
             _ => self.deny(Reason::Event),
         }
+    }
+
+    /// A device leads to the hardware, past all files.
+    fn node(&self, paths: &[PathArg]) -> Result<(), S::Error> {
+        let kind = self.args().integer(1).map(|mode| mode & FORMAT);
+        match kind {
+            Some(CHARACTERS | BLOCKS) => self.deny(Reason::Event)?,
+            Some(_) => {}
+            None if self.args().is_none(1) => {}
+            None => self.deny(Reason::Event)?,
+        }
+        self.paths(paths)
     }
 
     fn set_attribute(&self) -> Result<(), S::Error> {

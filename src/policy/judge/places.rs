@@ -19,7 +19,7 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
         };
         let mut lacks = Vec::new();
         match rule {
-            Rule::Entries(paths) | Rule::Read(paths) => {
+            Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths) => {
                 for path in paths {
                     self.path(*path, &mut lacks)?;
                 }

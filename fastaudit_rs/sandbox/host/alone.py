@@ -1,0 +1,35 @@
+"""The limits that a process without the kernel part puts on itself: setrlimit(2)."""
+
+import contextlib
+import os
+import resource
+import sys
+
+from ..limits import Limits
+
+
+def without_kernel(limits: Limits) -> dict[int, int]:
+    """Return the limits of each process, by their numbers."""
+    found = {}
+    if limits.open_files is not None:
+        found[resource.RLIMIT_NOFILE] = limits.open_files
+    if limits.processes is not None and counts_processes():
+        # The kernel counts all of the user's, and one more waits for work.
+        found[resource.RLIMIT_NPROC] = _tasks() + limits.processes + 1
+    return found
+
+
+def counts_processes() -> bool:
+    """True if the kernel limits the processes of this user: not those of root."""
+    return sys.platform == "linux" and os.getuid() != 0
+
+
+def _tasks() -> int:
+    """The number of the processes and threads of this user."""
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == os.getuid():
+                    count += len(os.listdir(f"/proc/{name}/task"))
+    return count

@@ -1,0 +1,189 @@
+"""The memory of a sandbox, and its limits without the kernel part, as any user."""
+
+import json
+import textwrap
+
+import pytest
+from raw_code import raw
+from users import USERS, run_as
+
+from fastaudit_rs import Limits, Policy, Sandbox
+from fastaudit_rs.sandbox.host import group
+
+pytest.importorskip("sandlock")
+
+#: Ways to use 900 MB that no count of private memory sees, under a limit of 200 MB.
+HUNGRY = {
+    "a file in memory": """
+        import os
+        file = os.memfd_create("x")
+        for _ in range(900):
+            os.write(file, bytes(1 << 20))
+    """,
+    "copies of shared pages": """
+        import os, time
+        data = bytearray(60 << 20)
+        for _ in range(15):
+            if os.fork() == 0:
+                for place in range(0, len(data), 4096):
+                    data[place] = 1
+                time.sleep(1)
+                os._exit(0)
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                break
+    """,
+}
+
+#: Processes that each fill pipes, and the megabytes that were in all of them.
+PIPES = """
+import contextlib, fcntl, json, os, time
+read, write = os.pipe()
+for _ in range(8):
+    if os.fork() == 0:
+        kept, count = [], 0
+        for _ in range(110):
+            kept.append(os.pipe())
+            os.set_blocking(kept[-1][1], False)
+            # Without privileges the pipes of a user are small as soon as they are many.
+            with contextlib.suppress(PermissionError):
+                fcntl.fcntl(kept[-1][1], 1031, 1 << 20)
+            with contextlib.suppress(BlockingIOError):
+                count += os.write(kept[-1][1], bytes(1 << 20))
+        os.write(write, count.to_bytes(8, "big"))
+        time.sleep(1)
+        os._exit(0)
+print(json.dumps(sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) >> 20))
+"""
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("way", HUNGRY)
+def test_all_memory_counts(user, way):
+    code = textwrap.dedent(HUNGRY[way])
+    ran = raw(user, code, limits="memory='200M'", after="after = sandbox.explain()['memory']")
+    if ran["after"] == "kernel":
+        assert ran["killed_by"] == "memory", ran
+    elif way == "a file in memory":
+        assert "PermissionError" in ran["stderr"], ran
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_pipes_are_small(user):
+    ran = raw(user, PIPES, limits="memory='200M'")
+    assert ran["killed_by"] == "memory" or ran["told"] < 200, ran
+
+
+def test_a_kill_is_told(make_sandbox):
+    """Also of a program that the code started, and a `MemoryError` is none."""
+    if not group.are_there():
+        pytest.skip("this user can make no control groups here")
+    sandbox = make_sandbox(memory="200M")
+    code = """if 1:
+        import os
+        file = os.memfd_create('x')
+        for _ in range(400):
+            os.write(file, bytes(1 << 20))
+    """
+    ran = sandbox.run(code)
+    assert (ran.killed_by, ran.returncode, ran.success) == ("memory", -9, False)
+    started = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    assert sandbox.run(started).killed_by == "memory"
+    ran = sandbox.run("raise MemoryError")
+    assert (ran.killed_by, ran.returncode) == (None, 1)
+    assert sandbox.run("print(1)").success
+
+
+def test_groups_are_removed(monkeypatch):
+    """After runs, kills and at the end; also those that a killed host left behind."""
+    if not group.are_there():
+        pytest.skip("this user can make no control groups here")
+    made = []
+    make = group.made
+    monkeypatch.setattr(group, "made", lambda memory: made.append(make(memory)) or made[-1])
+    with Sandbox(Policy(), Limits(memory="200M", wall_seconds=1)) as sandbox:
+        sandbox.run("1")
+        path = made[0]._path
+        assert path.exists() and len((path / "cgroup.procs").read_text().split()) == 1
+        assert sandbox.run("while True: pass").timed_out
+        sandbox.run("1")
+    assert len(made) == 2 and not any(each._path.exists() for each in made)
+    left = path.with_name("fastaudit-rs-1-left")
+    left.mkdir()
+    group._sweep(path.parent)
+    assert not left.exists()
+
+
+def test_without_groups(monkeypatch):
+    """Each process has the limit by itself, and no files in memory."""
+    monkeypatch.setattr(group, "made", lambda memory: None)
+    monkeypatch.setattr(group, "are_there", lambda: False)
+    with Sandbox(Policy(), Limits(memory="200M")) as sandbox:
+        assert sandbox.explain()["memory"] == "kernel, each process by itself"
+        limit = "import resource; resource.getrlimit(resource.RLIMIT_DATA)"
+        assert sandbox.run(limit, value=True).value == [200 << 20] * 2
+        ran = sandbox.run("import os; os.memfd_create('x')")
+        assert "PermissionError" in ran.stderr
+    with Sandbox(Policy(), Limits(memory=None)) as sandbox:
+        assert sandbox.run("import os; os.memfd_create('x')").success
+
+
+#: A host without the kernel part, and what its code gets.
+ALONE = """
+import json, sys
+from fastaudit_rs import Limits, Sandbox, Policy
+limits = Limits(memory="200M", processes=5, open_files=40, wall_seconds=20)
+confine, code = sys.argv[1:]
+if confine == "prefer":
+    sys.modules["sandlock"] = None
+policy = Policy(threads="inherit", commands=True)
+with Sandbox(policy, limits, confine=confine) as sandbox:
+    ran = sandbox.run(code, value=True)
+    print(json.dumps([ran.value, sandbox.explain(), ran.stderr, ran.killed_by]))
+"""
+
+GREEDY = """
+import os, time
+def much():
+    try:
+        return len(bytearray(b'x') * (600 << 20))
+    except MemoryError:
+        return 0
+def files():
+    kept = []
+    try:
+        while True:
+            kept.append(open(os.devnull))
+    except OSError:
+        return len(kept)
+def forks():
+    count = 0
+    try:
+        for _ in range(30):
+            if os.fork() == 0:
+                time.sleep(20)
+                os._exit(0)
+            count += 1
+    except OSError:
+        pass
+    return count
+[files(), forks(), much()]
+"""
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("confine", ["prefer", "audit"])
+def test_limits_without_the_kernel_part(user, confine):
+    value, told, _, killed_by = json.loads(run_as(user, ALONE, confine, GREEDY))
+    assert told["open_files"] == "kernel" and told["cpu_percent"] == "nothing"
+    assert told["memory"] in ("kernel", "kernel, each process by itself")
+    if told["memory"] == "kernel":
+        assert killed_by == "memory"
+    else:
+        files, forks, much = value
+        assert files < 40 and much == 0
+        assert (forks == 30) == (user == "root")
+    words = {"root": "nothing", "ordinary": "kernel, with all of its user's"}
+    assert told["processes"] == words[user]
