@@ -12,6 +12,9 @@ from collections.abc import Sequence
 #: have to wait.
 COMMON = ("json", "re", "random", "tempfile", "datetime", "pathlib", "threading")
 
+#: The bytes that are read of a run's report on itself.
+REPORT = 16 << 20
+
 _LENGTH = struct.Struct("!Q")
 _DESCRIPTOR = array.array("i").itemsize
 

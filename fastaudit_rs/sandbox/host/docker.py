@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..limits import Limits
+from ..wire import REPORT
 from . import network as sandbox_network
 from .ending import Ending
 from .mounts import PLACE, mounts
 from .process import SandboxError
-from .run import REPORT, Result, told
+from .run import Result, told
 from .setup import Setup
 from .watch import Watch
 
@@ -97,7 +98,7 @@ class Docker:
                 state = self._api.inspect_container(container)["State"]
             finally:
                 self._api.remove_container(container, force=True, v=True)
-            violations, value = told(report.read(REPORT))
+            violations, value, value_error = told(report.read(REPORT))
         returncode = _returncode(status)
         return Result(
             returncode=returncode,
@@ -107,6 +108,7 @@ class Docker:
             killed_by=killed_by or _limit_of(returncode, state, limits),
             violations=violations,
             value=value,
+            value_error=value_error,
         )
 
     def _options(self, setup: Setup, limits: Limits, place: str) -> dict[str, Any]:

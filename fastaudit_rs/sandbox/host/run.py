@@ -15,7 +15,7 @@ from typing import Any
 from ... import AuditDenied
 from ..._display import one_line, page
 from ..limits import Limits
-from ..wire import receive, send
+from ..wire import REPORT, receive, send
 from .ending import Ending
 from .process import SandboxError, Worker
 
@@ -24,9 +24,6 @@ INTERVAL = 0.05
 
 #: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
-
-#: The bytes that are read of a run's report on itself.
-REPORT = 16 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +42,8 @@ class Result:
         violations: The operations that its policy denied, as the run reported them.
         value: The value of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``.
+        value_error: The reason that there is no value, though it was asked for and the code ran to
+            its end: it is too large, or its ``repr()`` fails.
         confined: True if the kernel held the policy.
         changed: The names of files in the directory of the sandbox that were made, changed or
             removed meanwhile, in order. Runs side by side share the directory.
@@ -59,6 +58,7 @@ class Result:
     value: Any = None
     confined: bool = True
     changed: list[str] = field(default_factory=list)
+    value_error: str | None = None
 
     def __repr__(self) -> str:
         """Describe it in one line, without the code's output."""
@@ -127,7 +127,7 @@ class Run:
             returncode = -signal.SIGKILL
         if self._killed_by is None:
             self._killed_by = self._limit_of(returncode, worker)
-        violations, value = told(self._found["report"])
+        violations, value, value_error = told(self._found["report"])
         return Result(
             returncode=returncode,
             stdout=self._found["stdout"].decode(errors="replace"),
@@ -136,6 +136,7 @@ class Run:
             killed_by=self._killed_by,
             violations=violations,
             value=value,
+            value_error=value_error,
             confined=worker.is_confined,
         )
 
@@ -251,18 +252,25 @@ class Run:
             worker.kill()
 
 
-def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any]:
-    """Return a run's denials and its value, as it reported them. Malformed lines are left out."""
+def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any, str | None]:
+    """Return a run's denials, its value, and why there is none, as it reported them.
+
+    Malformed lines are left out.
+    """
     violations: list[AuditDenied] = []
-    value = None
+    value = error = None
     for line in report.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             told = json.loads(line)
             if "denied" in told:
                 violations.append(AuditDenied.from_dict(told["denied"]))
+            elif "value_error" in told:
+                error = str(told["value_error"])
             else:
                 value = told["value"]
-    return violations, value
+    if value is None and error is None and len(report) >= REPORT:
+        error = f"its report is longer than {REPORT >> 20} MB"
+    return violations, value, error
 
 
 def used(directory: str) -> int:

@@ -17,9 +17,13 @@ from ... import AuditDenied, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
+from ..wire import REPORT
 
 #: The number of denials that are reported.
 TOLD = 1000
+
+#: The bytes of the report that are kept for saying that there is no value.
+ERROR = 1 << 12
 
 
 class Job(TypedDict):
@@ -80,13 +84,12 @@ def program(policy: Policy, job: Job, report: int) -> int:
     os.set_inheritable(report, False)
     if job["cpu_seconds"] is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
-    told = 0
+    told = _Report(report)
 
     def tell(denied: AuditDenied) -> None:
-        nonlocal told
-        told += 1
-        if told <= TOLD:
-            _write(report, {"denied": denied.to_dict()})
+        told.denials += 1
+        if told.denials <= TOLD:
+            told.write({"denied": denied.to_dict()})
 
     module = type(sys)("__main__")
     names = vars(module)
@@ -102,10 +105,10 @@ def program(policy: Policy, job: Job, report: int) -> int:
     try:
         value = _run(job, names)
         if job["value"]:
-            _write(report, {"value": _plain(value)})
+            told.write_value(value)
     except SystemExit as end:
         if isinstance(end.code, int) or end.code is None:
-            status = end.code or 0
+            status = _status(end.code or 0)
         else:
             print(end.code, file=sys.stderr)
             status = 1
@@ -134,17 +137,44 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     return None
 
 
-def _plain(value: object) -> object:
-    """The value if JSON can hold it, else its `repr()`."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-    return value
+class _Report:
+    """A run's report on itself, as long as the host reads it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._room = REPORT
+        #: The number of denials, also of those that are not told.
+        self.denials = 0
+
+    def write(self, line: dict[str, object]) -> int:
+        """Write a line if there is room for it and an error; return its length."""
+        data = json.dumps(line).encode() + b"\n"
+        if len(data) <= self._room - ERROR:
+            self._room -= len(data)
+            os.write(self._descriptor, data)
+            return 0
+        return len(data)
+
+    def write_value(self, value: object) -> None:
+        """Write the value if JSON can hold it, else its `repr()`, else why it cannot be told."""
+        try:
+            try:
+                too_long = self.write({"value": value})
+            except (TypeError, ValueError, RecursionError):
+                too_long = self.write({"value": repr(value)})
+            error = ""
+            if too_long:
+                error = f"too large: {too_long / (1 << 20):.1f} MB of JSON, of at most 16 MB"
+        except BaseException as failed:
+            error = f"{type(failed).__name__}: {failed}"
+        if error:
+            data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
+            os.write(self._descriptor, data)
 
 
-def _write(report: int, line: dict[str, object]) -> None:
-    os.write(report, json.dumps(line).encode() + b"\n")
+def _status(code: int) -> int:
+    """The exit status that the interpreter makes of a number."""
+    return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
 
 
 def _reseed() -> None:

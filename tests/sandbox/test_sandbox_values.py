@@ -1,0 +1,73 @@
+"""The value and the exit status of a run, also those that cannot be told as they are."""
+
+import sys
+import textwrap
+
+import pytest
+
+from fastaudit_rs import Policy
+
+pytest.importorskip("sandlock")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("2**70", 255),
+        ("-2**70", 255),
+        ("300", 44),
+        ("-1", 255),
+        ("256", 0),
+        ("True", 1),
+        ("None", 0),
+        ("'text'", 1),
+    ],
+)
+def test_statuses(make_sandbox, code, status):
+    """They are those of the interpreter, and no violation."""
+    ran = make_sandbox(Policy()).run(f"raise SystemExit({code})")
+    assert (ran.returncode, ran.violations) == (status, [])
+    assert ran.stderr == ("text\n" if "text" in code else "")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("'x' * (17 << 20)", "too large: 17.0 MB of JSON, of at most 16 MB"),
+        ("[1] * (8 << 20)", "too large: 24.0 MB"),
+        ("10**5000", "ValueError: Exceeds the limit"),
+        ("[10**5000]", "ValueError: Exceeds the limit"),
+        ("class A:\n    def __repr__(self): raise KeyError('no')\nA()", "KeyError: 'no'"),
+        ("class A:\n    def __repr__(self): raise SystemExit(3)\nA()", "SystemExit: 3"),
+        ("class A:\n    def __repr__(self): return 3\nA()", "TypeError: __repr__ returned"),
+    ],
+)
+def test_values_that_cannot_be_told(make_sandbox, code, says):
+    """The run is as it was without them."""
+    if "**" in code and "limit" in says and not hasattr(sys, "set_int_max_str_digits"):
+        pytest.skip("this Python has no limit")
+    ran = make_sandbox(Policy()).run(code, value=True)
+    assert (ran.returncode, ran.value, ran.success) == (0, None, True), ran.stderr
+    assert says in str(ran.value_error)
+    assert (ran.stderr, ran.violations) == ("", [])
+
+
+@pytest.mark.parametrize("code", ["1", "None", "object()", "'x' * (15 << 20)"])
+def test_values_that_can(make_sandbox, code):
+    ran = make_sandbox(Policy()).run(code, value=True)
+    assert (ran.value_error, ran.success) == (None, True)
+
+
+def test_a_report_that_is_cut_off(make_sandbox):
+    """A run may write more to its report than is read of it; a value is missing then."""
+    code = """
+        import os
+        for number in range(3, 20):
+            try:
+                os.write(number, b"x" * (17 << 20) + bytes([10]))
+            except OSError:
+                pass
+        7
+    """
+    ran = make_sandbox().run(textwrap.dedent(code), value=True)
+    assert (ran.value, ran.value_error) == (None, "its report is longer than 16 MB")
