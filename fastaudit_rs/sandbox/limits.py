@@ -16,7 +16,8 @@ class Limits:
     Sizes are bytes, or texts such as ``"512M"``; M is 1,048,576.
 
     Attributes:
-        memory: The memory that all its processes may allocate together.
+        memory: The memory that all its processes may use together; each by itself where the kernel
+            cannot count them together (`Sandbox.explain` tells).
         wall_seconds: The time that it may take.
         cpu_seconds: The time that each of its processes may compute.
         cpu_percent: The part of one core that it may use, 1 to 100.

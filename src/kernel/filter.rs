@@ -165,7 +165,7 @@ fn always(call: i64) -> (i64, Vec<SeccompRule>) {
     (call, Vec::new())
 }
 
-/// The conditions that an argument is none of these numbers.
+/// The conditions that an argument differs from all of these numbers.
 fn none_of(place: u8, known: &[i32]) -> Result<Vec<SeccompCondition>, BackendError> {
     let known = known.iter().copied().map(number);
     known.map(|value| at(place, Dword, Ne, value)).collect()

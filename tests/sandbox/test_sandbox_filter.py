@@ -1,4 +1,4 @@
-"""What the kernel denies to code without a guard in a sandbox, besides files: as any user."""
+"""System calls that the kernel denies to unguarded code in a sandbox, as any user."""
 
 import contextlib
 import platform
@@ -208,7 +208,7 @@ def test_no_privileges(user):
 
 
 def test_no_devices(user):
-    """A named pipe is none."""
+    """A named pipe is not one."""
     code = (
         SYSTEM_CALLS
         + """

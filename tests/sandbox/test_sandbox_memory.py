@@ -77,7 +77,7 @@ def test_pipes_are_small(user):
 
 
 def test_a_kill_is_told(make_sandbox):
-    """Also of a program that the code started, and a `MemoryError` is none."""
+    """Also of a program that the code started; a `MemoryError` is not a kill."""
     if not group.are_there():
         pytest.skip("this user can make no control groups here")
     sandbox = make_sandbox(memory="200M")

@@ -38,7 +38,8 @@ class Result:
         stderr: The same of standard error.
         duration: The time that it took, in seconds.
         killed_by: The limit that ended it, a name of `Limits`; ``None`` if none did. If memory has
-            a limit, a process that kills itself by SIGKILL looks like one that hit the limit.
+            a limit, a process that kills itself by SIGKILL looks like one that hit the limit, and
+            it is ``"memory"`` too if the kernel killed a process that the code started.
         violations: The operations that its policy denied, as the run reported them.
         value: The value of the last expression, if it was asked for: what JSON can hold, else its
             ``repr()``.

@@ -8,7 +8,7 @@ from ..._native import _Children
 
 
 class Held(TypedDict):
-    """What the kernel is to hold, besides the work of `sandlock`."""
+    """The parts that the kernel is to hold, besides the work of `sandlock`."""
 
     #: True if the kernel holds the policy.
     confined: bool
@@ -24,7 +24,7 @@ def hold(children: _Children, policy: Policy, held: Held) -> None:
     Args:
         children: The descendants of this process.
         policy: The policy of its runs.
-        held: What is held.
+        held: The parts that are held.
 
     Raises:
         OSError: The kernel refuses.
