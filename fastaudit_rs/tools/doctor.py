@@ -146,6 +146,11 @@ def _kernel() -> Iterator[Finding]:
     can = "user_notif" in actions
     text = "filters and notifications, for sandboxes" if can else "too little here: no sandboxes"
     yield Finding("ok" if can else "lacking", "seccomp", text)
+    from ..sandbox.host.group import are_there
+
+    there = are_there()
+    counted = "all processes together" if there else "none can be made: each process by itself"
+    yield Finding("ok" if there else "lacking", "control group", f"memory of a sandbox: {counted}")
 
 
 def _landlock() -> int:

@@ -1,7 +1,11 @@
 """The memory of a sandbox, and its limits without the kernel part, as any user."""
 
 import json
+import subprocess
+import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 from raw_code import raw
@@ -187,3 +191,55 @@ def test_limits_without_the_kernel_part(user, confine):
         assert (forks == 30) == (user == "root")
     words = {"root": "nothing", "ordinary": "kernel, with all of its user's"}
     assert told["processes"] == words[user]
+
+
+#: A host that is killed while its code runs; its group is told first.
+KILLED = """
+import os, signal, sys, threading
+from fastaudit_rs import Policy, Sandbox
+from fastaudit_rs.sandbox.host import group
+make = group.made
+def made(memory):
+    found = make(memory)
+    print(found._path if found else "", flush=True)
+    return found
+group.made = made
+with Sandbox(Policy()) as sandbox:
+    sandbox.run("1")
+    threading.Timer(.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    sandbox.run("while True: pass")
+"""
+
+
+def test_a_killed_host_leaves_an_empty_group():
+    host = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True)
+    path = Path(host.stdout.strip() or "/none")
+    if not path.exists():
+        pytest.skip("this user can make no control groups here")
+    deadline = time.monotonic() + 5
+    while (path / "cgroup.procs").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # It is younger than the ones that are removed.
+    group._sweep(path.parent)
+    assert path.exists()
+    assert group._removed(path)
+
+
+def test_delegated_groups(tmp_path):
+    """A tree of version 2, as files: a group beside the host's own, where memory is counted."""
+    own = tmp_path / "user/app/own"
+    own.mkdir(parents=True)
+    for place, passed in ((own, ""), (own.parent, "cpu memory pids"), (own.parent.parent, "cpu")):
+        place.joinpath("cgroup.subtree_control").write_text(passed)
+        place.joinpath("cgroup.procs").write_text("")
+    mount = f"30 23 0:26 / {tmp_path} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+    for at in ("/user/app/own", "/user/app"):
+        found = list(group._of_mount(mount, ["1:name=systemd:/a", f"0::{at}"]))
+        assert found == [group._Place(own.parent, 2)]
+    assert not [*group._of_mount(mount.replace(" / ", " /elsewhere "), ["0::/user/app/own"])]
+    group._limit(own, 2, 1 << 20)
+    assert (own / "memory.max").read_text() == "1048576"
+    assert (own / "memory.oom.group").read_text() == "1"
+    (own / "memory.events").write_text("max 5\noom 2\noom_kill 3\noom_group_kill 1\n")
+    assert group.Group(own, 2).kills() == 3

@@ -280,6 +280,7 @@ class TestDoctor:
         assert found["pytest"] == ("ok", "guards in tests")
         if sys.platform == "linux":
             assert found["seccomp"][1].endswith("sandboxes")
+            assert found["control group"][1].startswith("memory of a sandbox: ")
             assert found["Landlock"][1].endswith("policy.call and sandboxes")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]

@@ -1,15 +1,24 @@
-"""The limits that a process without the kernel part puts on itself: setrlimit(2)."""
+"""The limits that each process has by itself: setrlimit(2)."""
 
 import contextlib
 import os
-import resource
 import sys
 
 from ..limits import Limits
 
 
+def of_memory(memory: int) -> dict[int, int]:
+    """Return the limit of the memory of each process by itself."""
+    # Not on all systems on which this package can be imported.
+    import resource
+
+    return {resource.RLIMIT_DATA: memory}
+
+
 def without_kernel(limits: Limits) -> dict[int, int]:
-    """Return the limits of each process, by their numbers."""
+    """Return the limits of each process but that of its memory, by their numbers."""
+    import resource
+
     found = {}
     if limits.open_files is not None:
         found[resource.RLIMIT_NOFILE] = limits.open_files

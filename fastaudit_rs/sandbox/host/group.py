@@ -7,8 +7,10 @@ that is delegated, as systemd does for the services of a user.
 import contextlib
 import functools
 import os
+import re
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,10 @@ STALE = 60
 
 #: The time for the processes of a group to end, in seconds.
 PATIENCE = 2.0
+
+
+#: The number of processes that were killed for memory.
+_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,18 @@ class Group:
     """
 
     def __init__(self, path: Path, version: int) -> None:
-        """Note it."""
+        """Note it.
+
+        Raises:
+            OSError: It does not count, or there is no free descriptor.
+        """
         self._path = path
         self._kills = 0
-        self._events = path / ("memory.events" if version == 2 else "memory.oom_control")
+        name = "memory.events" if version == 2 else "memory.oom_control"
+        # Open for as long as it is there: it is read after each run.
+        self._events = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
 
     def add(self, process: int) -> None:
         """Put a process into it; the processes that it starts from now on are in it too.
@@ -56,16 +70,19 @@ class Group:
 
     def kills(self) -> int:
         """The number of its processes that the kernel has killed for memory so far."""
-        with contextlib.suppress(OSError):
-            for line in self._events.read_text().splitlines():
-                name, _, count = line.partition(" ")
-                if name == "oom_kill":
-                    self._kills = int(count)
-        return self._kills
+        with self._lock:
+            if not self._closed:
+                found = _KILLS.search(os.pread(self._events, 1 << 12, 0))
+                self._kills = 0 if found is None else int(found[1])
+            return self._kills
 
     def close(self) -> None:
         """Kill its processes, and remove it as soon as they are gone."""
         self.kills()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._events)
         deadline = time.monotonic() + PATIENCE
         while not _removed(self._path) and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
@@ -84,10 +101,9 @@ def made(memory: int) -> Group | None:
             continue
         try:
             _limit(path, place.version, memory)
+            return Group(path, place.version)
         except OSError:
             _removed(path)
-            continue
-        return Group(path, place.version)
     return None
 
 

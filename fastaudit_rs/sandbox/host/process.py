@@ -3,7 +3,6 @@
 import contextlib
 import marshal
 import os
-import resource
 import select
 import signal
 import socket
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..limits import Limits
 from ..wire import receive, send
 from . import group
-from .alone import without_kernel
+from .alone import of_memory, without_kernel
 from .group import Group
 from .metadata import Metadata, answering
 
@@ -232,7 +231,7 @@ class Worker:
         if limits.memory is not None:
             self._group = group.joined(pid, int(limits.memory))
             if self._group is None:
-                found[resource.RLIMIT_DATA] = int(limits.memory)
+                found |= of_memory(int(limits.memory))
         if not self.is_confined:
             found |= without_kernel(limits)
         counted = limits.memory is None or self._group is not None
