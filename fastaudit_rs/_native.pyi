@@ -27,12 +27,16 @@ __all__ = [
     "_Children",
     "_Confinement",
     "_Denial",
+    "_Directory",
+    "_DiskWatch",
     "_TemporaryFiles",
     "__version__",
     "_audit_state",
     "_enter_worker",
+    "_json_extent",
     "_lxml_monitor",
     "_mk_audit_02",
+    "_remove_directory",
     "_use_tracker",
     "installed_policy",
     "mk_audit",
@@ -216,6 +220,18 @@ def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
         RuntimeError: A guard is active, or a policy is installed.
     """
 
+def _json_extent(data: bytes) -> tuple[int, int]:
+    """The number of values in a JSON text, and their greatest depth, before it is read.
+
+    Of a malformed text the numbers are those of its brackets and commas.
+    """
+
+def _remove_directory(path: _Path) -> None:
+    """Remove a directory with all that is in it, whatever its depth, names and modes.
+
+    Files that the system does not let go stay. POSIX alone.
+    """
+
 def _audit_state() -> dict[str, Any]:
     """The configuration in force, for debugging.
 
@@ -377,6 +393,85 @@ class _Children:
 
     def end(self, patience: float) -> bool:
         """Wait for all to end, and kill them after some seconds. True if none is left."""
+
+@final
+class _Directory:
+    """The directory of a sandbox, in which no link is followed and regular files alone are opened.
+
+    A name is a list of its parts. POSIX alone; tested on Linux.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+
+    def __new__(cls, path: _Path) -> Self: ...
+    def write(self, name: list[str], data: bytes) -> None:
+        """Write a file, and make the directories that it is in.
+
+        Raises:
+            OSError: It cannot be written, or is no regular file.
+            RuntimeError: It is closed.
+            ValueError: A link leads there.
+        """
+
+    def read(self, name: list[str], max_bytes: int) -> bytes:
+        """Read a file.
+
+        Raises:
+            OSError: It cannot be read, is no regular file, or has more than so many bytes.
+            RuntimeError: It is closed.
+            ValueError: A link leads there.
+        """
+
+    def names(self) -> list[str]:
+        """The names of all files, in order, but those longer than a path can be.
+
+        Raises:
+            OSError: The names are longer than 256 MB together.
+            RuntimeError: It is closed.
+        """
+
+    def begin(self) -> int:
+        """Begin a run, and return its number.
+
+        Raises:
+            RuntimeError: It is closed.
+        """
+
+    def end(self, run: int) -> list[str]:
+        """End a run; return the names of the files that changed meanwhile, in order.
+
+        Names of 16 MB together at most.
+
+        Raises:
+            RuntimeError: It is closed.
+        """
+
+    def close(self) -> None:
+        """Close it."""
+
+@final
+class _DiskWatch:
+    """Looks at the bytes that a directory takes, in a thread of its own, until they are too many.
+
+    The pauses are ten times as long as a look takes, and 50 ms at least.
+
+    Args:
+        directory: The directory.
+        most: The bytes that may be in it.
+        process: A process: the files of the directory count that it and its descendants have open
+            and that have no name any more.
+
+    Raises:
+        OSError: The directory cannot be opened.
+    """
+
+    def __new__(cls, directory: _Path, most: int, process: int | None) -> Self: ...
+    def is_over(self) -> bool:
+        """True if they were too many."""
+
+    def close(self) -> None:
+        """End the thread."""
 
 @final
 class _TemporaryFiles:

@@ -47,7 +47,7 @@ class Limits:
             if value is None:
                 continue
             if field.name in _SIZES:
-                object.__setattr__(self, field.name, _size(field.name, value))
+                object.__setattr__(self, field.name, size(field.name, value))
                 continue
             accepted = (int, float) if field.name == "wall_seconds" else (int,)
             if isinstance(value, bool) or not isinstance(value, accepted):
@@ -59,15 +59,20 @@ class Limits:
             raise ValueError(f"cpu_percent must be at most 100, not {self.cpu_percent!r}")
 
 
-def _size(name: str, value: object) -> int:
-    """A size in bytes, as `Policy` reads ``max_bytes``."""
+def size(name: str, value: object) -> int:
+    """A size in bytes, as `Policy` reads ``max_bytes``.
+
+    Raises:
+        TypeError: It has another type.
+        ValueError: It is not positive, or not a size.
+    """
     if not isinstance(value, (int, str)):
         raise TypeError(f"{name} must be an int or a str, not {type(value).__name__}")
     try:
-        size = Policy(max_bytes=value).max_bytes
+        found = Policy(max_bytes=value).max_bytes
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("max_bytes", name)) from None
-    assert size is not None
-    if size <= 0:
+    assert found is not None
+    if found <= 0:
         raise ValueError(f"{name} must be positive, not {value!r}")
-    return size
+    return found

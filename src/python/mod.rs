@@ -29,6 +29,9 @@ mod _native {
     use super::api::children::{Child, Children};
     #[pymodule_export]
     use super::api::confined::Confinement;
+    #[cfg(unix)]
+    #[pymodule_export]
+    use super::api::directory::{Directory, DiskWatch, remove_directory};
     #[pymodule_export]
     use super::api::guard::{AuditPerms, Guard};
     #[pymodule_export]
@@ -41,6 +44,8 @@ mod _native {
     use super::api::policy::Policy;
     #[pymodule_export]
     use super::api::recording::{Observer, Recording};
+    #[pymodule_export]
+    use super::api::reports::json_extent;
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

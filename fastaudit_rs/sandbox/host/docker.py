@@ -160,6 +160,8 @@ def _limit_of(returncode: int, state: Mapping[str, Any], limits: Limits) -> str 
     """The limit that ended it, of those that its own process or the container holds."""
     if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
         return "cpu_seconds"
+    if returncode == -signal.SIGXFSZ and limits.disk is not None:
+        return "disk"
     # Not all runtimes tell that memory was short.
     is_killed = returncode == -signal.SIGKILL and limits.memory is not None
     return "memory" if state.get("OOMKilled") or is_killed else None

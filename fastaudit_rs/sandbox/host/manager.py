@@ -1,7 +1,6 @@
 """Named sandboxes, for agents that keep one each."""
 
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Literal
 from ... import Policy
 from ..._keywords import checked
 from ..limits import Limits
+from .files import remove
 from .run import Result
 from .runner import Closing
 from .sandbox import Sandbox, check_backend
@@ -261,4 +261,4 @@ class SandboxManager(Closing):
 def _remove(process: int, base: str) -> None:
     # A copy of the host is not the host.
     if os.getpid() == process:
-        shutil.rmtree(base, ignore_errors=True)
+        remove(base)

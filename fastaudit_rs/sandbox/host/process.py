@@ -134,6 +134,8 @@ class Worker:
         """Start one, and wait until it is ready."""
         self._kernel = kernel
         self.ended: Ended | None = None
+        #: Its number; known once it is ready.
+        self.pid: int | None = None
         self._group: Group | None = None
         self._kills = 0
         self._streams: list[Any] = []
@@ -212,8 +214,9 @@ class Worker:
             stream.close()
         try:
             pid = int(receive(self.control)[0])
+            # The socket names `sandlock`, in this process, as the one that connected for it.
+            self.pid = pid
             if isinstance(self._process, _Asking):
-                # The socket names `sandlock`, in this process, as the one that connected for it.
                 self._process.pid = pid
             held = self._held(pid, limits)
             send(self.control, task)

@@ -14,9 +14,11 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._display import one_line, page
+from ..._native import _json_extent
 from ..limits import Limits
 from ..wire import REPORT, receive, send
 from .ending import Ending
+from .files import Disk
 from .process import SandboxError, Worker
 
 #: The time between looks at a run, in seconds.
@@ -24,6 +26,13 @@ INTERVAL = 0.05
 
 #: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
+
+#: The lines of a report that are read besides its last one, and the denials that are kept of them.
+LINES, DENIALS = 10_000, 1000
+
+#: The number of values in a report, and how deep one may be in others: each takes memory of the
+#: host.
+VALUES, DEPTH = 1 << 20, 100
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +101,7 @@ class Run:
         """
         self._ending = ending
         self._limits = limits
-        self._base = base
+        self._disk = Disk(base, limits.disk)
         self._killed_by: str | None = None
         self._status: int | None = None
         self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
@@ -120,6 +129,8 @@ class Run:
         except BaseException:
             worker.end()
             raise
+        finally:
+            self._disk.close()
         returncode = self._status
         if returncode is None or self._killed_by is not None:
             ended = worker.end(PATIENCE if self._killed_by is None else 0)
@@ -145,6 +156,8 @@ class Run:
         """The limit, of those that the run's own process or the kernel holds, that ended it."""
         if returncode == -signal.SIGXCPU and self._limits.cpu_seconds is not None:
             return "cpu_seconds"
+        if returncode == -signal.SIGXFSZ and self._limits.disk is not None:
+            return "disk"
         if worker.was_short_of_memory():
             return "memory"
         # The kernel part has a count of its own.
@@ -186,7 +199,6 @@ class Run:
     def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
         """Read its output, until it has ended; end it if it goes beyond a limit."""
         limits = self._limits
-        looked = begun
         wait = INTERVAL
         while True:
             ready = selector.select(wait)
@@ -207,10 +219,8 @@ class Run:
             now = time.monotonic()
             if now - begun > (limits.wall_seconds or math.inf):
                 self._end(worker, "wall_seconds")
-            if limits.disk is not None and now - looked > INTERVAL:
-                looked = now
-                if used(self._base) > int(limits.disk):
-                    self._end(worker, "disk")
+            if now - begun > INTERVAL and self._disk.is_over(worker.pid):
+                self._end(worker, "disk")
 
     def _hear(self, worker: Worker) -> None:
         with contextlib.suppress(EOFError, OSError, ValueError):
@@ -256,29 +266,30 @@ class Run:
 def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any, str | None]:
     """Return a run's denials, its value, and why there is none, as it reported them.
 
-    Malformed lines are left out.
+    Malformed lines are left out, and those that could cost the host much: they need not be ours.
     """
     violations: list[AuditDenied] = []
     value = error = None
-    for line in report.splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+    room = VALUES
+    *lines, rest = bytes(report[:REPORT]).split(b"\n", LINES)
+    # The value comes last, whatever its process reported before.
+    for line in (*lines, rest.removesuffix(b"\n").rpartition(b"\n")[2]):
+        values, depth = _json_extent(line)
+        if depth > DEPTH or values > room:
+            if line.startswith(b'{"value"'):
+                error = f"too large: more than {VALUES} values, or nested more than {DEPTH} deep"
+            continue
+        room -= values
+        with contextlib.suppress(
+            ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError
+        ):
             told = json.loads(line)
-            if "denied" in told:
-                violations.append(AuditDenied.from_dict(told["denied"]))
-            elif "value_error" in told:
+            if "value_error" in told:
                 error = str(told["value_error"])
-            else:
+            elif "denied" not in told:
                 value = told["value"]
+            elif len(violations) < DENIALS:
+                violations.append(AuditDenied.from_dict(told["denied"]))
     if value is None and error is None and len(report) >= REPORT:
         error = f"its report is longer than {REPORT >> 20} MB"
     return violations, value, error
-
-
-def used(directory: str) -> int:
-    """Return the number of bytes in a directory."""
-    total = 0
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
-    return total

@@ -5,10 +5,8 @@ Python error with a hint. Behind it the package ``sandlock`` makes the kernel (L
 enforce the limits and the part of the same policy that it can.
 """
 
-import contextlib
 import marshal
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +20,7 @@ from ..limits import Limits
 from . import group
 from .alone import counts_processes
 from .ending import Ending, Endings
+from .files import READ, Files, remove
 from .network import reachable
 from .process import SandboxError
 from .run import Result, Run
@@ -91,9 +90,10 @@ class Sandbox(Runner):
         self.path = directories(path)
         self._docker = _docker(image)
         self._kernel = None if self._docker is not None else kernel(confine)
-        self._base = tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent)
-        self.directory = Path(os.path.realpath(self._base), "work")
+        self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
+        self.directory = Path(self._base, "work")
         self.directory.mkdir()
+        self._files = Files(self.directory)
         self.policy = absolute(policy, str(self.directory))
         if self._docker is None and policy.read is None:
             self.policy = self.policy.replace(read=[])
@@ -107,7 +107,7 @@ class Sandbox(Runner):
             # Of the host's files a container has none.
             public() if self._docker is None else (),
         )
-        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup)
+        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
         self._workers = Workers(setup.start, setup.state)
         self._endings = Endings("the sandbox")
         #: The directory where code begins, if not its own.
@@ -126,37 +126,55 @@ class Sandbox(Runner):
         self._endings.close()
         self._remove()
 
-    def write_file(self, name: str, data: str | bytes) -> None:
+    @checked("Sandbox.write_file")
+    def write_file(self, name: str | os.PathLike[str], data: str | bytes) -> None:
         """Write a file in its directory, and make the directories that it is in.
 
         Raises:
-            ValueError: The name leads out of the directory.
+            OSError: It cannot be written, or is no regular file.
+            RuntimeError: The sandbox is closed.
+            TypeError: An argument has another type.
+            ValueError: The name leads out of the directory, or through a link.
         """
-        if not isinstance(data, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
-        path = self._inside(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        self._check_open()
+        self._files.write(name, data)
 
-    def read_file(self, name: str) -> bytes:
+    @checked("Sandbox.read_file")
+    def read_file(
+        self, name: str | os.PathLike[str], *, max_bytes: int | str | None = READ
+    ) -> bytes:
         """Read a file in its directory.
 
+        Args:
+            name: Its name.
+            max_bytes: The bytes that it may have, also as a text such as ``"100M"``; ``None`` for
+                any number.
+
         Raises:
-            OSError: It cannot be read.
-            ValueError: The name leads out of the directory.
+            OSError: It cannot be read, is no regular file, or has more bytes than it may.
+            RuntimeError: The sandbox is closed.
+            TypeError: An argument has another type.
+            ValueError: The name leads out of the directory, or through a link, or `max_bytes` is
+                not a size.
         """
-        return self._inside(name).read_bytes()
+        self._check_open()
+        return self._files.read(name, max_bytes)
 
     def list_files(self) -> list[str]:
-        """The names of all files in its directory, in order. Links are not followed."""
-        return sorted(states(self.directory))
+        """The names of all files in its directory, in order, links among them.
 
-    def _inside(self, name: str) -> Path:
-        """Return a path in the directory: code that ran there may have made links."""
-        path = Path(os.path.realpath(self.directory / name))
-        if not path.is_relative_to(self.directory) or path == self.directory:
-            raise ValueError(f"{name!r} is not in the directory of the sandbox")
-        return path
+        Links are not followed; names longer than a path can be (4,095 bytes) are left out.
+
+        Raises:
+            OSError: The names are longer than 256 MB together.
+            RuntimeError: The sandbox is closed.
+        """
+        self._check_open()
+        return self._files.names()
+
+    def _check_open(self) -> None:
+        if not self._remove.alive:
+            raise RuntimeError("the sandbox is closed")
 
     def _run(
         self,
@@ -186,15 +204,13 @@ class Sandbox(Runner):
             "path": self.path,
             "value": bool(value),
             "cpu_seconds": self.limits.cpu_seconds,
+            "disk": cast("int | None", self.limits.disk),
             "cwd": self._cwd,
         }
         given = input.encode() if isinstance(input, str) else bytes(input)
-        with self._endings.running(ending):
-            before = states(self.directory)
+        with self._endings.running(ending), self._files.changes() as changed:
             result = self._result(workers, job, given, ending)
-            after = states(self.directory)
-        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-        return replace(result, changed=sorted(changed))
+        return replace(result, changed=changed)
 
     def _result(self, workers: WorkerSource, job: "Job", given: bytes, ending: Ending) -> Result:
         if self._docker is not None:
@@ -220,8 +236,7 @@ class Sandbox(Runner):
             TypeError: An argument has another type.
             ValueError: `size` is not positive, or the backend is another one.
         """
-        if not self._remove.alive:
-            raise RuntimeError("the sandbox is closed")
+        self._check_open()
         if self._docker is not None:
             raise ValueError("a pool needs backend='process': containers are not copied")
         from .pool import Pool
@@ -289,21 +304,9 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
-def states(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Return all files in a directory, by their names, with values that change when they do."""
-    found: dict[str, tuple[int, ...]] = {}
-    for place, _, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(place, name)
-            with contextlib.suppress(FileNotFoundError):
-                status = os.lstat(path)
-                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                found[Path(path).relative_to(directory).as_posix()] = state
-    return found
-
-
-def _remove(process: int, base: str, setup: Setup) -> None:
+def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
     # A copy of the host is not the host.
     if os.getpid() == process:
         setup.end_all()
-        shutil.rmtree(base, ignore_errors=True)
+        files.close()
+        remove(base)

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..limits import Limits
 from .ending import Ending
+from .files import Disk
 from .process import SandboxError
-from .run import INTERVAL, used
+from .run import INTERVAL
 
 #: The time for output that is still on its way when a container has ended, in seconds.
 DRAINED = 1.0
@@ -38,7 +39,7 @@ class Watch:
         self._api = api
         self._container = container
         self._limits = limits
-        self._base = base
+        self._disk = Disk(base, limits.disk)
         self._ending = ending
         self._killed_by: str | None = None
         self._status: int | None = None
@@ -69,6 +70,8 @@ class Watch:
         except BaseException:
             self._kill()
             raise
+        finally:
+            self._disk.close()
         reading.join(DRAINED)
         if self._error is not None:
             raise self._error
@@ -128,7 +131,7 @@ class Watch:
         limits = self._limits
         if seconds > (limits.wall_seconds or math.inf):
             self._killed_by = self._killed_by or "wall_seconds"
-        elif limits.disk is not None and used(self._base) > int(limits.disk):
+        elif self._disk.is_over():
             self._killed_by = self._killed_by or "disk"
 
     def _kill(self) -> None:

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 import threading
 import traceback
@@ -40,6 +41,8 @@ class Job(TypedDict):
     #: left out of its tracebacks.
     cwd: str | None
     cpu_seconds: int | None
+    #: The bytes that a file may have.
+    disk: int | None
 
 
 def run(
@@ -84,6 +87,10 @@ def program(policy: Policy, job: Job, report: int) -> int:
     os.set_inheritable(report, False)
     if job["cpu_seconds"] is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
+    if job["disk"] is not None:
+        # The signal ends the process: Python ignores it otherwise.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
     told = _Report(report)
 
     def tell(denied: AuditDenied) -> None:

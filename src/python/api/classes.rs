@@ -6,6 +6,8 @@ use pyo3::types::PyType;
 #[cfg(unix)]
 use crate::python::api::children;
 use crate::python::api::confined;
+#[cfg(unix)]
+use crate::python::api::directory;
 use crate::python::api::guard;
 use crate::python::api::network_rules;
 use crate::python::api::policy;
@@ -56,6 +58,8 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
     classes.extend([
         py.get_type::<children::Child>(),
         py.get_type::<children::Children>(),
+        py.get_type::<directory::Directory>(),
+        py.get_type::<directory::DiskWatch>(),
         py.get_type::<reused_executors::ShutDown>(),
     ]);
     Ok(classes)

@@ -4,6 +4,8 @@
 pub mod children;
 pub mod classes;
 pub mod confined;
+#[cfg(unix)]
+pub mod directory;
 pub mod fields;
 pub mod guard;
 pub mod installed;
@@ -14,6 +16,7 @@ pub mod policy;
 mod policy_methods;
 pub mod readers;
 pub mod recording;
+pub mod reports;
 pub mod setup;
 pub mod v02;
 #[cfg(unix)]

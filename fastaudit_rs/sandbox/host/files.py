@@ -1,0 +1,116 @@
+"""The directory of a sandbox, as its host uses it: nothing that is in it is trusted."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..limits import size
+
+if TYPE_CHECKING:
+    from ..._native import _DiskWatch
+
+#: The bytes of a file that are read if nothing else is said.
+READ = "100M"
+
+
+class Files:
+    """The files of a sandbox.
+
+    Args:
+        directory: Their directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Open the directory."""
+        from ..._native import _Directory
+
+        self._path = str(directory)
+        self._directory = _Directory(self._path)
+
+    def write(self, name: str | os.PathLike[str], data: str | bytes) -> None:
+        """Write a file; see `Sandbox.write_file`."""
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
+        given = data.encode() if isinstance(data, str) else bytes(data)
+        self._directory.write(self._parts(name), given)
+
+    def read(self, name: str | os.PathLike[str], max_bytes: int | str | None) -> bytes:
+        """Read a file; see `Sandbox.read_file`."""
+        most = (1 << 64) - 1 if max_bytes is None else size("max_bytes", max_bytes)
+        return self._directory.read(self._parts(name), most)
+
+    def names(self) -> list[str]:
+        """The names of all files; see `Sandbox.list_files`."""
+        return self._directory.names()
+
+    @contextlib.contextmanager
+    def changes(self) -> Iterator[list[str]]:
+        """Return a list for the names of the files that change until the end."""
+        run = self._directory.begin()
+        changed: list[str] = []
+        try:
+            yield changed
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                self._directory.end(run)
+            raise
+        changed += self._directory.end(run)
+
+    def close(self) -> None:
+        """Close the directory. It is not used any more."""
+        self._directory.close()
+
+    def _parts(self, name: str | os.PathLike[str]) -> list[str]:
+        """Return the parts of a name in the directory, by its text alone."""
+        given = os.fspath(name)
+        if not isinstance(given, str):
+            raise TypeError(f"name must be a str or a path, not {type(name).__name__}")
+        path = os.path.normpath(os.path.join(self._path, given))
+        if not path.startswith(f"{self._path}/"):
+            raise ValueError(f"{given!r} is not in the directory of the sandbox")
+        return path[len(self._path) + 1 :].split("/")
+
+
+class Disk:
+    """The bytes that the directory of a run takes, looked at by a thread of its own.
+
+    Args:
+        directory: The directory.
+        most: The bytes that may be in it, if that is limited.
+    """
+
+    def __init__(self, directory: str, most: int | str | None) -> None:
+        """Look at nothing yet."""
+        self._directory = directory
+        self._most = None if most is None else int(most)
+        self._watch: _DiskWatch | None = None
+
+    def is_over(self, process: int | None = None) -> bool:
+        """True if it was more than it may be. The first question begins the looking.
+
+        Args:
+            process: The process whose open files count too, with its descendants.
+        """
+        if self._watch is not None:
+            return self._watch.is_over()
+        if self._most is not None:
+            from ..._native import _DiskWatch
+
+            # It is closed meanwhile, or no thread starts now.
+            with contextlib.suppress(OSError):
+                self._watch = _DiskWatch(self._directory, self._most, process)
+        return False
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._watch is not None:
+            self._watch.close()
+
+
+def remove(directory: str) -> None:
+    """Remove a directory with all that is in it, whatever its depth, names and modes."""
+    from ..._native import _remove_directory
+
+    _remove_directory(directory)

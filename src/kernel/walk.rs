@@ -1,0 +1,204 @@
+//! A walk through a directory whose owner is not to be trusted: of any depth, with any names and
+//! modes, and changed by others meanwhile.
+//!
+//! A path is never followed: each step opens one name below an open directory. So no link leads
+//! out, and no path is too long. A few descriptors are open at a time, whatever the depth.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
+use rustix::io::Errno;
+
+/// The rights of its owner that looking into a directory needs.
+pub const LOOKING: Mode = Mode::RUSR.union(Mode::XUSR);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// A file, whatever its name: its device and its number there.
+pub type Identity = (u64, u64);
+
+/// The next step of a walk.
+pub enum Next {
+    /// Enters the entry, if it is a directory.
+    Enter,
+    /// Goes on without entering it.
+    Pass,
+    /// Ends the walk.
+    Stop,
+}
+
+/// The acts on the way.
+pub trait Visitor {
+    /// An entry of a directory.
+    fn entry(&mut self, directory: BorrowedFd<'_>, name: &CStr, is_directory: bool) -> Next;
+
+    /// A directory below the first one, before its entries.
+    fn enter(&mut self, _directory: BorrowedFd<'_>, _name: &CStr, _is: Identity) {}
+
+    /// The same directory after all that is below it, with the one that it is in, if that is still
+    /// there.
+    fn leave(&mut self, _parent: Option<BorrowedFd<'_>>, _name: &CStr) {}
+}
+
+struct Frame {
+    name: CString,
+    is: Identity,
+    below: Vec<CString>,
+}
+
+/// Walks through a directory. Directories that cannot be opened are passed over. If its
+/// owner lacks one of the `rights` to a directory, he gets all.
+///
+/// # Errors
+/// The first directory cannot be opened.
+pub fn walk(root: BorrowedFd<'_>, rights: Mode, visitor: &mut impl Visitor) -> Result<(), Errno> {
+    let (mut at, is) = open(root, c".", rights)?;
+    let Some(below) = entries(at.as_fd(), visitor) else {
+        return Ok(());
+    };
+    let mut frames = vec![Frame {
+        name: CString::default(),
+        is,
+        below,
+    }];
+    while let Some(frame) = frames.last_mut() {
+        if let Some(name) = frame.below.pop() {
+            let Ok((opened, is)) = open(at.as_fd(), &name, rights) else {
+                continue;
+            };
+            visitor.enter(opened.as_fd(), &name, is);
+            let Some(below) = entries(opened.as_fd(), visitor) else {
+                return Ok(());
+            };
+            frames.push(Frame { name, is, below });
+            at = opened;
+        } else if let Some(left) = frames.pop() {
+            if frames.is_empty() {
+                break;
+            }
+            let Some((above, depth)) = above(root, at.as_fd(), &frames, rights) else {
+                break;
+            };
+            let is_there = depth == frames.len();
+            visitor.leave(is_there.then(|| above.as_fd()), &left.name);
+            for lost in frames.drain(depth..).rev() {
+                visitor.leave(None, &lost.name);
+            }
+            at = above;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory, to which its owner gets all rights if he lacks one of these.
+///
+/// # Errors
+/// It is no directory, or cannot be opened.
+pub fn open(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    rights: Mode,
+) -> Result<(OwnedFd, Identity), Errno> {
+    let opened = match openat(parent, name, DIRECTORY, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            grant(parent, name)?;
+            openat(parent, name, DIRECTORY, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    let stat = fstat(&opened)?;
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    if !mode.contains(rights) {
+        // Another user's cannot be changed: it is looked at as far as it lets.
+        let _ = fchmod(&opened, mode | Mode::RWXU);
+    }
+    let is = identity(&stat);
+    Ok((opened, is))
+}
+
+/// Gives its owner all rights to a directory that cannot be opened for lack of some. With fewer, an
+/// owner who takes and gives them meanwhile could lack one.
+#[cfg(target_os = "linux")]
+fn grant(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    // Its name may stand for a link by now; the descriptor stands for the directory.
+    let place = openat(parent, name, DIRECTORY | OFlags::PATH, Mode::empty())?;
+    let mode = Mode::from_raw_mode(fstat(&place)?.st_mode);
+    rustix::fs::chmod(through(place.as_fd()), mode | Mode::RWXU)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn grant(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    let stat = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    rustix::fs::chmodat(parent, name, mode | Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Returns a path for the file that a descriptor of this process stands for.
+#[cfg(target_os = "linux")]
+pub fn through(descriptor: BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+/// Shows the visitor the entries of a directory, and returns the names of the directories to enter;
+/// `None` if the walk ends.
+fn entries(directory: BorrowedFd<'_>, visitor: &mut impl Visitor) -> Option<Vec<CString>> {
+    let mut below = Vec::new();
+    let Ok(listed) = Dir::read_from(directory) else {
+        return Some(below);
+    };
+    // An error ends the list.
+    for entry in listed.map_while(Result::ok) {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let is_directory = match entry.file_type() {
+            FileType::Unknown => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
+            known => known.is_dir(),
+        };
+        match visitor.entry(directory, name, is_directory) {
+            Next::Enter if is_directory => below.push(name.to_owned()),
+            Next::Enter | Next::Pass => {}
+            Next::Stop => return None,
+        }
+    }
+    Some(below)
+}
+
+/// Returns the directory that this one was entered from, and the number of frames. If it was moved
+/// elsewhere meanwhile, the last directory on the way down that is still there, and its number.
+fn above(
+    root: BorrowedFd<'_>,
+    at: BorrowedFd<'_>,
+    frames: &[Frame],
+    rights: Mode,
+) -> Option<(OwnedFd, usize)> {
+    let wanted = frames.last()?.is;
+    // "..", as any other step, is checked before it counts.
+    if let Ok(above) = openat(at, c"..", DIRECTORY, Mode::empty())
+        && fstat(&above).is_ok_and(|stat| identity(&stat) == wanted)
+    {
+        return Some((above, frames.len()));
+    }
+    let (mut found, _) = open(root, c".", rights).ok()?;
+    for (depth, frame) in frames.iter().enumerate().skip(1) {
+        match open(found.as_fd(), &frame.name, rights) {
+            Ok((next, is)) if is == frame.is => found = next,
+            _ => return Some((found, depth)),
+        }
+    }
+    Some((found, frames.len()))
+}
+
+/// Returns the device of a file and its number there.
+#[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+pub fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}

@@ -1,0 +1,226 @@
+//! The directory of a sandbox, for a host that does not trust what is in it.
+
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use rustix::io::Errno;
+
+use crate::kernel::beneath::{self, Failure};
+use crate::kernel::changes::Changes;
+use crate::kernel::disk::Meter;
+use crate::python::cpython::ffi as raw;
+
+#[doc = doc!("_Directory")]
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Directory"
+)]
+pub struct Directory {
+    path: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Clone)]
+struct Open {
+    root: Arc<OwnedFd>,
+    changes: Arc<Mutex<Changes>>,
+}
+
+#[pymethods]
+impl Directory {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        announce(py, c"os.scandir", &path)?;
+        let name = path.as_os_str();
+        let root = beneath::directory(&path).map_err(|error| os_error(error, name))?;
+        let copy = root.try_clone()?;
+        let changes = Changes::new(copy).map_err(|error| os_error(error, name))?;
+        let open = Open {
+            root: Arc::new(root),
+            changes: Arc::new(Mutex::new(changes)),
+        };
+        Ok(Self {
+            path,
+            open: Mutex::new(Some(open)),
+        })
+    }
+
+    #[doc = doc!("_Directory.write")]
+    fn write(&self, py: Python<'_>, name: Vec<OsString>, data: &[u8]) -> PyResult<()> {
+        let open = self.open()?;
+        announce_open(py, &self.full(&name), true)?;
+        let written = py.detach(|| beneath::write(open.root.as_fd(), &name, data));
+        written.map_err(|failure| failed(py, failure, &name, 0))
+    }
+
+    #[doc = doc!("_Directory.read")]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        name: Vec<OsString>,
+        max_bytes: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let open = self.open()?;
+        announce_open(py, &self.full(&name), false)?;
+        let read = py.detach(|| beneath::read(open.root.as_fd(), &name, max_bytes));
+        let found = read.map_err(|failure| failed(py, failure, &name, max_bytes))?;
+        PyBytes::new_with(py, found.len(), |room| {
+            room.copy_from_slice(&found);
+            Ok(())
+        })
+    }
+
+    #[doc = doc!("_Directory.names")]
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<OsString>> {
+        let open = self.open()?;
+        announce(py, c"os.scandir", &self.path)?;
+        match py.detach(|| beneath::list(open.root.as_fd())) {
+            Ok(names) => Ok(names.into_iter().map(OsString::from_vec).collect()),
+            Err(Failure::System(error)) => Err(os_error(error, self.path.as_os_str())),
+            Err(_) => Err(PyOSError::new_err((
+                Errno::TOOBIG.raw_os_error(),
+                "the names of its files are longer than 256 MB together",
+                self.path.clone(),
+            ))),
+        }
+    }
+
+    #[doc = doc!("_Directory.begin")]
+    fn begin(&self, py: Python<'_>) -> PyResult<u64> {
+        let open = self.open()?;
+        announce(py, c"os.scandir", &self.path)?;
+        Ok(py.detach(|| held(&open.changes).begin()))
+    }
+
+    #[doc = doc!("_Directory.end")]
+    fn end(&self, py: Python<'_>, run: u64) -> PyResult<Vec<OsString>> {
+        let open = self.open()?;
+        announce(py, c"os.scandir", &self.path)?;
+        let names = py.detach(|| held(&open.changes).end(run));
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+
+    #[doc = doc!("_Directory.close")]
+    fn close(&self, py: Python<'_>) {
+        let open = held(&self.open).take();
+        py.detach(|| drop(open));
+    }
+}
+
+impl Directory {
+    fn open(&self) -> PyResult<Open> {
+        let open = held(&self.open).clone();
+        open.ok_or_else(|| PyRuntimeError::new_err("the sandbox is closed"))
+    }
+
+    fn full(&self, name: &[OsString]) -> PathBuf {
+        let mut full = self.path.clone();
+        full.extend(name);
+        full
+    }
+}
+
+#[doc = doc!("_DiskWatch")]
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_DiskWatch"
+)]
+pub struct DiskWatch(Mutex<Option<Meter>>);
+
+#[pymethods]
+impl DiskWatch {
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf, most: u64, process: Option<u32>) -> PyResult<Self> {
+        announce(py, c"os.scandir", &directory)?;
+        let meter = Meter::start(&directory, most, process)?;
+        Ok(Self(Mutex::new(Some(meter))))
+    }
+
+    #[doc = doc!("_DiskWatch.is_over")]
+    fn is_over(&self) -> bool {
+        held(&self.0).as_ref().is_some_and(Meter::is_over)
+    }
+
+    #[doc = doc!("_DiskWatch.close")]
+    fn close(&self, py: Python<'_>) {
+        let meter = held(&self.0).take();
+        py.detach(|| drop(meter));
+    }
+}
+
+#[doc = doc!("_remove_directory")]
+#[pyfunction]
+#[pyo3(name = "_remove_directory")]
+pub fn remove_directory(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    let named = path.as_os_str().into_pyobject(py)?;
+    raw::audit(py, c"shutil.rmtree", &[&named, py.None().bind(py)])?;
+    py.detach(|| beneath::remove(&path));
+    Ok(())
+}
+
+/// Raises the audit event of an act, so that a guard judges it as it does any other.
+fn announce(py: Python<'_>, event: &CStr, path: &Path) -> PyResult<()> {
+    let named = path.as_os_str().into_pyobject(py)?;
+    raw::audit(py, event, &[&named])
+}
+
+fn announce_open(py: Python<'_>, path: &Path, writes: bool) -> PyResult<()> {
+    use rustix::fs::OFlags;
+
+    let named = path.as_os_str().into_pyobject(py)?;
+    let (mode, flags) = if writes {
+        ("w", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
+    } else {
+        ("r", OFlags::RDONLY)
+    };
+    let mode = PyString::new(py, mode);
+    let flags = flags.bits().into_pyobject(py)?;
+    raw::audit(py, c"open", &[&named, &mode, &flags])
+}
+
+fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyErr {
+    let name = name.join(OsStr::new("/"));
+    let says =
+        |error: Errno, text: String| PyOSError::new_err((error.raw_os_error(), text, name.clone()));
+    match failure {
+        Failure::System(error) => os_error(error, &name),
+        Failure::Other => says(Errno::INVAL, "it is no regular file".to_owned()),
+        Failure::Large => says(
+            Errno::FBIG,
+            format!("it has more than {most} bytes: pass a greater max_bytes"),
+        ),
+        Failure::Link => {
+            let shown = match name.as_os_str().into_pyobject(py).map(|name| name.repr()) {
+                Ok(Ok(shown)) => shown.to_string(),
+                _ => "it".to_owned(),
+            };
+            PyValueError::new_err(format!(
+                "{shown} is not in the directory of the sandbox: a link leads there"
+            ))
+        }
+    }
+}
+
+fn os_error(error: Errno, name: &OsStr) -> PyErr {
+    let text = std::io::Error::from(error).to_string();
+    let text = text
+        .split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    PyOSError::new_err((error.raw_os_error(), text, name.to_owned()))
+}
+
+fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
