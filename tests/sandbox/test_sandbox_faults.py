@@ -1,5 +1,6 @@
 """Faults in a sandbox, judged from outside of it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,9 @@ from fastaudit_rs import SandboxError
 
 pytest.importorskip("sandlock")
 
+import sandboxes
 from sandboxes import gone, of, running
+from users import USERS, run_as
 
 
 class TestFaults:
@@ -157,3 +160,120 @@ class TestFaults:
         monkeypatch.setattr(fastaudit_rs.sandbox.host.process, "COMMAND", command)
         with pytest.raises(SandboxError, match=r"ended: Ended\(exit_code=1"):
             make_sandbox().run("1")
+
+
+#: Runs of all kinds of faults, in sandboxes that are closed now and then, also during a run. It
+#: tells about its process after the first of them, and after the last.
+MANY = r"""
+import asyncio, gc, json, os, sys, threading, time
+support, mark, count = json.loads(sys.argv[1])
+sys.path.append(support)
+from fastaudit_rs import Limits, Sandbox
+from sandboxes import LOOSE, of, running
+
+SHORT = [
+    "import os; os.closerange(0, 300)",
+    "import subprocess; subprocess.run(['sh', '-c', 'kill -KILL $PPID'])",
+    "import subprocess; subprocess.run(['sh', '-c', 'kill -SEGV $PPID'])",
+    f"import subprocess; [subprocess.Popen(['setsid', 'sleep', '{mark}']) for _ in range(3)]",
+    f"import os\nif os.fork() == 0: os.fork(); os.execvp('sleep', ['sleep', '{mark}'])",
+    "import threading, time; threading.Thread(target=time.sleep, args=(90,), daemon=True).start()",
+    "import os\ntry:\n    while True: os.pipe()\nexcept OSError: pass",
+    "import os\nfor each in range(3, 30):\n    try: os.write(each, b'[' * 999 + b'\\xff')\n"
+    "    except OSError: pass",
+    "def f(): f()\nf()",
+    "raise SystemExit(10**30)",
+    "bytes(10**15)",
+    "print('x' * 500_000)",
+    "def",
+    "import os; os.mkfifo(str(os.getpid())); os.symlink('loop', f'loop{os.getpid()}')",
+    "import os; os.makedirs(f'{os.getpid()}/a/b'); open(f'{os.getpid()}/a/c', 'w').close()\n"
+    "os.chmod(f'{os.getpid()}/a/c', 0)",
+    "import os\nfor name in os.listdir(): os.path.isdir(name) or os.unlink(name)",
+]
+LONG = [
+    "while True: print('x' * 10_000)",
+    "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "x = bytearray(10**9)",
+]
+LIMITS = Limits(wall_seconds=20, memory="200M", output="1M", processes=20)
+
+
+def state():
+    gc.collect()
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    children = [
+        open(f"/proc/self/task/{task}/children").read().split()
+        for task in os.listdir("/proc/self/task")
+    ]
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": int(status["Threads"]),
+        "children": sum(children, []),
+        "left": [name for name in os.listdir() if name.startswith("fastaudit-rs-")],
+        "memory": int(status["VmRSS"].split()[0]) >> 10,
+    }
+
+
+def closed_meanwhile(sandbox):
+    closing = threading.Timer(0.2, sandbox.close)
+    closing.start()
+    try:
+        sandbox.run("import time; time.sleep(90)")
+        print("not closed")
+    except RuntimeError:
+        pass
+    closing.join()
+
+
+async def cancelled(sandbox):
+    try:
+        await asyncio.wait_for(sandbox.arun("import time; time.sleep(90)"), 0.1)
+        print("not cancelled")
+    except asyncio.TimeoutError:
+        pass
+
+
+def batch():
+    ran = 0
+    with Sandbox(LOOSE, LIMITS) as sandbox:
+        for _ in range(4):
+            for code in SHORT:
+                sandbox.run(code)
+                ran += 1
+        asyncio.run(cancelled(sandbox))
+        assert sandbox.run("6 * 7", value=True).value == 42
+        closed_meanwhile(sandbox)
+    with Sandbox(LOOSE, Limits(wall_seconds=0.2, memory="200M", processes=20)) as sandbox:
+        killed = [sandbox.run(code).killed_by for code in LONG]
+        assert None not in killed, killed
+    return ran + 3 + len(LONG)
+
+
+ran = batch()
+before = state()
+while ran < count:
+    ran += batch()
+print(json.dumps([ran, before, state()]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user", USERS)
+def test_many_faults_leave_nothing(user, monkeypatch):
+    """A thousand runs: half of them as root, where it is there."""
+    # No memory is kept in reserve for each thread that there was.
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    mark = f"97.{os.getpid()}"
+    support = os.path.dirname(sandboxes.__file__)
+    count = 1000 // len(USERS)
+    said = run_as(user, MANY, json.dumps([support, mark, count]), timeout=300)
+    ran, before, after = json.loads(said)
+    assert ran >= count
+    grown = after.pop("memory") - before.pop("memory")
+    assert after == before
+    assert (after["children"], after["left"]) == ([], [])
+    # It goes up and down by 20 MB; 0.1 MB for each run would be more.
+    assert grown < 32
+    assert gone(mark)
