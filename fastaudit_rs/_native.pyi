@@ -75,6 +75,9 @@ _OnViolation: TypeAlias = Callable[[AuditDenied], object]
 
 __version__: Final[str]
 
+def _raise_violations() -> None:
+    """Make each denial in this process from now on a `SandboxViolation`."""
+
 def installed_policy() -> Policy | None:
     """The policy that `Policy.install` turned on last; ``None`` without one."""
 

@@ -190,6 +190,13 @@ class AuditDenied(PermissionError):
         return AuditDenied.from_dict, (self.to_dict(),), self.__dict__ or None
 
 
+class SandboxViolation(AuditDenied, RuntimeError):
+    """A denial in a process where ``install_sandbox`` has turned rules on: a `RuntimeError` too."""
+
+    __module__ = "fastaudit_rs.sandbox_hooks"
+    __slots__ = ()
+
+
 class AuditWarning(RuntimeWarning):
     """The warning for a violation under a policy whose ``on_violation`` is ``'warn'``."""
 

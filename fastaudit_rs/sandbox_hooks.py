@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ._native import Policy, installed_policy
-from .denied import AuditDenied
+from ._native import Policy, _raise_violations, installed_policy
+from .denied import AuditDenied, SandboxViolation
 
 __all__ = [
     "DANGEROUS_MODULES",
@@ -19,8 +19,6 @@ __all__ = [
     "install_sandbox",
     "is_sandbox_installed",
 ]
-
-SandboxViolation = AuditDenied
 
 DANGEROUS_MODULES = ("ctypes", "_ctypes", "cffi", "_cffi_backend", "pty", "code", "codeop")
 """The modules that ``block_dangerous_imports`` blocks: memory, terminals, interpreters."""
@@ -35,7 +33,7 @@ class SandboxPolicy:
     Args:
         allowed_paths: Paths that may be written, ``None`` for anywhere. ``'.'`` is the current
             directory at the time of each check. A path outside is denied for writing; anything may
-            be read.
+            be read but `blocked_paths`.
         blocked_paths: Paths that may neither be read nor written, inside an allowed path as well.
         block_network: True if connecting, listening, sending and look-ups are denied.
         block_subprocess: True if starting programs is denied.
@@ -46,11 +44,11 @@ class SandboxPolicy:
             proceed.
     """
 
-    allowed_paths: "Iterable[str | os.PathLike[str]] | None" = None
-    blocked_paths: "Iterable[str | os.PathLike[str]]" = ()
-    block_network: bool = False
-    block_subprocess: bool = False
-    block_dangerous_imports: bool = False
+    allowed_paths: "Iterable[str | os.PathLike[str]] | None" = ("/tmp",)
+    blocked_paths: "Iterable[str | os.PathLike[str]]" = ("/etc", "/proc", "/sys", "/dev")
+    block_network: bool = True
+    block_subprocess: bool = True
+    block_dangerous_imports: bool = True
     blocked_modules: "Iterable[str]" = ()
     log_violations: bool = True
     raise_on_violation: bool = True
@@ -83,7 +81,7 @@ class SandboxPolicy:
         """
         blocked = (*self.blocked_modules,)
         if self.block_dangerous_imports:
-            blocked = (*DANGEROUS_MODULES, *blocked)
+            blocked = (*blocked, *DANGEROUS_MODULES)
         if self.raise_on_violation:
             policy = Policy()
         elif self.log_violations:
@@ -123,6 +121,7 @@ def install_sandbox(policy: SandboxPolicy | None = None) -> None:
         raise TypeError(f"policy must be a SandboxPolicy, not {type(policy).__name__}")
     on_denied = _log if policy.log_violations and policy.raise_on_violation else None
     policy.to_policy().install(on_denied=on_denied)
+    _raise_violations()
     _installed = policy
 
 

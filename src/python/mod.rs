@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use super::api::guard::{AuditPerms, Guard};
     #[pymodule_export]
-    use super::api::installed::installed_policy;
+    use super::api::installed::{installed_policy, raise_violations};
     #[pymodule_export]
     use super::api::mk_audit::mk_audit;
     #[pymodule_export]

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from fastaudit_rs import AuditDenied
+from fastaudit_rs import AuditDenied, Policy
 from fastaudit_rs.sandbox_hooks import (
     DANGEROUS_MODULES,
     SandboxPolicy,
@@ -67,16 +67,66 @@ def test_switches(run):
     """
     assert run(code) == ["network", "commands"]
     code = """
-    install_sandbox()
-    print(stopped(os.system, "true"), stopped(open, out + "/a", "w"))
-    print(is_sandbox_installed(), get_policy() == SandboxPolicy())
+    server = socket.create_server(("127.0.0.1", 0))
+    install_sandbox(SandboxPolicy(None, (), False, False, False))
+    print(stopped(os.system, "true"), stopped(open, out + "/a", "w"), stopped(__import__, "pty"))
+    print(stopped(socket.create_connection, server.getsockname()), stopped(open, "/etc/passwd"))
     """
-    assert run(code) == ["None", "None", "True", "True"]
+    assert run(code) == ["None"] * 5
+
+
+def test_by_default(run):
+    code = """
+    import tempfile
+    here = tempfile.mkdtemp(dir="/tmp")
+    install_sandbox()
+    print(is_sandbox_installed(), get_policy() == SandboxPolicy())
+    for path in (here + "/a", "/tmpevil", "/srv/a", "/etc/passwd", "/sys/a", "/proc/self/comm"):
+        print(stopped(open, path, "w"))
+    print(stopped(open, "/etc/passwd"), stopped(open, sys.executable, "rb"))
+    print(stopped(socket.socket().connect, ("127.0.0.1", 9)), stopped(os.system, "true"))
+    for name in ("ctypes", "cffi", "pty", "code", "codeop", "json"):
+        print(stopped(__import__, name))
+    """
+    found = run(code)
+    assert found[:8] == ["True", "True", "None", *["write"] * 5]
+    assert found[8:] == ["block", "None", "network", "commands", *["imports"] * 5, "None"]
+
+
+def test_a_violation_is_a_runtime_error_too(run):
+    code = """
+    import pickle
+    from fastaudit_rs import AuditDenied, Policy
+    install_sandbox(SandboxPolicy(log_violations=False))
+    for kind in (SandboxViolation, RuntimeError, PermissionError, OSError, AuditDenied):
+        try:
+            open("/srv/a", "w")
+        except kind as violation:
+            print(violation.rule, violation.path, violation.errno)
+            again = pickle.loads(pickle.dumps(violation))
+            print(type(violation) is type(again) is SandboxViolation, again.path)
+            text = str(violation)
+    print("open '/srv/a' not in ('/tmp',)" in text)
+    try:
+        with Policy().guard(monitor_calls=False)():
+            os.mkdir(out + "/a")
+    except RuntimeError as violation:
+        print(violation.rule)
+    try:
+        SandboxViolation.errno = 5
+    except TypeError:
+        print("immutable")
+    """
+    assert run(code) == ["write", "/srv/a", "1", "True", "/srv/a"] * 5 + [
+        "True",
+        "write",
+        "immutable",
+    ]
 
 
 def test_imports(run):
     code = """
-    install_sandbox(SandboxPolicy(block_dangerous_imports=True, blocked_modules=["wave"]))
+    install_sandbox(SandboxPolicy(blocked_modules=["wave"]))
     print(stopped(__import__, "ctypes"), stopped(__import__, "wave"), stopped(__import__, "json"))
     """
     assert run(code) == ["imports", "imports", "None"]
@@ -102,9 +152,9 @@ def test_violations_may_proceed_and_be_logged(run):
 
 def test_for_good(run):
     code = """
+    install_sandbox(SandboxPolicy(allowed_paths=["."], block_network=False))
     install_sandbox(SandboxPolicy(allowed_paths=["."]))
-    install_sandbox(SandboxPolicy(allowed_paths=["."], block_network=True))
-    for policy in (SandboxPolicy(), SandboxPolicy(allowed_paths=["."])):
+    for policy in (SandboxPolicy(), SandboxPolicy(allowed_paths=["."], block_network=False)):
         try:
             install_sandbox(policy)
         except RuntimeError as error:
@@ -115,7 +165,10 @@ def test_for_good(run):
 
 
 def test_not_installed():
-    assert SandboxViolation is AuditDenied
+    assert SandboxViolation.__mro__[1] is AuditDenied
+    with pytest.raises(AuditDenied) as denied, Policy().guard(monitor_calls=False)():
+        open("/srv/a", "w")
+    assert not isinstance(denied.value, RuntimeError)
     assert not is_sandbox_installed()
     assert get_policy() is None
 

@@ -53,6 +53,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<executors::Job>(),
         py.get_type::<threads::Carried>(),
         denial::class(py)?.clone(),
+        denial::violation(py)?.clone(),
     ];
     #[cfg(unix)]
     classes.extend([

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use crate::policy::written::stricter;
 use crate::python::api::policy::Policy;
+use crate::python::denials::denial;
 use crate::python::guard::resolve::Resolved;
 use crate::python::guard::scope;
 
@@ -46,6 +47,13 @@ pub fn check_none(py: Python<'_>) -> PyResult<()> {
         )),
         false => Ok(()),
     }
+}
+
+#[doc = doc!("_raise_violations")]
+#[pyfunction]
+#[pyo3(name = "_raise_violations")]
+pub fn raise_violations() {
+    denial::raise_violations();
 }
 
 #[doc = doc!("installed_policy")]

@@ -147,16 +147,39 @@ pub struct Told {
 }
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static VIOLATION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Finds the class of the exception, before anything can be denied.
+/// True if exceptions are of the class `SandboxViolation`.
+static RAISES_VIOLATIONS: AtomicBool = AtomicBool::new(false);
+
+/// Finds the classes of the exception, before anything can be denied.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    class(py).map(|_| ())
+    class(py)?;
+    violation(py).map(|_| ())
 }
 
 /// The class of the exception.
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    let class = CLASS.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.denied")?.getattr("AuditDenied")?;
+    found(py, &CLASS, "AuditDenied")
+}
+
+/// The class of the exception in a process with a sandbox of hooks, a subclass.
+pub fn violation(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    found(py, &VIOLATION, "SandboxViolation")
+}
+
+/// Makes all exceptions of this process from now on of the class `SandboxViolation`.
+pub fn raise_violations() {
+    RAISES_VIOLATIONS.store(true, Ordering::Relaxed);
+}
+
+fn found<'py>(
+    py: Python<'py>,
+    class: &'static PyOnceLock<Py<PyType>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = class.get_or_try_init(py, || {
+        let class = py.import("fastaudit_rs.denied")?.getattr(name)?;
         let class = class.cast_into::<PyType>()?;
         classes::make_immutable(&class);
         PyResult::Ok(class.unbind())
@@ -167,7 +190,11 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>> {
     let py = denial.py();
     // Its arguments are worked out when they are read.
-    let exception = raw::new_permission_error(class(py)?)?;
+    let class = match RAISES_VIOLATIONS.load(Ordering::Relaxed) {
+        true => violation(py)?,
+        false => class(py)?,
+    };
+    let exception = raw::new_permission_error(class)?;
     exception.setattr(pyo3::intern!(py, "_denial"), denial)?;
     Ok(exception)
 }
