@@ -188,7 +188,7 @@ SHORT = [
     "def",
     "import os; os.mkfifo(str(os.getpid())); os.symlink('loop', f'loop{os.getpid()}')",
     "import os; os.makedirs(f'{os.getpid()}/a/b'); open(f'{os.getpid()}/a/c', 'w').close()\n"
-    "os.chmod(f'{os.getpid()}/a/c', 0)",
+    "os.chmod(f'{os.getpid()}/a', 0)",
     "import os\nfor name in os.listdir(): os.path.isdir(name) or os.unlink(name)",
 ]
 LONG = [
