@@ -226,6 +226,8 @@ def test_the_marker_names_the_near_field(pytester):
 
 MISSING = [
     ("mk_audit(['nosuchdir'], monitor_calls=False)", "oks: there is no '{0}/nosuchdir'"),
+    ("mk_audit(['nosuchdir', '..'], monitor_calls=False)", "oks: there is no '{0}/nosuchdir'"),
+    ("mk_audit(['..', 'nosuchdir'], monitor_calls=False)", "oks: there is no '{0}/nosuchdir'"),
     ("mk_audit(['~nobody-here/x'], monitor_calls=False)", "oks: there is no '{0}/~nobody-here/x'"),
     ("mk_audit(['*.txt'], monitor_calls=False)", "oks: there is no '{0}/*.txt'"),
     ("mk_audit(['a/report.txt'], monitor_calls=False)", "oks: there is no '{0}/a/report.txt'"),

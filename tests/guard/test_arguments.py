@@ -162,6 +162,33 @@ def test_callbacks_that_fit_or_do_not_tell(mk_audit, callback):
 
 
 @pytest.mark.original_fails()
+def test_a_callback_that_changes(mk_audit):
+    """It is as it is when a guard is made."""
+
+    def before_deny(event, args, frame, msg, data):
+        return False
+
+    def make():
+        mk_audit(["."], before_deny, monitor_calls=False)
+
+    make()
+    before_deny.__code__, before = (lambda event: None).__code__, before_deny.__code__
+    with pytest.raises(TypeError, match="before_deny"):
+        make()
+    before_deny.__code__ = before
+    make()
+    before_deny.__code__ = (lambda a, b, c, d, e, f: None).__code__
+    make()
+    before_deny.__code__ = (lambda a, b, c, d, e, f, g: None).__code__
+    with pytest.raises(TypeError, match="before_deny"):
+        make()
+    before_deny.__defaults__ = (1, 2)
+    make()
+    before_deny.__defaults__ = None
+    with pytest.raises(TypeError, match="before_deny"):
+        make()
+
+
 def test_a_native_callback_that_cannot_take_the_arguments(mk_audit):
     with pytest.raises(TypeError, match="before_deny must take the arguments"):
         mk_audit([], isinstance, monitor_calls=False)

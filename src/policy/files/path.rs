@@ -91,6 +91,11 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
 /// Resolves a path. `None` if it cannot be known where it leads: a NUL inside, a current directory
 /// or base that is gone, or a system that would not say.
 pub fn resolve(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    resolve_and_look(fs, path, base).map(|(landing, _)| landing)
+}
+
+/// The same, and whether it was seen to be there; if not, nobody looked, or it is not.
+pub fn resolve_and_look(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<(Resolved, bool)> {
     let start = if path.starts_with(b"/") {
         PathBuf::from_slice(b"/")
     } else {
@@ -107,16 +112,18 @@ pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Opti
     if path.starts_with(b"/") {
         return resolve(fs, path, Base::CurrentDir);
     }
-    resolve_from(fs, path, dir.0.clone())
+    resolve_from(fs, path, dir.0.clone()).map(|(landing, _)| landing)
 }
 
-fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Resolved> {
+#[inline]
+fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<(Resolved, bool)> {
     if memchr(0, path).is_some() {
         return None;
     }
     let mut whole = start.clone();
     push(&mut whole, path);
-    let passes = match fs.passes_no_link(&whole) {
+    let found = fs.passes_no_link(&whole);
+    let passes = match found {
         Passes::Whole => true,
         // A part that does not exist has no `..`: below it the path is taken as written.
         Passes::UpToMissing => !has_dot_dot(&whole),
@@ -126,9 +133,9 @@ fn resolve_from(fs: &impl FileSystem, path: &[u8], start: PathBuf) -> Option<Res
         // As far as it is there no component is a link, so `..` is the one before it.
         let plain = Resolved(without_dots(whole));
         debug_assert_eq!(walk(fs, start, path), Some(plain.clone()));
-        return Some(plain);
+        return Some((plain, found == Passes::Whole));
     }
-    walk(fs, start, path)
+    walk(fs, start, path).map(|landing| (landing, false))
 }
 
 fn has_dot_dot(path: &[u8]) -> bool {

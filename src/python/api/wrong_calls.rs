@@ -144,7 +144,11 @@ pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
         return Ok(());
     }
     let argument = if told.is_some() { "write" } else { "oks" };
-    for root in allowed.oks.bind(py) {
+    let looked_for = match allowed.are_there {
+        true => PyTuple::empty(py),
+        false => allowed.oks.bind(py).clone(),
+    };
+    for root in looked_for {
         let name = decode::root_name(&root)?;
         if name.as_slice() != b"." && !Os.exists(&name) && !is_to_be_made(&name, told.is_some()) {
             let text = format!("{argument}: there is no {}", errors::shown(&root));

@@ -20,6 +20,8 @@ use crate::python::values::distributions;
 pub struct Allowed {
     pub policy: Policy,
     pub oks: Py<PyTuple>,
+    /// True if each of them was seen to be there.
+    pub are_there: bool,
     pub readable: Option<Py<PyTuple>>,
     /// The wording, if these are the permissions of a `Policy`.
     pub told: Option<Arc<Told>>,
@@ -34,6 +36,7 @@ impl Allowed {
     pub fn below(roots: ApprovedRoots) -> Self {
         Self {
             policy: Policy::new(roots.roots),
+            are_there: roots.are_there,
             ..Self::named(roots.names)
         }
     }
@@ -47,9 +50,11 @@ impl Allowed {
         let roots = roots.unwrap_or_else(|| ApprovedRoots {
             roots: Roots::everywhere(),
             names: PyTuple::empty(py).unbind(),
+            are_there: true,
         });
         Self {
             policy: Policy::strict(roots.roots, import_allow),
+            are_there: roots.are_there,
             ..Self::named(roots.names)
         }
     }
@@ -95,6 +100,7 @@ impl Allowed {
         Self {
             policy: Policy::default(),
             oks,
+            are_there: false,
             readable: None,
             told: None,
             spec: None,

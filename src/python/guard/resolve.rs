@@ -82,6 +82,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
             },
         ),
         oks: write.names,
+        are_there: write.are_there,
         readable,
         told: Some(told),
         on_violation: spec.on_violation,

@@ -16,6 +16,8 @@ use crate::python::values::errors;
 pub struct ApprovedRoots {
     pub roots: Roots,
     pub names: Py<PyTuple>,
+    /// True if each was seen to be there.
+    pub are_there: bool,
 }
 
 /// Reads the `oks` argument.
@@ -39,6 +41,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
         .map_err(|error| errors::oks_not_iterable(oks, error))?;
     let mut roots = Roots::new();
     let mut names = Vec::new();
+    let mut are_there = true;
     for (index, item) in items.enumerate() {
         let item = item?;
         if let Ok(text) = item.cast::<PyString>()
@@ -61,14 +64,16 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
             path = expand(&path)?;
             name = read(&path)?;
         }
-        let root = path::resolve(&Os, &name, Base::CurrentDir)
+        let (root, is_there) = path::resolve_and_look(&Os, &name, Base::CurrentDir)
             .ok_or_else(|| errors::root_unresolvable(index, &path, &name))?;
+        are_there &= is_there;
         roots.add(&root);
         names.push(raw::fs_decode(py, root.as_bytes())?);
     }
     Ok(ApprovedRoots {
         roots,
         names: PyTuple::new(py, names)?.unbind(),
+        are_there,
     })
 }
 

@@ -33,6 +33,8 @@ const MAX_NAMED: usize = 1000;
 struct Known {
     /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
     sites: Vec<PathBuf>,
+    /// The entries of `sys.path` when it was looked at last.
+    seen: Vec<Py<PyAny>>,
     /// The distributions installed there, and the times as of which they were read.
     installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
     /// The package of native code by the first component of the name it has for itself, if they
@@ -42,6 +44,7 @@ struct Known {
 
 static KNOWN: Mutex<Known> = Mutex::new(Known {
     sites: Vec::new(),
+    seen: Vec::new(),
     installed: None,
     named: BTreeMap::new(),
 });
@@ -56,6 +59,15 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let Some(path) = search_path::list(py)? else {
         return Ok(());
     };
+    // Most guards find the entries that the one before found.
+    let is_as_before = {
+        let known = known();
+        known.seen.len() == path.len()
+            && known.seen.iter().zip(&path).all(|(one, own)| one.is(&own))
+    };
+    if is_as_before {
+        return Ok(());
+    }
     for entry in path.iter() {
         let Ok(entry) = entry.cast::<PyString>() else {
             continue;
@@ -80,6 +92,10 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         known.sites.push(entry);
         known.installed = None;
     }
+    let seen = path.iter().map(Bound::unbind).collect();
+    let before = std::mem::replace(&mut known().seen, seen);
+    // An entry may be of a class of Python code.
+    drop(before);
     Ok(())
 }
 

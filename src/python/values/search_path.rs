@@ -1,19 +1,23 @@
 //! `sys.path`, where modules are looked for.
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyModule};
 
 use crate::python::cpython::objects;
 
 /// Its list; `None` if other code put something else in its place.
 ///
 /// # Errors
-/// `AttributeError` if it is gone.
+/// The error of importing `sys`, if other code removed it.
 pub fn list(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
     // An import statement would take longer than all else that making a guard does.
     let sys = match objects::module_of_name(pyo3::intern!(py, "sys")) {
         Some(sys) => sys,
         None => py.import("sys")?.into_any(),
     };
-    Ok(sys.getattr(pyo3::intern!(py, "path"))?.cast_into().ok())
+    let Ok(sys) = sys.cast_into::<PyModule>() else {
+        return Ok(None);
+    };
+    let path = sys.dict().get_item(pyo3::intern!(py, "path"))?;
+    Ok(path.and_then(|path| path.cast_into().ok()))
 }

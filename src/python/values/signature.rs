@@ -3,6 +3,8 @@
 //! `inspect.signature` knows it for everything, and takes longer than making a guard. So a Python
 //! function, a bound one and a `functools.partial` of these are looked at here first.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -91,6 +93,13 @@ fn of_function(
 ) -> PyResult<Option<Takes>> {
     let py = function.py();
     let code = frames::function_code(function);
+    let defaults = frames::function_defaults(function);
+    let asked = (defaults, bound, given);
+    if keywords.is_none()
+        && let Some(takes) = last(&code, asked)
+    {
+        return Ok(Some(takes));
+    }
     let number = |name: &Bound<'_, PyString>| code.getattr(name)?.extract::<usize>();
     let flags: u32 = code.getattr(pyo3::intern!(py, "co_flags"))?.extract()?;
     let count = number(pyo3::intern!(py, "co_argcount"))?;
@@ -100,7 +109,7 @@ fn of_function(
     }
     let names = code.getattr(pyo3::intern!(py, "co_varnames"))?;
     let names = names.cast::<PyTuple>()?;
-    let first_default = count - frames::function_defaults(function).min(count);
+    let first_default = count - defaults.min(count);
     let is_given = |position: usize| -> PyResult<bool> {
         match keywords {
             Some(keywords) => keywords.contains(names.get_item(position)?),
@@ -128,11 +137,38 @@ fn of_function(
         arguments >= least && has_room
     };
     let is_named_calls = bound + given < most && names.get_item(bound + given)?.eq("calls")?;
-    Ok(Some(Takes {
+    let takes = Takes {
         given: takes(given),
         more: takes(given + 1),
         is_named_calls,
-    }))
+    };
+    if keywords.is_none() {
+        note_last(&code, asked, takes);
+    }
+    Ok(Some(takes))
+}
+
+/// The question about the function that was looked at last: the number of its defaults, of bound
+/// arguments and of given ones.
+type Asked = (usize, usize, usize);
+
+/// The code of that function, which does not change, and the answer: hosts make many guards with
+/// one callback.
+static LAST: Mutex<Option<(Py<PyAny>, Asked, Takes)>> = Mutex::new(None);
+
+fn last(code: &Bound<'_, PyAny>, asked: Asked) -> Option<Takes> {
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let (own, before, takes) = last.as_ref()?;
+    (own.is(code) && *before == asked).then_some(*takes)
+}
+
+fn note_last(code: &Bound<'_, PyAny>, asked: Asked, takes: Takes) {
+    let new = Some((code.clone().unbind(), asked, takes));
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = std::mem::replace(&mut *last, new);
+    drop(last);
+    // Freeing code may run functions that were registered for it.
+    drop(before);
 }
 
 /// Returns the parameters of a callback, according to `inspect`.
