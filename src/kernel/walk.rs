@@ -202,3 +202,67 @@ fn above(
 pub fn identity(stat: &Stat) -> Identity {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::kernel::beneath;
+
+    /// Moves a directory elsewhere as soon as the walk is in it.
+    struct Mover {
+        from: PathBuf,
+        to: PathBuf,
+        seen: Vec<String>,
+        way: usize,
+    }
+
+    impl Visitor for Mover {
+        fn entry(&mut self, _directory: BorrowedFd<'_>, name: &CStr, _is: bool) -> Next {
+            let name = name.to_str().unwrap().to_owned();
+            if name == "inner" {
+                std::fs::rename(&self.from, &self.to).unwrap();
+            }
+            self.seen.push(name);
+            Next::Enter
+        }
+
+        fn enter(&mut self, _directory: BorrowedFd<'_>, _name: &CStr, _is: Identity) {
+            self.way += 1;
+        }
+
+        fn leave(&mut self, _parent: Option<BorrowedFd<'_>>, _name: &CStr) {
+            self.way -= 1;
+        }
+    }
+
+    fn walked(root: &Path, from: PathBuf, to: PathBuf) -> Vec<String> {
+        let mut mover = Mover {
+            from,
+            to,
+            seen: Vec::new(),
+            way: 0,
+        };
+        let root = beneath::directory(root).unwrap();
+        walk(root.as_fd(), LOOKING, &mut mover).unwrap();
+        assert_eq!(mover.way, 0);
+        mover.seen.sort();
+        mover.seen
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_out_leads_nowhere_else() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, out) = (place.path().join("root"), place.path().join("out"));
+        std::fs::create_dir_all(root.join("a/inner/deep")).unwrap();
+        std::fs::create_dir(&out).unwrap();
+        std::fs::write(out.join("secret"), "").unwrap();
+        for name in ["0", "z"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+            std::fs::write(root.join(name).join(format!("in-{name}")), "").unwrap();
+        }
+        let seen = walked(&root, root.join("a"), out.join("a"));
+        assert_eq!(seen, ["0", "a", "deep", "in-0", "in-z", "inner", "z"]);
+    }
+}

@@ -26,3 +26,16 @@ pub fn json_extent(data: &[u8]) -> (usize, usize) {
     }
     (values, deepest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::json_extent;
+
+    #[test]
+    fn texts_and_brackets() {
+        assert_eq!(json_extent(b"1"), (1, 0));
+        assert_eq!(json_extent(br#"{"a": [1, 2, [3]]}"#), (6, 3));
+        assert_eq!(json_extent(br#""[[[,,,\"[[[,,,""#), (1, 0));
+        assert_eq!(json_extent(b"]]]["), (2, 1));
+    }
+}
