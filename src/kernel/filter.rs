@@ -5,6 +5,7 @@
 //! A system call of another architecture, such as a 32-bit one by `int 0x80`, ends the process.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{self, Eq, MaskedEq, Ne};
@@ -34,6 +35,9 @@ const DCCP: u64 = 6;
 
 /// `SYS_memfd_secret` on all machines; not all C libraries name it.
 const MEMFD_SECRET: i64 = 447;
+
+/// True once this process, and so each copy of it, has no sockets but Unix sockets.
+static ONLY_UNIX_SOCKETS: AtomicBool = AtomicBool::new(false);
 
 /// Rules for each system call, by its number; one that matches denies.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -66,6 +70,16 @@ pub fn filter(network: &NetworkUse, memory_files: bool) -> Result<BpfProgram, Er
 /// The kernel refuses.
 pub fn apply(filter: &BpfProgram) -> Result<(), Error> {
     seccompiler::apply_filter(filter)
+}
+
+/// Notes that a filter without a network holds in the whole process.
+pub fn note_no_network() {
+    ONLY_UNIX_SOCKETS.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether the kernel refuses all sockets but Unix sockets to this process.
+pub fn has_only_unix_sockets() -> bool {
+    ONLY_UNIX_SOCKETS.load(Ordering::Relaxed)
 }
 
 /// Limits and priorities of other processes of the same user: signals of theirs by other means.

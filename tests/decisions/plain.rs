@@ -436,6 +436,10 @@ impl Surroundings for Event<'_> {
         false
     }
 
+    fn has_only_unix_sockets(&self) -> bool {
+        false
+    }
+
     /// Knows this machine alone.
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr> {
         match name == "localhost" && family == FAMILIES[0] {

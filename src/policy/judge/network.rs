@@ -36,13 +36,15 @@ const KIND: i64 = 0xf;
 impl<S: Surroundings> Judge<'_, S> {
     /// Judges making a socket. One that was open before passes, and one of the internet or of this
     /// machine, where connecting, sending and listening are events of their own. Others
-    /// (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one.
+    /// (netlink(7), packet(7), vsock(7), raw(7)) send and receive without one. A socket that the
+    /// kernel would refuse is denied here, where an error can say what to do.
     pub(super) fn socket(&self) -> Result<(), S::Error> {
         if let (Some(family), Some(kind)) = (self.args().integer(1), self.args().integer(2)) {
             let is_known = family == super::UNIX_FAMILY || is_internet(family);
             let is_plain = PLAIN.contains(&(kind & KIND));
+            let is_refused = family != super::UNIX_FAMILY && self.0.has_only_unix_sockets();
             if self.0.wraps_socket()
-                || ((is_known || family == DEFAULT) && (is_plain || kind == DEFAULT))
+                || ((is_known || family == DEFAULT) && (is_plain || kind == DEFAULT) && !is_refused)
             {
                 return Ok(());
             }

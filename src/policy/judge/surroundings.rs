@@ -172,6 +172,8 @@ pub trait Surroundings {
 
     /// Returns whether the socket which is made is that of a descriptor that is open already.
     fn wraps_socket(&self) -> bool;
+    /// Returns whether the kernel refuses this process all sockets but Unix sockets.
+    fn has_only_unix_sockets(&self) -> bool;
     /// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if
     /// that fails.
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr>;

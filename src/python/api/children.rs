@@ -41,6 +41,12 @@ impl Children {
         confine(policy, memory_files)
     }
 
+    #[doc = doc!("_Children.resolved")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn resolved(&self, py: Python<'_>, policy: &Bound<'_, Policy>) -> PyResult<Policy> {
+        policy.get().resolved(py)
+    }
+
     #[doc = doc!("_Children.fork")]
     fn fork(&self, py: Python<'_>) -> PyResult<i32> {
         raw::audit(py, c"os.fork", &[])?;
@@ -84,11 +90,16 @@ fn unconfined(error: crate::kernel::landlock::Unconfined) -> PyErr {
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn confine(policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
     use crate::kernel::{filter, privileges};
+    use crate::policy::written::spec::NetworkUse;
 
     let network = &policy.get().spec().network;
     let filter = filter::filter(network, memory_files).map_err(refused)?;
     privileges::drop_all().map_err(os_error)?;
-    filter::apply(&filter).map_err(refused)
+    filter::apply(&filter).map_err(refused)?;
+    if matches!(network, NetworkUse::All(false)) {
+        filter::note_no_network();
+    }
+    Ok(())
 }
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
