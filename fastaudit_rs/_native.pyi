@@ -378,6 +378,17 @@ class _Children:
                 in part.
         """
 
+    def resolved(self, policy: Policy) -> Policy:
+        """Return the same policy, whose paths each child takes to lead where they lead now.
+
+        The kernel has the supervisor of a sandbox look at each file that is opened, so that
+        looking them up again in each child takes longer than the rest of a short run.
+
+        Raises:
+            OSError: A path of the policy cannot be looked up.
+            ValueError: A path of it leads nowhere.
+        """
+
     def fork(self) -> int:
         """Copy the process, as ``os.fork()`` does, without its warning of threads.
 

@@ -45,7 +45,7 @@ def main() -> NoReturn:
         policy, path, preload = pickle.loads(task)
         hold(children, policy, marshal.loads(held))
         sys.path[:0] = path
-        _prepare(policy, preload)
+        policy = _prepared(children, policy, preload)
         # Modules that a run writes there are not for this process to import.
         del sys.path[: len(path)]
     except BaseException:
@@ -70,13 +70,16 @@ def main() -> NoReturn:
             _import(COMMON)
 
 
-def _prepare(policy: Policy, preload: list[str]) -> None:
-    """Do the work that each run needs once."""
+def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy:
+    """Do the work that each run needs once, and return the policy for each."""
     _warm_up()
     _import(preload)
+    # A place that leads elsewhere later has the host start another process.
+    policy = children.resolved(policy)
     # Work for the first guard need not be repeated in each child.
     with policy.guard(monitor_calls=MONITORING)():
         pass
+    return policy
 
 
 def _import(names: Iterable[str]) -> None:

@@ -25,6 +25,8 @@ pub struct Policy {
     pub(super) on_violation: Option<Py<PyAny>>,
     /// The wording of hints; `None`: as for a policy that was written in Python.
     pub(super) told: Option<Arc<Told>>,
+    /// The permissions of its guards, if its paths are not to be looked up again.
+    pub(super) resolved: Option<Arc<Allowed>>,
 }
 
 impl Policy {
@@ -56,11 +58,24 @@ impl Policy {
             spec: self.spec.clone(),
             on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
             told,
+            resolved: None,
         }
+    }
+
+    /// The same policy, whose guards take its paths to lead where they lead now.
+    pub fn resolved(&self, py: Python<'_>) -> PyResult<Self> {
+        let resolved = Arc::new(self.allowed(py)?);
+        Ok(Self {
+            resolved: Some(resolved),
+            ..self.told(py, self.told.clone())
+        })
     }
 
     /// The permissions of its guards.
     pub fn allowed(&self, py: Python<'_>) -> PyResult<Allowed> {
+        if let Some(resolved) = &self.resolved {
+            return Ok(resolved.clone_ref(py));
+        }
         let told = match &self.told {
             Some(told) => Arc::clone(told),
             None => Arc::new(Told::new(Words::Policy, self.spec.clone())),
@@ -112,6 +127,7 @@ impl Policy {
             told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
             spec,
             on_violation: None,
+            resolved: None,
         })
     }
 

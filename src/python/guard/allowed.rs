@@ -96,6 +96,21 @@ impl Allowed {
         Ok(self)
     }
 
+    /// Copies the permissions, which hold for the files that they were found for.
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            oks: self.oks.clone_ref(py),
+            are_there: self.are_there,
+            readable: self.readable.as_ref().map(|names| names.clone_ref(py)),
+            told: self.told.clone(),
+            spec: self.spec.clone(),
+            on_violation: self.on_violation,
+            violation_call: self.violation_call.as_ref().map(|call| call.clone_ref(py)),
+            records: self.records.clone(),
+        }
+    }
+
     fn named(oks: Py<PyTuple>) -> Self {
         Self {
             policy: Policy::default(),
