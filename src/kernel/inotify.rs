@@ -49,6 +49,16 @@ mod linux {
         places: AHashMap<i32, Place>,
     }
 
+    /// Closed by a thread of its own: the kernel first waits for all of its processors.
+    impl Drop for Watch {
+        fn drop(&mut self) {
+            if let Some(inotify) = self.inotify.take() {
+                // Where no thread can start, it is closed here.
+                let _ = std::thread::Builder::new().spawn(move || drop(inotify));
+            }
+        }
+    }
+
     impl Watch {
         pub fn new() -> Self {
             Self {

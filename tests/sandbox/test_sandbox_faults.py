@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from fastaudit_rs import SandboxError
+from fastaudit_rs import Sandbox, SandboxError
+from fastaudit_rs.sandbox.host import process
 
 pytest.importorskip("sandlock")
 
@@ -152,12 +153,9 @@ class TestFaults:
 
     def test_what_waits_for_work_ends_by_itself(self, make_sandbox, monkeypatch):
         """Such an end is no limit: it is reported as what it is."""
-        import fastaudit_rs.sandbox.host.process
-
-        broken = "import fastaudit_rs.sandbox.inside.worker as w; "
-        broken += "w.run = None; w._fork = None; w.main()"
-        command = (*fastaudit_rs.sandbox.host.process.COMMAND[:-1], broken)
-        monkeypatch.setattr(fastaudit_rs.sandbox.host.process, "COMMAND", command)
+        broken = "import fastaudit_rs.sandbox.inside.worker as worker; worker._fork = None\n"
+        command = (*process.COMMAND[:-1], process.START.replace("from fast", f"{broken}from fast"))
+        monkeypatch.setattr(process, "COMMAND", command)
         with pytest.raises(SandboxError, match=r"ended: Ended\(exit_code=1"):
             make_sandbox().run("1")
 
@@ -201,6 +199,8 @@ LIMITS = Limits(wall_seconds=20, memory="200M", output="1M", processes=20)
 
 def state():
     gc.collect()
+    # A thread closes what watched the files of a sandbox, which takes the kernel 10 ms.
+    time.sleep(0.5)
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file)
     children = [
@@ -277,3 +277,13 @@ def test_many_faults_leave_nothing(user, monkeypatch):
     # It goes up and down by 20 MB; 0.1 MB for each run would be more.
     assert grown < 32
     assert gone(mark)
+
+
+@pytest.mark.parametrize("confine", ["require", "audit"])
+def test_a_process_that_cannot_import_its_program(monkeypatch, confine):
+    program = process.START.replace("import main", "import nothing_there")
+    command = (*process.COMMAND[:-1], program)
+    monkeypatch.setattr(process, "COMMAND", command)
+    with Sandbox(confine=confine) as sandbox, pytest.raises(SandboxError) as raised:
+        sandbox.run("1")
+    assert "did not start" in str(raised.value) and "nothing_there" in str(raised.value)

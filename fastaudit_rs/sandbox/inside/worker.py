@@ -29,11 +29,12 @@ PATIENCE = 0.05
 DESCRIPTORS = 4
 
 
-def main() -> NoReturn:
-    """Connect to the host, prepare, and run what it sends until it is gone."""
-    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    control.connect(sys.argv[1])
-    send(control, b"%d" % os.getpid())
+def main(control: _socket.socket) -> NoReturn:
+    """Prepare, and run what the host sends until it is gone.
+
+    Args:
+        control: The connection to it.
+    """
     children = _Children()
     null = os.open(os.devnull, os.O_RDWR)
     # The standard streams were pipes when their objects were made, as they are in each child.
