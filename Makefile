@@ -94,6 +94,10 @@ $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in docs/assurance.md
 	$(PY) scripts/scenarios.py --publish
 
+.PHONY: promises-page
+promises-page: ## Try what a sandbox promises, and write the table of docs/sandbox.md anew (needs REAL_DOCKER)
+	scripts/test-version 3.13 promises
+
 # `ordinary-torch` adds PyTorch, of 3 GB.
 ORDINARY ?= ordinary
 

@@ -39,6 +39,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes long; `make test` leaves it out")
     config.addinivalue_line(
         "markers",
+        "holds(ring, promise): shows that this ring of a sandbox holds what docs/sandbox.md "
+        "promises; `make promises-page` makes a table of them",
+    )
+    config.addinivalue_line(
+        "markers",
         "original_fails(since=None, until=None): the original fails this test, on the Python "
         "versions from `since` up to `until`; test_against_original.py sees to it that it does",
     )

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 
+import promises
 import pytest
 
 from fastaudit_rs import Limits, Sandbox
@@ -69,6 +70,7 @@ def said(sandbox, code):
 
 
 class TestPlaces:
+    @pytest.mark.holds("container", promises.READ)
     def test_nothing_of_the_host_is_there(self, make, tmp_path):
         (tmp_path / "secret").write_text("x")
         server = socket.create_server(("127.0.0.1", 0))
@@ -97,6 +99,7 @@ class TestPlaces:
         with server, pytest.raises(TimeoutError):
             server.accept()
 
+    @pytest.mark.holds("container", promises.WRITE)
     def test_places_that_can_be_written(self, make):
         """Elsewhere it is not counted: there are the runtime's own, in memory, of a fixed size."""
         code = """
@@ -117,6 +120,7 @@ class TestPlaces:
         assert str(sandbox.directory) in found
         assert found - {"/dev", "/dev/mqueue"} == {str(sandbox.directory)}
 
+    @pytest.mark.holds("container", promises.BLOCK)
     def test_what_is_blocked_is_hidden(self, make, tmp_path):
         for name in ("in/hidden/deep", "out/hidden", "out/inside"):
             (tmp_path / name).mkdir(parents=True)
@@ -159,6 +163,7 @@ class TestPlaces:
             ran = sandbox.run(f"import os; os.listdir({str(tmp_path)!r})")
             assert ran.returncode == 77, ran
 
+    @pytest.mark.holds("container", promises.INSIDE)
     def test_links_lead_nowhere(self, make, tmp_path):
         """A directory that an earlier run has replaced by a link is not mounted where it leads."""
         (tmp_path / "out/of/reach").mkdir(parents=True)
@@ -218,6 +223,7 @@ with Sandbox(LOOSE, Limits(wall_seconds=15, disk=None), backend="docker", image=
 """
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @pytest.mark.parametrize("user", USERS)
 def test_the_report_stays_a_file(user):
     """The host, which reads it, is neither held up nor led elsewhere."""
@@ -251,6 +257,7 @@ def reachable():
 
 
 class TestLimits:
+    @pytest.mark.holds("container", promises.MEMORY)
     @pytest.mark.parametrize(
         "code",
         [
@@ -262,6 +269,7 @@ class TestLimits:
         ran = make(memory="200M").run(code)
         assert (ran.killed_by, ran.returncode) == ("memory", -9)
 
+    @pytest.mark.holds("host", promises.OUTPUT)
     def test_output_without_end(self, make):
         """The limit on time is kept, and nothing is written to the host's disk."""
         sandbox = make(wall_seconds=12, output=None)
@@ -290,6 +298,7 @@ class TestLimits:
         assert ran.duration < 12 + ENDED
         assert logs == [0]
 
+    @pytest.mark.holds("container", promises.PROCESSES)
     def test_processes(self, make):
         code = """
             import json, os, time
@@ -319,6 +328,7 @@ def log_of(container):
     return os.stat(path).st_size if path and os.path.exists(path) else 0
 
 
+@pytest.mark.holds("container", promises.ENDING)
 class TestEnding:
     def test_closing(self, make):
         sandbox = make()

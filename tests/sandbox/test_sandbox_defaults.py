@@ -5,6 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import promises
 import pytest
 from users import USERS, run_as
 
@@ -40,6 +41,7 @@ RAW_POLICY = "Policy(native=True, commands=True, threads='inherit', env=True)"
 
 @pytest.mark.parametrize("user", USERS)
 class TestReading:
+    @pytest.mark.holds("kernel", promises.READ)
     def test_the_kernel_opens_nothing_of_the_host(self, user):
         """Native code, whatever guard there is."""
         code = f"""{HOST}
@@ -56,6 +58,7 @@ with Sandbox({RAW_POLICY}.replace(read=["/"])) as sandbox:
         # A system need not have the others.
         assert set(lines[2:4]) <= {"1 PermissionError", "1 FileNotFoundError"}
 
+    @pytest.mark.holds("guard", promises.READ)
     @pytest.mark.parametrize("policy", ["", "Policy()", "Policy(network=False)"])
     def test_the_guard_says_what_to_write(self, user, policy):
         code = f"""{HOST}
@@ -128,6 +131,7 @@ tried
         assert os.listdir() == ["mine"] and mine.read_text() == "kept"
         assert files == ["own"]
 
+    @pytest.mark.holds("kernel", promises.WRITE)
     def test_native_code_that_writes_there(self, places):
         """The preset lets native code be: the kernel holds it."""
         code = "import sys; open(sys.argv[1], 'w')"

@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 
+import promises
 import pytest
 
 from fastaudit_rs import Sandbox, SandboxManager
@@ -75,6 +76,7 @@ def last_sign(sandbox):
     return float(before or 0)
 
 
+@pytest.mark.holds("host", promises.ENDING)
 @pytest.mark.parametrize("through", ["sandbox", "pool", "manager"])
 def test_a_cancelled_run_ends(through):
     with contextlib.ExitStack() as stack:
@@ -112,6 +114,7 @@ def test_a_cancelled_run_that_waits_for_its_turn(make_sandbox):
     assert "second" not in sandbox.list_files()
 
 
+@pytest.mark.holds("host", promises.ENDING)
 @pytest.mark.parametrize("confine", ["require", "audit"])
 def test_closing_ends_a_run(confine):
     sandbox = Sandbox(LOOSE, confine=confine)
@@ -125,6 +128,7 @@ def test_closing_ends_a_run(confine):
     assert gone(of(sandbox)) and not sandbox.directory.exists()
 
 
+@pytest.mark.holds("host", promises.ENDING)
 @pytest.mark.parametrize("closed", ["the pool", "the sandbox"])
 def test_closing_ends_the_runs_of_a_pool(closed):
     sandbox = Sandbox(LOOSE)

@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 import time
 
+import promises
 import pytest
 
 from fastaudit_rs import Sandbox, SandboxError
@@ -22,11 +23,13 @@ from users import USERS, run_as
 
 
 class TestFaults:
+    @pytest.mark.holds("host", promises.LEFT)
     def test_what_it_leaves_running(self, make_sandbox):
         ran = make_sandbox().run("import subprocess; subprocess.Popen(['setsid', 'sleep', '62.5'])")
         assert ran.success
         assert gone("62.5")
 
+    @pytest.mark.holds("host", promises.LEFT)
     def test_what_it_leaves_running_when_it_is_ended(self, make_sandbox):
         code = (
             "import subprocess, time; subprocess.Popen(['setsid', 'sleep', '63.5']); time.sleep(60)"
@@ -34,6 +37,7 @@ class TestFaults:
         assert make_sandbox(wall_seconds=1).run(code).timed_out
         assert gone("63.5")
 
+    @pytest.mark.holds("host", promises.LEFT)
     def test_it_copies_itself_without_end(self, make_sandbox):
         code = """
             import os
@@ -48,6 +52,7 @@ class TestFaults:
         assert ran.timed_out and ran.duration < 3, ran
         assert gone(of(sandbox))
 
+    @pytest.mark.holds("host", promises.WALL)
     def test_it_ignores_signals(self, make_sandbox):
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
         sandbox = make_sandbox(wall_seconds=1)
@@ -69,6 +74,7 @@ class TestFaults:
         ran = make_sandbox(memory=None).run(code)
         assert (ran.returncode, ran.killed_by) == (-9, None)
 
+    @pytest.mark.holds("kernel", promises.OTHERS)
     def test_it_cannot_signal_others(self, make_sandbox):
         other = subprocess.Popen(["sleep", "66.5"])
         try:
@@ -78,6 +84,7 @@ class TestFaults:
             other.kill()
             other.wait()
 
+    @pytest.mark.holds("host", promises.UNHURT)
     def test_it_lies_about_itself(self, make_sandbox):
         """Its report about itself is no code, and harms nobody."""
         code = """
@@ -94,6 +101,7 @@ class TestFaults:
         ran = make_sandbox().run(textwrap.dedent(code), value=True)
         assert (ran.stdout, ran.violations, ran.value) == ("5\n", [], None)
 
+    @pytest.mark.holds("kernel", promises.OTHERS)
     def test_it_cannot_reach_what_waits_for_work(self, make_sandbox):
         """Whatever it starts: the guard would see Python code."""
         code = """
@@ -259,6 +267,7 @@ print(json.dumps([ran, before, state()]))
 """
 
 
+@pytest.mark.holds("host", promises.LEFT)
 @pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_many_faults_leave_nothing(user, monkeypatch):

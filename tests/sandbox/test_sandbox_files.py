@@ -3,6 +3,7 @@
 import json
 import textwrap
 
+import promises
 import pytest
 from users import USERS, run_as
 
@@ -55,6 +56,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.holds("host", promises.INSIDE)
 @by_each_user
 def test_a_directory_that_becomes_a_link(user):
     """`write_file` while a run swaps a directory for a link to one outside."""
@@ -85,6 +87,7 @@ def test_a_directory_that_becomes_a_link(user):
     assert set(errors) <= {"ValueError", "FileNotFoundError", "NotADirectoryError"}
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 def test_what_is_no_regular_file(user):
     """A FIFO does not make the host wait, a socket or a directory is an error."""
@@ -115,6 +118,7 @@ def test_what_is_no_regular_file(user):
     ]
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 def test_a_file_that_is_too_large(user):
     program = """
@@ -138,6 +142,7 @@ def test_a_file_that_is_too_large(user):
     assert rest == [True, "OSError", 1000, 1000, ["ValueError", "TypeError", "ValueError"]]
 
 
+@pytest.mark.holds("host", promises.INSIDE)
 @by_each_user
 def test_names(user):
     program = """
@@ -187,6 +192,7 @@ for name, depth in (("a", 3000), ("b" * 255, 40)):
 """
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 def test_odd_files(user):
     """A run, a list and closing mind neither modes nor names, links or depth."""
@@ -228,6 +234,7 @@ def test_after_it_is_closed(user):
     assert told(user, program) == [*["RuntimeError"] * 5, False]
 
 
+@pytest.mark.holds("host", promises.DISK)
 @by_each_user
 @pytest.mark.parametrize(
     ("disk", "code"),
@@ -275,6 +282,7 @@ def test_disk(user, disk, code):
     assert told(user, program) == [["disk", False, ""], True]
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 @pytest.mark.parametrize(
     "report",

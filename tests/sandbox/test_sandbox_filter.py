@@ -5,6 +5,7 @@ import platform
 import socket
 import threading
 
+import promises
 import pytest
 from raw_code import SYSTEM_CALLS, raw
 from users import USERS
@@ -106,6 +107,7 @@ def server():
             thread.join()
 
 
+@pytest.mark.holds("kernel", promises.DATA)
 @pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.9'])"])
 def test_no_data_leaves(user, network):
     with server() as (port, accepted):
@@ -122,6 +124,7 @@ def test_allowed_data_leave(user, network):
     assert ("mptcp" in ran["told"]) <= (network == "True")
 
 
+@pytest.mark.holds("kernel", promises.LISTEN)
 @pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.1'], lookup=False)"])
 def test_nothing_listens(user, network):
     passed = set(raw(user, LISTEN, network=network)["told"])
@@ -185,12 +188,14 @@ own = os.getpid()
 """
 
 
+@pytest.mark.holds("kernel", promises.OTHERS)
 def test_other_processes_are_left_alone(user):
     before, after = STATE.format(name="before"), STATE.format(name="after")
     ran = raw(user, CHANGE, "HOST", before=before, after=after)
     assert (ran["told"], ran["after"]) == ([], ran["before"]), ran
 
 
+@pytest.mark.holds("kernel", promises.POWER)
 def test_no_privileges(user):
     """Judged by the process that waits for work too: the others are its descendants."""
     after = """
@@ -207,6 +212,7 @@ def test_no_privileges(user):
         assert status["NoNewPrivs"] == "1"
 
 
+@pytest.mark.holds("kernel", promises.POWER)
 def test_no_devices(user):
     """A named pipe is not one."""
     code = (
@@ -223,6 +229,7 @@ print(json.dumps(passed))
     assert raw(user, code)["told"] == ["fifo"]
 
 
+@pytest.mark.holds("kernel", promises.WAYS)
 @pytest.mark.parametrize("number", [0x40000000 + 41, 0x40000000 + 518])
 def test_other_numbers_are_no_way_around(user, number):
     """The numbers of x32, and the 32-bit way to call: `socket` would be 359 there."""
@@ -247,6 +254,7 @@ print(json.dumps([ended(lambda: call({number}, 2, 1, 0)), ended(old_way)]))
     assert x32 != 0 and old == -31
 
 
+@pytest.mark.holds("kernel", promises.WAYS)
 def test_no_io_uring(user):
     code = SYSTEM_CALLS + "print(json.dumps(call(425, 4, ctypes.create_string_buffer(120))))"
     assert raw(user, code)["told"] == -1

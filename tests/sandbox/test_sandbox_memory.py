@@ -7,6 +7,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import promises
 import pytest
 from raw_code import raw
 from users import USERS, run_as
@@ -63,6 +64,7 @@ print(json.dumps(sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) 
 """
 
 
+@pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("way", HUNGRY)
 def test_all_memory_counts(user, way):
@@ -74,6 +76,7 @@ def test_all_memory_counts(user, way):
         assert "PermissionError" in ran["stderr"], ran
 
 
+@pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("user", USERS)
 def test_pipes_are_small(user):
     ran = raw(user, PIPES, limits="memory='200M'")

@@ -5,6 +5,7 @@ import platform
 import stat
 import textwrap
 
+import promises
 import pytest
 
 from fastaudit_rs import Limits, Sandbox
@@ -74,6 +75,7 @@ def run(sandbox, change, name):
     return sandbox.run(textwrap.dedent(code), value=True).value
 
 
+@pytest.mark.holds("kernel", promises.WRITE)
 @pytest.mark.parametrize("change", CHANGES)
 def test_outside(sandbox, outside, change):
     before = state(outside)
@@ -106,6 +108,7 @@ def test_links(sandbox, outside):
     assert (link.lstat().st_mtime, state(outside)) == (6, before)
 
 
+@pytest.mark.holds("guard", promises.WRITE)
 def test_python_code(sandbox):
     code = """
         import os, shutil, tempfile

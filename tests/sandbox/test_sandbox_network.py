@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 
+import promises
 import pytest
 from sandboxes import LOOSE
 
@@ -65,6 +66,7 @@ def free_port():
     raise AssertionError("no port is free")
 
 
+@pytest.mark.holds("kernel", promises.DATA)
 class TestConnecting:
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.0/31", "::ffff:127.0.0.1"])
     def test_to_addresses(self, tried, ports, host):
@@ -103,6 +105,7 @@ class TestConnecting:
         assert tried(Network(hosts=[], listen=True), attempts) == []
 
 
+@pytest.mark.holds("kernel", promises.LISTEN)
 def test_listening(tried):
     port = free_port()
     may = [("listen", "127.0.0.1", port)]
@@ -142,6 +145,7 @@ class TestUnixSockets:
             ran = sandbox.run(code)
             assert ran.success, ran.stderr
 
+    @pytest.mark.holds("kernel", promises.UNIX)
     def test_no_others(self, make_sandbox, served):
         one, two = served("one"), served("two")
         sandbox = make_sandbox(LOOSE.replace(network=Network(unix=[one])))

@@ -6,6 +6,7 @@ import random
 import textwrap
 import time
 
+import promises
 import pytest
 
 from fastaudit_rs import Limits, Sandbox
@@ -193,6 +194,7 @@ def test_a_run_among_many_files():
         assert ratio <= 2
 
 
+@pytest.mark.holds("host", promises.WALL)
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["import time; time.sleep(60)", WRITING])
 def test_wall_seconds_among_many_files(code):
@@ -208,6 +210,7 @@ def test_wall_seconds_among_many_files(code):
         assert took < 5
 
 
+@pytest.mark.holds("host", promises.UNHURT)
 @pytest.mark.slow
 def test_half_a_million_names(sandbox):
     sandbox.run("1")
