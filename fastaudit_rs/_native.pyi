@@ -1,6 +1,6 @@
 """The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from os import PathLike
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, final
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "_audit_state",
     "_enter_worker",
+    "_hold_sockets",
     "_json_extent",
     "_lxml_monitor",
     "_mk_audit_02",
@@ -227,6 +228,20 @@ def _json_extent(data: bytes) -> tuple[int, int]:
     """The number of values in a JSON text, and their greatest depth, before it is read.
 
     Of a malformed text the numbers are those of its brackets and commas.
+    """
+
+def _hold_sockets(roots: Sequence[_Path], directory: _Path) -> None:
+    """Make no files of Unix sockets in this thread, for good, but in these directories.
+
+    This holds for the threads and programs that it starts too. Its current directory is another one
+    from now on, if the system lets a thread have its own. Linux alone.
+
+    Args:
+        roots: The directories, and files, which open nothing.
+        directory: The current directory.
+
+    Raises:
+        OSError: The kernel refuses.
     """
 
 def _remove_directory(path: _Path) -> None:

@@ -202,6 +202,30 @@ pub fn keep_signals_inside(signals: &Signals) -> Result<(), Unconfined> {
     Ok(())
 }
 
+/// Confines the files of Unix sockets that the current thread makes, and that the threads and
+/// programs that it starts make, to these directories, for good. Nothing else is denied.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_sockets_below(roots: &[PathBuf]) -> Result<(), Unconfined> {
+    // As in `signals`: linking and renaming between directories stays allowed.
+    let (made, rename) = (AccessFs::MakeSock, AccessFs::Refer);
+    // A rule for a file could not say that something is made in it.
+    let directories = roots.iter().filter(|root| root.is_dir());
+    let status = Ruleset::default()
+        .handle_access(made | rename)?
+        .create()?
+        .add_rules(path_beneath_rules(["/"], rename))?
+        .add_rules(path_beneath_rules(directories, made))?
+        .restrict_self()?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err(Unconfined::NotAvailable)
+        }
+    }
+}
+
 /// The access below a place that can be read: also execution, if the policy lets programs start.
 fn reading(commands: &Choice) -> BitFlags<AccessFs> {
     let reading = AccessFs::from_read(WANTED);
@@ -239,6 +263,39 @@ mod tests {
             ]
         });
         confined.join().unwrap()
+    }
+
+    #[test]
+    fn sockets_stay_below() {
+        use std::os::unix::net::UnixListener;
+
+        let base = tempfile::tempdir().unwrap();
+        let (inside, outside) = (base.path().join("in"), base.path().join("out"));
+        for place in [&inside, &outside] {
+            fs::create_dir(place).unwrap();
+        }
+        let file = outside.join("file");
+        fs::write(&file, "x").unwrap();
+        let roots = [inside.clone(), file.clone(), base.path().join("none")];
+        let (there, here) = (outside.clone(), inside.clone());
+        let confined = std::thread::spawn(move || {
+            keep_sockets_below(&roots).unwrap();
+            let child = there.join("child");
+            [
+                UnixListener::bind(here.join("a")).is_ok(),
+                UnixListener::bind(there.join("a")).is_ok(),
+                std::thread::spawn(move || UnixListener::bind(child).is_ok())
+                    .join()
+                    .unwrap(),
+                fs::write(there.join("other"), "x").is_ok(),
+                fs::rename(there.join("other"), here.join("other")).is_ok(),
+            ]
+        });
+        assert_eq!(confined.join().unwrap(), [true, false, false, true, true]);
+        assert!(
+            UnixListener::bind(outside.join("b")).is_ok(),
+            "other threads"
+        );
     }
 
     #[test]

@@ -46,6 +46,8 @@ mod _native {
     use super::api::recording::{Observer, Recording};
     #[pymodule_export]
     use super::api::reports::json_extent;
+    #[pymodule_export]
+    use super::api::supervisor::hold_sockets;
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

@@ -74,6 +74,7 @@ class Metadata:
 
     def __init__(self, roots: Sequence[str]) -> None:
         """Prepare for this machine."""
+        self.roots = tuple(roots)
         self._roots = [f"{root.rstrip('/')}/" for root in roots]
         self.numbers = NUMBERS.get(platform.machine(), {})
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ..._native import _hold_sockets
 from ..limits import Limits
 from ..wire import receive, send
 from . import group
@@ -86,13 +87,14 @@ class _Plain:
 class _Asking:
     """A process of `sandlock` that asks the host about metadata, with the usual interface.
 
-    It starts as it is waited for.
+    It starts as it is waited for: the thread that waits does some of its system calls in its place.
     """
 
     stdin = stdout = stderr = None
 
-    def __init__(self, sandbox: Any, command: Sequence[str], metadata: Metadata) -> None:
+    def __init__(self, sandbox: Any, command: Sequence[str], metadata: Metadata, home: str) -> None:
         self._sandbox: Any = sandbox
+        self._home = home
         self._command = command
         self._metadata = metadata
         #: Known once it has connected.
@@ -109,6 +111,8 @@ class _Asking:
         handler = answering(self._metadata)
         asked = [(number, handler) for number in self._metadata.numbers]
         sandbox, self._sandbox = self._sandbox, None
+        # Binding a socket is such a call, to a path that no rule of the process itself applies to.
+        _hold_sockets(self._metadata.roots, self._home)
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
@@ -178,7 +182,7 @@ class Worker:
             writable = [*options["fs_writable"], address]
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
             if metadata is not None and metadata.numbers:
-                return _Asking(sandbox, command, metadata)
+                return _Asking(sandbox, command, metadata, options["cwd"])
             return sandbox.popen(command, piped, piped, piped)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
             os.close(self._over)

@@ -18,6 +18,7 @@ pub mod readers;
 pub mod recording;
 pub mod reports;
 pub mod setup;
+pub mod supervisor;
 pub mod v02;
 #[cfg(unix)]
 pub mod worker_entry;

@@ -29,6 +29,16 @@ pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
     }
 }
 
+/// Gives the current thread a current directory and a umask of its own.
+///
+/// # Errors
+/// The kernel refuses, as it does in some containers.
+#[cfg(target_os = "linux")]
+pub fn own_directory() -> rustix::io::Result<()> {
+    // SAFETY: descriptors stay shared; the directory and the umask are no memory.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
+}
+
 /// Ends the process at once: nothing runs that is registered for its end. The data that C streams hold
 /// back are written if `flushes`.
 #[cfg(unix)]

@@ -1,0 +1,33 @@
+//! The thread of a host that does system calls in the place of a sandbox's processes.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+#[doc = doc!("_hold_sockets")]
+#[pyfunction]
+#[pyo3(name = "_hold_sockets")]
+#[cfg(target_os = "linux")]
+pub fn hold_sockets(py: Python<'_>, roots: Vec<PathBuf>, directory: PathBuf) -> PyResult<()> {
+    use crate::kernel::landlock;
+    use crate::python::cpython::ffi as raw;
+    use crate::python::cpython::process;
+
+    let named = directory.as_os_str().into_pyobject(py)?;
+    raw::audit(py, c"os.chdir", &[named.as_any()])?;
+    landlock::keep_sockets_below(&roots).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    // Without a directory of its own the thread has the host's: the rules hold there too.
+    if process::own_directory().is_ok() {
+        std::env::set_current_dir(directory)?;
+    }
+    Ok(())
+}
+
+#[doc = doc!("_hold_sockets")]
+#[pyfunction]
+#[pyo3(name = "_hold_sockets")]
+#[cfg(not(target_os = "linux"))]
+pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf) -> PyResult<()> {
+    Err(PyOSError::new_err("this system has no Landlock"))
+}
