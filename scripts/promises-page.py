@@ -1,7 +1,7 @@
 """Runs the tests that try what a sandbox promises, and writes the table of docs/sandbox.md.
 
-A test says by `@pytest.mark.holds(ring, promise)` which ring it shows to hold which promise. Runs by
-`make promises-page`, which has it find the package as it is installed, and a runtime of containers.
+A test says by `@pytest.mark.holds(ring, promise)` which ring it shows to hold which promise.
+`make promises-page` has it find the package as it is installed, and a runtime of containers.
 """
 
 import sys
