@@ -83,6 +83,15 @@ def test_pipes_are_small(user):
     assert ran["killed_by"] == "memory" or ran["told"] < 200, ran
 
 
+def test_memory_that_is_reserved(make_sandbox):
+    """Common libraries reserve much more than they use."""
+    if not group.are_there():
+        pytest.skip("this user can make no control groups here")
+    ran = make_sandbox(memory="200M").run("import mmap; place = mmap.mmap(-1, 500 << 20)")
+    assert ran.success, ran
+    assert make_sandbox(memory="200M").run("x = bytearray(10**9)").killed_by == "memory"
+
+
 def test_a_kill_is_told(make_sandbox):
     """Also of a program that the code started; a `MemoryError` is not a kill."""
     if not group.are_there():

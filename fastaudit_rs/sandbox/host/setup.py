@@ -34,6 +34,10 @@ PUBLIC = (
 #: Variables with values of their own: nothing compiled is left beside the modules of a sandbox.
 GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 
+#: The times of its memory that a sandbox may reserve, which `sandlock` counts: libraries reserve
+#: more than they use.
+RESERVED = 4
+
 #: The behaviour where the kernel cannot hold the policy.
 CONFINE = ("require", "prefer", "audit")
 
@@ -137,7 +141,7 @@ class Setup:
             "net_allow": network.allow,
             "net_deny": network.deny,
             "net_allow_bind": network.listen,
-            "max_memory": limits.memory,
+            "max_memory": None if limits.memory is None else RESERVED * int(limits.memory),
             # Start one more, which waits for work.
             "max_processes": None if limits.processes is None else limits.processes + 1,
             "max_open_files": limits.open_files,
