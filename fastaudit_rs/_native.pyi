@@ -37,6 +37,7 @@ __all__ = [
     "_json_extent",
     "_lxml_monitor",
     "_mk_audit_02",
+    "_raise_violations",
     "_remove_directory",
     "_use_tracker",
     "installed_policy",

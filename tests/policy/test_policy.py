@@ -372,6 +372,12 @@ class TestToml:
         with pytest.raises(FileNotFoundError):
             Policy.from_toml(tmp_path / "none.toml")
 
+    @pytest.mark.parametrize("path", [1, True, None, 2.5])
+    def test_a_descriptor_is_no_path(self, path):
+        with pytest.raises(TypeError, match="path must be a str, bytes or os.PathLike, not"):
+            Policy.from_toml(path)
+        os.fstat(1)
+
     def test_reading_a_file_is_reading(self, under, tmp_path):
         """A guard has its say."""
         file = tmp_path / "policy.toml"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -15,6 +15,7 @@ use crate::python::cpython::calling;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
 use crate::python::guard::resolve;
+use crate::python::values::errors;
 
 #[doc = doc!("Policy")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
@@ -137,6 +138,13 @@ impl Policy {
     /// The error of opening the file; `ValueError` for its text.
     pub fn of_file(path: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = path.py();
+        // A number would be a descriptor, which is closed at the end: that of standard output, say.
+        let path = &calling::fs_path(path).map_err(|error| {
+            match error.is_instance_of::<PyTypeError>(py) {
+                true => errors::wrong_type("path", "a str, bytes or os.PathLike", path),
+                false => error,
+            }
+        })?;
         // Python's own `open`, so that a guard judges it.
         let options = PyDict::new(py);
         options.set_item("encoding", "utf-8")?;
@@ -156,8 +164,7 @@ impl Policy {
         let text = file.call_method0("read");
         file.call_method0("close")?;
         let text: String = text?.extract()?;
-        let shown = calling::fs_path(path)?;
-        let name = shown.str()?.to_string();
+        let name = path.str()?.to_string();
         let in_pyproject = name.rsplit(['/', '\\']).next() == Some("pyproject.toml");
         Self::parse(py, &text, in_pyproject, &name)
     }
