@@ -31,7 +31,7 @@ class Limits:
         ValueError: It is not a positive number, or not a size.
     """
 
-    memory: int | str | None = "1G"
+    memory: int | str | None = "2G"
     wall_seconds: float | None = 60
     cpu_seconds: int | None = None
     cpu_percent: int | None = None
