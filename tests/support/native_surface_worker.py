@@ -110,7 +110,11 @@ __abstractmethods__ __slots__ __weakref__ __dict__ __class__ __bases__ __mro__ m
 """.split()
 SLOTS = sorted(set(SLOTS))
 # Functions that end or hold up the process by themselves, whoever calls them.
-HARMLESS_NOT = {"enter_worker", "_use_tracker", "install", "wait", "confine"}
+HARMLESS_NOT = {
+    *("enter_worker", "_use_tracker", "install", "wait", "confine", "_hold_sockets"),
+    # CPython's own getter and setter for it makes `object` itself abstract.
+    "__abstractmethods__",
+}
 
 
 def is_ours(one):
