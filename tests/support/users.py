@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+import pytest
 from repository import ROOT
 
 #: A user without rights of its own, on any system.
@@ -22,7 +23,7 @@ def started(user: str, program: str, *args: str, home: str) -> "subprocess.Popen
     """Start a Python program as this user, in a directory that `directory_of` made for it."""
     command = [sys.executable, "-c", program, *args]
     if user == "ordinary" and os.geteuid() == 0:
-        command = ["unshare", "--mount", "sh", "-euc", _as_ordinary(command)]
+        command = _as_ordinary(command)
     return subprocess.Popen(
         command,
         cwd=home,
@@ -58,26 +59,32 @@ def directory_of(user: str) -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _as_ordinary(command: list[str]) -> str:
-    """A shell script for a mount namespace of its own, which ends in the command.
+def _as_ordinary(command: list[str]) -> list[str]:
+    """A command that runs this one as another user, in a mount namespace of its own if need be.
 
     The interpreter, or the checkout, is often below a directory that its owner alone may enter,
     such as /root: there, nothing but them is in it, and all may enter it.
     """
-    needed = {os.path.realpath(path) for path in (ROOT, sys.prefix, sys.base_prefix)}
-    closed = {above: path for path in needed if (above := _closed(path)) is not None}
+    user = [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+    command = ["setpriv", *user, *command]
+    needed = sorted({os.path.realpath(path) for path in (ROOT, sys.prefix, sys.base_prefix)})
+    closed = {path: above for path in needed if (above := _closed(path)) is not None}
+    if not closed:
+        return command
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        # In a root that is not a mount point, for example.
+        pytest.skip(f"no other user can enter {', '.join(closed.values())}, and nothing is mounted")
     lines = ["kept=$(mktemp -d)"]
-    for number, path in enumerate(sorted(needed)):
+    for number, path in enumerate(closed):
         lines += [f"mkdir $kept/{number}", f"mount --bind {shlex.quote(path)} $kept/{number}"]
-    lines += [f"mount -t tmpfs -o mode=755 none {shlex.quote(above)}" for above in closed]
-    for number, path in enumerate(sorted(needed)):
-        if _closed(path) is not None:
-            place = shlex.quote(path)
-            lines += [f"mkdir -p {place}", f"mount --bind $kept/{number} {place}"]
+    for above in sorted(set(closed.values())):
+        lines.append(f"mount -t tmpfs -o mode=755 none {shlex.quote(above)}")
+    for number, path in enumerate(closed):
+        place = shlex.quote(path)
+        lines += [f"mkdir -p {place}", f"mount --bind $kept/{number} {place}"]
     # Nothing of this is left: the mounts end with the namespace.
-    lines += ["umount -l $kept/*", "rmdir $kept/* $kept"]
-    user = f"--reuid {ORDINARY} --regid {ORDINARY} --clear-groups"
-    return "\n".join((*lines, f"exec setpriv {user} {shlex.join(command)}"))
+    lines += ["umount -l $kept/*", "rmdir $kept/* $kept", f"exec {shlex.join(command)}"]
+    return ["unshare", "--mount", "sh", "-euc", "\n".join(lines)]
 
 
 def _closed(path: str) -> str | None:
