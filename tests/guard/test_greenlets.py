@@ -26,20 +26,6 @@ def perms(request, mk_audit, places):
     }[request.param]()
 
 
-@pytest.fixture
-def guarded(places):
-    """`guarded()`: whether a guard is in force."""
-
-    def check(*args):
-        try:
-            open(places.out + "/file", "w").close()
-        except PermissionError:
-            return True
-        return False
-
-    return check
-
-
 @pytest.mark.parametrize("kind", [greenlet.greenlet, Below, type("New", (Below,), {})])
 class TestMadeUnderAGuard:
     def test_has_it(self, perms, guarded, kind):
