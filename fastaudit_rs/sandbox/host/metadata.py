@@ -24,6 +24,9 @@ UTIME_OMIT = 0x3FFFFFFE
 #: xattr(7).
 PATH_MAX, NAME_MAX, VALUE_MAX = 4096, 256, 1 << 16
 
+#: The least size of a page of memory, on all machines.
+PAGE = 4096
+
 #: Beginnings of the names of attributes that give privileges, or that need them.
 PRIVILEGED = (b"security.", b"trusted.")
 
@@ -247,10 +250,13 @@ def _moment(seconds: int, nanoseconds: int, now: int) -> int:
 
 
 def _text(ctx: Any, address: int, most: int, too_long: int) -> bytes:
-    found: str | None = ctx.read_cstr(address, most + 1)
-    if found is None:
-        raise OSError(errno.EFAULT, "it cannot be read")
-    text = os.fsencode(found)
+    """A text that ends with a NUL, whatever its encoding."""
+    found = b""
+    while b"\0" not in found and len(found) < most:
+        # What follows on the next page may not be memory at all.
+        start = address + len(found)
+        found += _read(ctx, start, PAGE - start % PAGE)
+    text = found.partition(b"\0")[0]
     if len(text) >= most:
         raise OSError(too_long, "it is too long")
     return text

@@ -8,8 +8,9 @@ pub struct Os;
 mod imp {
     use std::cell::Cell;
     use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
 
-    use rustix::fs::{Access, CWD, FileType};
+    use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
     use rustix::io::Errno;
 
     use super::Os;
@@ -48,10 +49,15 @@ mod imp {
         #[inline(always)]
         fn read_link(&self, path: &[u8]) -> Link {
             let mut buffer = [MaybeUninit::<u8>::uninit(); LINK_MAX];
-            match rustix::fs::readlinkat_raw(CWD, path, &mut buffer[..]) {
+            let text = match rustix::fs::readlinkat_raw(CWD, path, &mut buffer[..]) {
+                Ok((text, _)) => Ok(text.to_vec()),
+                Err(Errno::FAULT) => read_odd_link(path),
+                Err(error) => Err(error),
+            };
+            match text {
                 // Cut short, perhaps.
-                Ok((text, _)) if text.len() == LINK_MAX => Link::Unknown,
-                Ok((text, _)) => Link::To(text.to_vec()),
+                Ok(text) if text.len() == LINK_MAX => Link::Unknown,
+                Ok(text) => Link::To(text),
                 // EINVAL: it exists, and is not a link. EACCES, ELOOP: no way to it, and none for
                 //   the operation.
                 Err(Errno::INVAL | Errno::ACCESS | Errno::LOOP) => Link::None,
@@ -91,12 +97,12 @@ mod imp {
         }
 
         fn is_dir(&self, path: &[u8]) -> bool {
-            rustix::fs::stat(path)
+            status(path, OFlags::empty())
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         }
 
         fn exists(&self, path: &[u8]) -> bool {
-            rustix::fs::lstat(path).is_ok()
+            status(path, OFlags::NOFOLLOW).is_ok()
         }
 
         fn is_executable(&self, path: &[u8]) -> bool {
@@ -106,13 +112,53 @@ mod imp {
         }
     }
 
+    /// Returns the status of a file, or of the link itself.
+    fn status(path: &[u8], follow: OFlags) -> rustix::io::Result<Stat> {
+        let found = match follow.contains(OFlags::NOFOLLOW) {
+            true => rustix::fs::lstat(path),
+            false => rustix::fs::stat(path),
+        };
+        match found {
+            Err(Errno::FAULT) => rustix::fs::fstat(open_odd(path, follow)?),
+            found => found,
+        }
+    }
+
+    /// Reads a link by a descriptor. The supervisor of a sandbox answers `EFAULT` to readlink(2)
+    /// and stat(2) of a name that is not UTF-8, and lets it be opened.
+    #[cfg(target_os = "linux")]
+    fn read_odd_link(path: &[u8]) -> rustix::io::Result<Vec<u8>> {
+        let link = open_odd(path, OFlags::NOFOLLOW)?;
+        match rustix::fs::readlinkat(link, c"", Vec::new()) {
+            // It is no link.
+            Err(Errno::NOENT) => Err(Errno::INVAL),
+            text => Ok(text?.into_bytes()),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_odd_link(_path: &[u8]) -> rustix::io::Result<Vec<u8>> {
+        Err(Errno::FAULT)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open_odd(path: &[u8], follow: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | follow;
+        rustix::fs::open(path, flags, Mode::empty())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open_odd(_path: &[u8], _follow: OFlags) -> rustix::io::Result<OwnedFd> {
+        Err(Errno::FAULT)
+    }
+
     /// Opens the path, for no access at all, by openat2(2) with `RESOLVE_NO_SYMLINKS`: one system
     /// call in place of one for each component.
     #[cfg(target_os = "linux")]
     fn openat2(path: &[u8]) -> Passes {
         use std::sync::atomic::{AtomicBool, Ordering};
 
-        use rustix::fs::{Mode, OFlags, ResolveFlags};
+        use rustix::fs::ResolveFlags;
 
         // Openat2 is missing before Linux 5.6, and refused by seccomp filters that do not know it:
         // it will not be there the next time either.
