@@ -253,7 +253,7 @@ def _text(ctx: Any, address: int, most: int, too_long: int) -> bytes:
     """A text that ends with a NUL, whatever its encoding."""
     found = b""
     while b"\0" not in found and len(found) < most:
-        # What follows on the next page may not be memory at all.
+        # The next page may not be memory at all.
         start = address + len(found)
         found += _read(ctx, start, PAGE - start % PAGE)
     text = found.partition(b"\0")[0]
