@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .sandbox.host.run import Result
+    from .results import Result
 
 #: The number of characters that are shown of each text.
 SHOWN = 10_000

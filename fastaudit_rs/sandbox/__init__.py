@@ -8,7 +8,7 @@ _LATER = {
     "HistoryEntry": "host.manager",
     "Limits": "limits",
     "Pool": "host.pool",
-    "Result": "host.run",
+    "Result": "..results",
     "Sandbox": "host.sandbox",
     "SandboxError": "host.process",
     "SandboxManager": "host.manager",
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return getattr(import_module(f".{_LATER[name]}".replace("...", ".."), __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
 

@@ -1,10 +1,10 @@
 """The names of the package for tools that read it without running it."""
 
+from ..results import Result as Result
 from .host.manager import HistoryEntry as HistoryEntry
 from .host.manager import SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
 from .host.process import SandboxError as SandboxError
-from .host.run import Result as Result
 from .host.sandbox import Sandbox as Sandbox
 from .limits import Limits as Limits
 

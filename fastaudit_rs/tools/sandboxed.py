@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .. import Policy
 from ..programs import directory_of, source_of
-from ..sandbox.host.run import Result
+from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
 from ..sandbox.host.setup import absolute
 from ..sandbox.limits import Limits

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...results import Result
 from ..limits import Limits
 from ..wire import REPORT
 from . import network as sandbox_network
 from .ending import Ending
 from .mounts import PLACE, mounts
 from .process import SandboxError
-from .run import Result, told
+from .run import told
 from .setup import Setup
 from .watch import Watch
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 from ... import Policy
 from ..._keywords import checked
+from ...results import Result
 from ..limits import Limits
 from .files import remove
-from .run import Result
 from .runner import Closing
 from .sandbox import Sandbox, check_backend
 from .setup import absolute

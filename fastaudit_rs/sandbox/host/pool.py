@@ -6,10 +6,11 @@ import queue
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from ...results import Result
 from ..wire import COMMON
 from .ending import Ending, Endings
 from .process import Worker
-from .run import INTERVAL, Result
+from .run import INTERVAL
 from .runner import Runner
 from .setup import Setup
 from .workers import Key, Start, WorkerSource

@@ -9,12 +9,11 @@ import selectors
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from ... import AuditDenied
-from ..._display import one_line, page
 from ..._native import _json_extent
+from ...results import Result
 from ..limits import Limits
 from ..wire import REPORT, receive, send
 from .ending import Ending
@@ -33,59 +32,6 @@ LINES, DENIALS = 10_000, 1000
 #: The number of values in a report, and how deep one may be in others: each takes memory of the
 #: host.
 VALUES, DEPTH = 1 << 20, 100
-
-
-@dataclass(frozen=True, repr=False)
-class Result:
-    """The result of a run.
-
-    Its ``repr()`` is one line, and a notebook shows its output too.
-
-    Attributes:
-        returncode: The exit status; minus the number of the signal that ended it.
-        stdout: Its standard output, up to the limit.
-        stderr: The same of standard error.
-        duration: The time that it took, in seconds.
-        killed_by: The limit that ended it, a name of `Limits`; ``None`` if none did. If memory has
-            a limit, a process that kills itself by SIGKILL looks like one that hit the limit, and
-            it is ``"memory"`` too if the kernel killed a process that the code started.
-        violations: The operations that its policy denied, as the run reported them.
-        value: The value of the last expression, if it was asked for: what JSON can hold, else its
-            ``repr()``.
-        value_error: The reason that there is no value, though it was asked for and the code ran to
-            its end: it is too large, or its ``repr()`` fails.
-        confined: True if the kernel held the policy.
-        changed: The names of files in the directory of the sandbox that were made, changed or
-            removed meanwhile, in order. Runs side by side share the directory.
-    """
-
-    returncode: int
-    stdout: str
-    stderr: str
-    duration: float
-    killed_by: str | None
-    violations: list[AuditDenied] = field(default_factory=list)
-    value: Any = None
-    confined: bool = True
-    changed: list[str] = field(default_factory=list)
-    value_error: str | None = None
-
-    def __repr__(self) -> str:
-        """Describe it in one line, without the code's output."""
-        return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return page(self)
-
-    @property
-    def success(self) -> bool:
-        """True if it ended by itself, with the status 0."""
-        return self.returncode == 0 and self.killed_by is None
-
-    @property
-    def timed_out(self) -> bool:
-        """True if it took longer than it may."""
-        return self.killed_by == "wall_seconds"
 
 
 class Run:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..._keywords import checked
+from ...results import Result
 from .ending import Ending
-from .run import Result
 
 _Self = TypeVar("_Self", bound="Closing")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ... import Policy
 from ..._keywords import checked
+from ...results import Result
 from ..limits import Limits
 from . import group
 from .alone import counts_processes
@@ -23,7 +24,7 @@ from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
 from .process import SandboxError
-from .run import Result, Run
+from .run import Run
 from .runner import Runner, check_run
 from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel, public
 from .workers import Workers, WorkerSource

@@ -1,0 +1,1 @@
+"""Sessions: steps of code that share names, here or in a sandbox."""

@@ -1,0 +1,181 @@
+"""A session: steps of code that share names, imports and a working directory.
+
+The interface is the same in this process (`Policy.session`) and in a sandbox (`Sandbox.session`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from ..results import Result
+
+_Self = TypeVar("_Self", bound="Session")
+
+#: Functions of the host that a step may call, by the names that it calls them by.
+Functions = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of a step's output.
+
+    Attributes:
+        name: The stream that it was written to.
+        text: The text.
+    """
+
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+class Session:
+    """Steps of code that share names, imports and a working directory."""
+
+    def run(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step, and wait for its end.
+
+        Args:
+            code: Python code; ``await`` may stand at its top level.
+            inputs: Values for names of the step, and of those after it: data, arrays of numpy and
+                frames of pandas. They are copied.
+            functions: Functions of the host for names of this step and of those after it, besides
+                those of the session. They run with the host's rights; arguments and results are
+                data, and copied.
+            timeout: The seconds that it may take; the session's own limit by default.
+
+        Returns:
+            The result: also of a step that fails, or that a limit or `interrupt` ended.
+
+        Raises:
+            RuntimeError: The session is closed, or runs a step already.
+            SandboxError: Its process has ended; `reset` starts another.
+            TypeError: An argument has another type, or an input is no data.
+            ValueError: An argument is not accepted: a name that is none, a negative `timeout`.
+        """
+        raise NotImplementedError
+
+    async def arun(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step as `run` does, without stopping the event loop. Cancelling it interrupts it.
+
+        Functions that are coroutines run in this event loop.
+        """
+        raise NotImplementedError
+
+    def stream(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> "Stream":
+        """Run a step as `arun` does, and have its output as it comes.
+
+        Example:
+            >>> async def show(session):
+            ...     stream = session.stream("print(1)")
+            ...     async for output in stream:
+            ...         print(output.name, output.text)
+            ...     return stream.result
+        """
+        raise NotImplementedError
+
+    def interrupt(self) -> bool:
+        """End the step that runs, from another thread, by an exception in it.
+
+        Returns:
+            True if a step runs. `Result.killed_by` of it is ``"interrupt"``.
+        """
+        raise NotImplementedError
+
+    @property
+    def names(self) -> list[str]:
+        """The names that steps have given values, in order, without those of the session."""
+        raise NotImplementedError
+
+    def get(self, name: str) -> Any:
+        """The value of a name, by value: data, an array or a frame.
+
+        Raises:
+            KeyError: There is no such name.
+            RuntimeError: The session is closed, or runs a step.
+            TypeError: The value is nothing of that.
+        """
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Begin anew: without names and modules of its own, in its first working directory."""
+        raise NotImplementedError
+
+    def undo(self) -> None:
+        """Go back to the state before the last step, but for files.
+
+        A second time goes back one step more, as far as states are kept.
+
+        Raises:
+            RuntimeError: There is no such state, the session is closed, or runs a step.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End it. A step that runs is ended. It runs nothing any more."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        """Use it."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        """Use it."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it, without stopping the event loop."""
+        await asyncio.to_thread(self.close)
+
+
+class Stream(AsyncIterator[Output]):
+    """The output of a step as it comes; its result at the end."""
+
+    @property
+    def result(self) -> Result:
+        """The result of the step.
+
+        Raises:
+            RuntimeError: It has not ended yet.
+        """
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Interrupt the step if it still runs, and wait for its end."""
+        raise NotImplementedError

@@ -1,0 +1,219 @@
+"""Values as bytes and back, by value: data, arrays and frames. Nothing of them is code.
+
+A head in JSON, with its length before it, and the bytes of arrays behind it. The side that reads
+trusts nothing of it: a value is as large as its bytes, and sizes, depths and types are looked at
+before anything is made of them.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from .._native import _json_extent
+
+#: The number of values in a message, and how deep one may be in others: each takes memory of the
+#: side that reads.
+VALUES, DEPTH = 1 << 20, 100
+
+#: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
+#: CPython does not limit.
+BITS = 64
+
+_LENGTH = struct.Struct("!Q")
+#: The key of an object that stands for something else than a mapping.
+_KIND = "$"
+
+
+class NotData(TypeError):
+    """An object that cannot be passed by value."""
+
+
+def pack(value: object, *, arrays: bool = True) -> bytes:
+    """Return a value as bytes.
+
+    Args:
+        value: ``None``, numbers, text, bytes, and lists, tuples, sets and dictionaries of such
+            values, nested at most 100 deep. Subclasses become their base.
+        arrays: True if arrays of numpy, and frames, series and indices of pandas may be in it.
+
+    Raises:
+        NotData: Something in it is nothing of that; the message names it by its place.
+    """
+    return pack_all(value, arrays=arrays)[0]
+
+
+def pack_all(value: object, *, arrays: bool = True) -> tuple[bytes, int]:
+    """Return a value as bytes, and the number of values in it."""
+    packer = Packer(arrays)
+    head = {"value": packer.form(value, "value", 0)}
+    lengths = [len(blob) for blob in packer.blobs]
+    text = json.dumps({**head, "lengths": lengths}).encode()
+    return b"".join((_LENGTH.pack(len(text)), text, *packer.blobs)), packer.count
+
+
+class Packer:
+    """Makes of values what JSON can hold, and of arrays bytes beside it."""
+
+    def __init__(self, arrays: bool) -> None:
+        """Begin without bytes."""
+        self.arrays = arrays
+        self.count = 0
+        self.blobs: list[bytes | memoryview] = []
+
+    def form(self, value: object, place: str, depth: int) -> Any:
+        """Return the form of a value in JSON.
+
+        Args:
+            value: The value.
+            place: Its place, for errors: ``value['a'][0]``.
+            depth: The number of values that it is in.
+
+        Raises:
+            NotData: It has none.
+        """
+        self.count += 1
+        if self.count > VALUES:
+            raise NotData(f"more than {VALUES} values")
+        if depth > DEPTH - 10:
+            raise NotData(f"{place[:200]} is nested more than {DEPTH - 10} deep")
+        if value is None or value is True or value is False:
+            return value
+        given: Any = value
+        kind = type(given)
+        if issubclass(kind, str):
+            return str.__str__(given)
+        if issubclass(kind, int):
+            return self._number(int.__int__(given))
+        if issubclass(kind, float):
+            return float.__float__(given)
+        if issubclass(kind, complex):
+            return {_KIND: "complex", "parts": [given.real, given.imag]}
+        if issubclass(kind, (bytes, bytearray)):
+            return {_KIND: "bytes", "at": self.blob(bytes(given))}
+        if issubclass(kind, dict):
+            return self._mapping(given, place, depth)
+        for base in (list, tuple, set, frozenset):
+            if issubclass(kind, base):
+                items = [
+                    self.form(item, f"{place}[{number}]", depth + 1)
+                    for number, item in enumerate(base.__iter__(given))
+                ]
+                return items if base is list else {_KIND: base.__name__, "items": items}
+        if self.arrays:
+            from .arrays import form
+
+            found = form(self, value, place, depth)
+            if found is not None:
+                return found
+        raise NotData(f"{place[:200]} is {_article(kind)}, which cannot be passed by value")
+
+    def blob(self, data: bytes | memoryview) -> int:
+        """Put bytes beside the head; return their number."""
+        self.blobs.append(data)
+        return len(self.blobs) - 1
+
+    def _number(self, value: int) -> Any:
+        if int.bit_length(value) < BITS:
+            return value
+        return {_KIND: "int", "hex": f"{value:x}"}
+
+    def _mapping(self, value: Any, place: str, depth: int) -> Any:
+        items = [
+            (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))
+            for key, item in dict.items(value)
+        ]
+        if all(type(key) is str for key, _ in items) and _KIND not in value:
+            return dict(items)
+        keys = [self.form(key, f"a key of {place}", depth + 1) for key, _ in items]
+        return {_KIND: "dict", "keys": keys, "items": [item for _, item in items]}
+
+
+def unpack(data: bytes | memoryview, *, arrays: bool = True) -> Any:
+    """Return the value that `pack` made bytes of.
+
+    Args:
+        data: The bytes, of any origin.
+        arrays: True if there may be arrays and frames in it.
+
+    Raises:
+        ValueError: They are not those of a value, or of one that is too large.
+    """
+    view = memoryview(data)
+    if len(view) < _LENGTH.size:
+        raise ValueError("a message without a head")
+    end = _LENGTH.size + _LENGTH.unpack(view[: _LENGTH.size])[0]
+    text = bytes(view[_LENGTH.size : end])
+    values, depth = _json_extent(text)
+    if values > 4 * VALUES or depth > 3 * DEPTH:
+        raise ValueError(f"more than {VALUES} values, or nested more than {DEPTH} deep")
+    try:
+        head = json.loads(text)
+        blobs = []
+        for length in head["lengths"]:
+            if type(length) is not int or not 0 <= length <= len(view) - end:
+                raise ValueError("a message whose lengths are not those of its bytes")
+            blobs.append(view[end : end + length])
+            end += length
+        return Unpacker(blobs, arrays).value(head["value"])
+    except ValueError:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as bad:
+        raise ValueError(f"a malformed message: {type(bad).__name__}") from None
+
+
+class Unpacker:
+    """Makes values of their forms."""
+
+    def __init__(self, blobs: Sequence[memoryview], arrays: bool) -> None:
+        """Begin with the bytes that are beside the head."""
+        self.blobs = blobs
+        self.arrays = arrays
+
+    def value(self, form: Any) -> Any:
+        """Return the value of a form; malformed ones raise any of the usual errors."""
+        if type(form) is list:
+            return [self.value(item) for item in form]
+        if type(form) is not dict:
+            return form
+        kind = form.get(_KIND)
+        if kind is None:
+            return {key: self.value(item) for key, item in form.items()}
+        if kind == "dict":
+            keys = [self.value(key) for key in form["keys"]]
+            return dict(zip(keys, map(self.value, form["items"]), strict=True))
+        if kind in ("tuple", "set", "frozenset"):
+            make: Any = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind]
+            return make(map(self.value, form["items"]))
+        if kind == "bytes":
+            return bytes(self.blobs[form["at"]])
+        if kind == "int":
+            return int(form["hex"], 16)
+        if kind == "complex":
+            return complex(*map(float, form["parts"]))
+        if not self.arrays:
+            raise ValueError(f"a message with {kind!r}")
+        from .arrays import value
+
+        return value(self, kind, form)
+
+
+def size_of(shape: Sequence[int], item: int) -> int:
+    """The bytes of an array.
+
+    Raises:
+        ValueError: A size is not a number, or negative.
+    """
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError("an array whose shape has something else than sizes")
+    return math.prod(shape) * item
+
+
+def _shown(key: object) -> str:
+    return repr(str.__str__(key)[:50]) if isinstance(key, str) else f"<{type(key).__name__}>"
+
+
+def _article(kind: type) -> str:
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")[:100]
+    return f"an object of {name}"

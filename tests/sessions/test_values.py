@@ -1,0 +1,215 @@
+"""Values by value: data, arrays and frames come back as they were, and malformed bytes do not."""
+
+import enum
+import json
+import math
+import struct
+from collections import OrderedDict
+
+import pytest
+
+from fastaudit_rs.sessions.values import NotData, pack, unpack
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+class Text(str):
+    def __str__(self):
+        raise AssertionError("not to be called")
+
+
+class Listing(list):
+    def __iter__(self):
+        raise AssertionError("not to be called")
+
+
+SAME = [
+    None,
+    True,
+    0,
+    -(2**63),
+    2**64,
+    -(10**5000),
+    1.5,
+    1j,
+    "a\ud800\0",
+    b"\0\xff",
+    [],
+    (),
+    {},
+    [1, [2, (3, {"a": {4}})]],
+    {"$": 1},
+    {1: 2, (1, 2): b"3", None: 4},
+    frozenset({1, 2}),
+    "$",
+]
+
+
+@pytest.mark.parametrize("value", SAME, ids=range(len(SAME)))
+def test_same(value):
+    back = unpack(pack(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_not_a_number():
+    assert math.isnan(unpack(pack(math.nan)))
+    assert unpack(pack([math.inf])) == [math.inf]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Color.RED, 1),
+        (Text("a"), "a"),
+        (Listing([1]), [1]),
+        (OrderedDict(a=1), {"a": 1}),
+        (bytearray(b"a"), b"a"),
+    ],
+)
+def test_subclasses_become_their_base(value, plain):
+    back = unpack(pack(value))
+    assert back == plain
+    assert type(back) is type(plain)
+
+
+@pytest.mark.parametrize("value", [object(), [1, {"a": open}], {object(): 1}, int])
+def test_no_data(value):
+    with pytest.raises(NotData, match="value"):
+        pack(value)
+
+
+def test_too_deep_and_cyclic():
+    cycle = []
+    cycle.append(cycle)
+    with pytest.raises(NotData, match="nested"):
+        pack(cycle)
+
+
+def test_too_many():
+    with pytest.raises(NotData, match="more than 1048576 values"):
+        pack([0] * (1 << 20))
+
+
+def test_deepest():
+    value = leaf = {}
+    for _ in range(88):
+        leaf[None] = leaf = {}
+    assert unpack(pack(value)) == value
+
+
+def message(value, *blobs, lengths=None):
+    head = {"value": value, "lengths": [len(b) for b in blobs] if lengths is None else lengths}
+    text = json.dumps(head).encode()
+    return struct.pack("!Q", len(text)) + text + b"".join(blobs)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 8,
+        b"\xff" * 8,
+        b"\xff" * 80,
+        message({"$": "bytes", "at": 1}, b"a"),
+        message({"$": "bytes", "at": "a"}, b"a"),
+        message({"$": "bytes", "at": 0}, lengths=[5]),
+        message({"$": "bytes", "at": 0}, lengths=[-1]),
+        message({"$": "tuple"}),
+        message({"$": "set", "items": [[]]}),
+        message({"$": "none such"}),
+        message({"$": []}),
+        message({"$": "dict", "keys": [], "items": [1]}),
+        message({"$": "int", "hex": "é"}),
+        message({"$": "complex", "parts": ["a"]}),
+        struct.pack("!Q", 300_000) + b"[" * 300_000,
+        message({"$": "array", "type": "<f8", "shape": [2], "at": 0}, b"a"),
+        message({"$": "array", "type": "|O", "shape": [1], "at": 0}, b"a" * 8),
+        message({"$": "array", "type": "<f8,<f8", "shape": [1], "at": 0}, b"a" * 16),
+        message({"$": "array", "type": "<f8", "shape": [2**70, 0], "at": 0}, b""),
+        message({"$": "array", "type": "<f8", "shape": [-1, -1], "at": 0}, b"a" * 8),
+        message({"$": "array", "type": "<U0", "shape": [2**40], "at": 0}, b""),
+        message({"$": "frame", "columns": [], "index": {}, "names": {}}),
+        message({"$": "series", "column": {"type": "eval"}, "index": {"names": []}, "name": 1}),
+    ],
+    ids=range(24),
+)
+def test_malformed(data):
+    with pytest.raises(ValueError, match=r"."):
+        unpack(data)
+
+
+def test_arrays_where_none_may_be():
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(NotData):
+        pack(numpy.arange(3), arrays=False)
+    with pytest.raises(ValueError, match="array"):
+        unpack(pack(numpy.arange(3)), arrays=False)
+
+
+def arrays():
+    numpy = pytest.importorskip("numpy")
+    return [
+        numpy.arange(6, dtype="<i4").reshape(2, 3),
+        numpy.arange(6, dtype=">f8").reshape(2, 3).T,
+        numpy.zeros((0, 4)),
+        numpy.array(3.5),
+        numpy.array(["a", "bc"]),
+        numpy.array(["2026-01-01", "NaT"], dtype="M8[D]"),
+        numpy.array([True, False]),
+        numpy.float32(0.5),
+        numpy.datetime64("2026-01-01T00:00:00", "ns"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_arrays(number):
+    numpy = pytest.importorskip("numpy")
+    array = arrays()[number]
+    back = unpack(pack({"it": array}))["it"]
+    numpy.testing.assert_array_equal(back, array)
+    if array.ndim:
+        assert (back.dtype, back.shape, back.flags.writeable) == (array.dtype, array.shape, True)
+
+
+def test_array_of_objects():
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(NotData, match="tolist"):
+        pack(numpy.array([object()]))
+
+
+def test_frames():
+    pandas = pytest.importorskip("pandas")
+    numpy = pytest.importorskip("numpy")
+    frame = pandas.DataFrame(
+        {
+            "number": [1, 2, 3],
+            "part": [0.5, numpy.nan, 2],
+            "text": ["a", None, "c"],
+            "time": pandas.to_datetime(["2026-01-01", None, "2026-01-03"]),
+            "zoned": pandas.date_range("2026-01-01", periods=3, tz="Europe/Zurich"),
+            "kind": pandas.Categorical(["x", "y", "x"], ordered=True),
+            "whole": pandas.array([1, None, 3], dtype="Int64"),
+            "both": pandas.Series([1, "a", (2,)], dtype=object),
+            5: [True, False, True],
+        },
+        index=pandas.Index(["r", "s", "t"], name="row"),
+    )
+    for given in (frame, frame.T, frame.groupby("kind", observed=True)[["number"]].sum()):
+        pandas.testing.assert_frame_equal(unpack(pack(given)), given)
+    many = frame.set_index(["number", "text"])
+    pandas.testing.assert_frame_equal(unpack(pack(many)), many)
+    for name in frame:
+        pandas.testing.assert_series_equal(unpack(pack(frame[name])), frame[name])
+    pandas.testing.assert_index_equal(unpack(pack(frame.index)), frame.index)
+    plain = pandas.DataFrame({"a": range(3)})
+    pandas.testing.assert_frame_equal(unpack(pack([plain]))[0], plain)
+    assert isinstance(unpack(pack(plain)).index, pandas.RangeIndex)
+
+
+def test_periods_are_no_data():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(NotData, match=r"iloc\[:, 0\]"):
+        pack(pandas.DataFrame({"a": pandas.period_range("2026-01", periods=2, freq="M")}))
