@@ -35,6 +35,7 @@ __all__ = [
     "_enter_worker",
     "_hold_sockets",
     "_json_extent",
+    "_leave_network",
     "_lxml_monitor",
     "_mk_audit_02",
     "_raise_violations",
@@ -243,6 +244,16 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path) -> None:
 
     Raises:
         OSError: The kernel refuses.
+    """
+
+def _leave_network() -> bool:
+    """Move this thread into a network of its own, which is empty, for good.
+
+    The threads and programs that it starts are in it too; sockets that are open stay where they
+    are. Linux alone.
+
+    Returns:
+        False if the system refuses: it takes a privilege, ``CAP_SYS_ADMIN``.
     """
 
 def _remove_directory(path: _Path) -> None:

@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use super::api::reports::json_extent;
     #[pymodule_export]
-    use super::api::supervisor::hold_sockets;
+    use super::api::supervisor::{hold_sockets, leave_network};
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

@@ -84,6 +84,19 @@ print(json.dumps(True))
         assert os.listdir(root) == ["named"], ran
 
 
+def test_bound_anywhere(user):
+    """A relative path starts at the directory of the sandbox also where all may be written."""
+    code = """
+import json, socket
+with socket.socket(socket.AF_UNIX) as at:
+    at.bind("short")
+print(json.dumps(True))
+"""
+    ran = raw(user, code, "", "True, write=None", after=AFTER)
+    inside, beside = ran["after"]
+    assert inside == ["short"] and "short" not in beside, ran
+
+
 def test_the_host_keeps_its_own_ways(user):
     """It binds where it likes, and keeps its current directory, while a sandbox runs."""
     after = """

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..._native import _hold_sockets
+from ..._native import _hold_sockets, _leave_network
 from ..limits import Limits
 from ..wire import receive, send
 from . import group
@@ -84,19 +84,28 @@ class _Plain:
         return Ended(max(status, 0), -status if status < 0 else -1, was_killed=status == -9)
 
 
-class _Asking:
-    """A process of `sandlock` that asks the host about metadata, with the usual interface.
+class _Confined:
+    """A process of `sandlock`, with the usual interface.
 
-    It starts as it is waited for: the thread that waits does some of its system calls in its place.
+    It starts as it is waited for: the thread that waits does some of its system calls in its place,
+    and is in its network.
     """
 
     stdin = stdout = stderr = None
 
-    def __init__(self, sandbox: Any, command: Sequence[str], metadata: Metadata, home: str) -> None:
+    def __init__(
+        self,
+        sandbox: Any,
+        command: Sequence[str],
+        metadata: Metadata | None,
+        home: str,
+        is_alone: bool,
+    ) -> None:
         self._sandbox: Any = sandbox
         self._home = home
         self._command = command
         self._metadata = metadata
+        self._is_alone = is_alone
         #: Known once it has connected.
         self.pid: int | None = None
         self.said = ""
@@ -108,11 +117,19 @@ class _Asking:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> Any:
-        handler = answering(self._metadata)
-        asked = [(number, handler) for number in self._metadata.numbers]
+        metadata = self._metadata
+        roots: Sequence[str] = ("/",)
+        asked: list[tuple[int, Any]] = []
+        if metadata is not None:
+            handler = answering(metadata)
+            asked = [(number, handler) for number in metadata.numbers]
+            roots = metadata.roots
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
-        _hold_sockets(self._metadata.roots, self._home)
+        _hold_sockets(roots, self._home)
+        if self._is_alone:
+            # Where it may not, the filter of system calls holds alone.
+            _leave_network()
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
@@ -127,6 +144,7 @@ class Worker:
         options: The options of `sandlock`.
         metadata: The answers to the kernel's questions about metadata; `None` where metadata may be
             changed anywhere.
+        is_alone: True if it uses no network: it gets an empty one, where the system lets it.
         base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
         limits: Its limits.
@@ -140,6 +158,7 @@ class Worker:
         kernel: Any,
         options: Mapping[str, Any],
         metadata: Metadata | None,
+        is_alone: bool,
         base: str,
         task: bytes,
         limits: Limits,
@@ -159,7 +178,7 @@ class Worker:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(f"{place}/control")
             listener.listen(1)
-            self._process: Any = self._start(options, metadata, f"{place}/control")
+            self._process: Any = self._start(options, metadata, is_alone, f"{place}/control")
             streams = (self._process.stdin, self._process.stdout, self._process.stderr)
             self._streams += [stream for stream in streams if stream is not None]
             self._waiter = threading.Thread(target=self._wait, daemon=True)
@@ -173,17 +192,20 @@ class Worker:
                 self.end()
                 raise
 
-    def _start(self, options: Mapping[str, Any], metadata: Metadata | None, address: str) -> Any:
+    def _start(
+        self,
+        options: Mapping[str, Any],
+        metadata: Metadata | None,
+        is_alone: bool,
+        address: str,
+    ) -> Any:
         command = [*COMMAND, address]
         if self._kernel is None:
             return _Plain(command, options["cwd"], options["env"])
         try:
-            piped = self._kernel.StdioMode.PIPED
             writable = [*options["fs_writable"], address]
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
-            if metadata is not None and metadata.numbers:
-                return _Asking(sandbox, command, metadata, options["cwd"])
-            return sandbox.popen(command, piped, piped, piped)
+            return _Confined(sandbox, command, metadata, options["cwd"], is_alone)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
             os.close(self._over)
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
@@ -227,7 +249,7 @@ class Worker:
             pid = int(receive(self.control)[0])
             # The socket names `sandlock`, in this process, as the one that connected for it.
             self.pid = pid
-            if isinstance(self._process, _Asking):
+            if isinstance(self._process, _Confined):
                 self._process.pid = pid
             held = self._held(pid, limits)
             send(self.control, task)

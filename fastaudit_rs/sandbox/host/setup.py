@@ -93,7 +93,8 @@ class Setup:
         write = self.policy.write
         metadata = None if write is None else Metadata(existing(write))
         base = str(self.directory.parent)
-        worker = Worker(self._kernel, self.options(), metadata, base, task, self._limits)
+        is_alone = self.policy.network is False
+        worker = Worker(self._kernel, self.options(), metadata, is_alone, base, task, self._limits)
         with self._lock:
             closed = self._closed
             self._started.add(worker)

@@ -24,6 +24,31 @@ pub fn hold_sockets(py: Python<'_>, roots: Vec<PathBuf>, directory: PathBuf) -> 
     Ok(())
 }
 
+#[doc = doc!("_leave_network")]
+#[pyfunction]
+#[pyo3(name = "_leave_network")]
+#[cfg(target_os = "linux")]
+pub fn leave_network(py: Python<'_>) -> PyResult<bool> {
+    use crate::python::cpython::ffi as raw;
+    use crate::python::cpython::process;
+
+    raw::audit(
+        py,
+        c"os.unshare",
+        &[libc::CLONE_NEWNET.into_pyobject(py)?.as_any()],
+    )?;
+    // The kernel makes a network while other threads run.
+    Ok(py.detach(process::own_network).is_ok())
+}
+
+#[doc = doc!("_leave_network")]
+#[pyfunction]
+#[pyo3(name = "_leave_network")]
+#[cfg(not(target_os = "linux"))]
+pub fn leave_network() -> bool {
+    false
+}
+
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
 #[pyo3(name = "_hold_sockets")]

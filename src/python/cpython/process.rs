@@ -39,6 +39,17 @@ pub fn own_directory() -> rustix::io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
+/// Moves the current thread into a network of its own, which is empty (network_namespaces(7)). The
+/// threads and programs that it starts are in it too.
+///
+/// # Errors
+/// The kernel refuses: it takes `CAP_SYS_ADMIN`.
+#[cfg(target_os = "linux")]
+pub fn own_network() -> rustix::io::Result<()> {
+    // SAFETY: descriptors stay shared, and open sockets stay in their network; it is no memory.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+}
+
 /// Ends the process at once: nothing runs that is registered for its end. The data that C streams hold
 /// back are written if `flushes`.
 #[cfg(unix)]
