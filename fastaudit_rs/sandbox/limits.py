@@ -20,8 +20,10 @@ class Limits:
             cannot count them together (`Sandbox.explain` tells).
         wall_seconds: The time that it may take.
         cpu_seconds: The time that each of its processes may compute.
-        cpu_percent: The part of one core that it may use, 1 to 100.
-        processes: The number of processes and threads that it may have at a time.
+        cpu_percent: The part of one core that all its processes may use together, 1 to 100; of
+            each core where the kernel cannot count their time together.
+        processes: The number of processes that it may have at a time. Of threads there may be many
+            more.
         open_files: The number of descriptors that each of its processes may have.
         disk: The bytes that may be in its directory.
         output: The bytes that it may write to its standard output and error, each.

@@ -6,6 +6,7 @@ import pytest
 from sandboxes import LOOSE, gone, of
 
 from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+from fastaudit_rs.sandbox.host.group import are_there as by_group
 
 
 def test_it_is_required(monkeypatch):
@@ -31,8 +32,23 @@ def test_without_it(monkeypatch, tmp_path):
         assert sandbox.run(f"open({str(tmp_path / 'a')!r}, 'w')").returncode == 77
         assert sandbox.run("import time; time.sleep(60)").timed_out
         assert sandbox.run("while True: print('x' * 1000)").killed_by == "output"
-        assert sandbox.explain()["cpu_percent"] == "nothing"
+        assert sandbox.explain()["cpu_percent"] == ("kernel" if by_group("cpu") else "nothing")
     assert gone(of(sandbox))
+
+
+def test_its_part_of_a_processor_without_it():
+    """By a control group, where one can be made."""
+    if not by_group("cpu"):
+        pytest.skip("this user can make no control groups here")
+    code = """
+import time
+begun, before = time.monotonic(), time.process_time()
+while time.monotonic() < begun + 1:
+    pass
+(time.process_time() - before) / (time.monotonic() - begun)
+"""
+    with Sandbox(LOOSE, Limits(cpu_percent=20), confine="audit") as sandbox:
+        assert sandbox.run(code, value=True).value < 0.35
 
 
 def test_explain(make_sandbox):

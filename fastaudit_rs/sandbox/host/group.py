@@ -1,7 +1,9 @@
-"""Control groups (cgroups(7)), which count the memory of a process and of all that it starts.
+"""Control groups (cgroups(7)), which limit a process and all that it starts, together.
 
-A group is made where the host's own user may make one: as root mostly, else in a part of the tree
-that is delegated, as systemd does for the services of a user.
+They count memory (``"memory"``), processes with their threads (``"pids"``), and processor time
+(``"cpu"``): the names of their controllers. A group is made where the host's own user may make one:
+as root mostly, else in a part of the tree that is delegated, as systemd does for the services of a
+user.
 """
 
 import contextlib
@@ -12,7 +14,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,36 +31,46 @@ PATIENCE = 2.0
 #: The number of processes that were killed for memory.
 _KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
+#: Limits that tell which controllers there are; a percentage for processor time.
+_TRIED = {"memory": 1 << 30, "pids": 1 << 10, "cpu": 100}
+
+#: The time in which the part of a processor is counted, in microseconds.
+_PERIOD = 100_000
+
 
 @dataclass(frozen=True)
 class _Place:
-    """A group in which groups can be made, and the version of its tree."""
+    """A group in which groups can be made, the version of its tree, and controllers for them."""
 
     path: Path
     version: int
+    controllers: frozenset[str]
 
 
 class Group:
-    """A control group with a limit on memory, without swap.
+    """A control group with limits: a directory, or one in each tree of version 1.
 
     Args:
-        path: Its directory.
-        version: The version of its tree.
+        places: Its directories, with the controllers that limit it there.
     """
 
-    def __init__(self, path: Path, version: int) -> None:
+    def __init__(self, places: Sequence[_Place]) -> None:
         """Note it.
 
         Raises:
-            OSError: It does not count, or there is no free descriptor.
+            OSError: It does not count memory, or there is no free descriptor.
         """
-        self._path = path
+        self.paths = [place.path for place in places]
+        #: The controllers that limit it.
+        self.held = frozenset().union(*(place.controllers for place in places))
         self._kills = 0
-        name = "memory.events" if version == 2 else "memory.oom_control"
-        # Open for as long as it is there: it is read after each run.
-        self._events = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+        self._events: int | None = None
+        for place in places:
+            if "memory" in place.controllers:
+                name = "memory.events" if place.version == 2 else "memory.oom_control"
+                # Open for as long as it is there: it is read after each run.
+                self._events = os.open(place.path / name, os.O_RDONLY | os.O_CLOEXEC)
         self._lock = threading.Lock()
-        self._closed = False
 
     def add(self, process: int) -> None:
         """Put a process into it; the processes that it starts from now on are in it too.
@@ -66,12 +78,13 @@ class Group:
         Raises:
             OSError: The kernel refuses.
         """
-        _write(self._path / "cgroup.procs", str(process))
+        for path in self.paths:
+            _write(path / "cgroup.procs", str(process))
 
     def kills(self) -> int:
         """The number of its processes that the kernel has killed for memory so far."""
         with self._lock:
-            if not self._closed:
+            if self._events is not None:
                 found = _KILLS.search(os.pread(self._events, 1 << 12, 0))
                 self._kills = 0 if found is None else int(found[1])
             return self._kills
@@ -80,36 +93,46 @@ class Group:
         """Kill its processes, and remove it as soon as they are gone."""
         self.kills()
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if self._events is not None:
                 os.close(self._events)
+                self._events = None
         deadline = time.monotonic() + PATIENCE
-        while not _removed(self._path) and time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                for process in (self._path / "cgroup.procs").read_text().split():
-                    os.kill(int(process), signal.SIGKILL)
-            time.sleep(0.002)
+        for path in self.paths:
+            while not _removed(path) and time.monotonic() < deadline:
+                with contextlib.suppress(OSError):
+                    for process in (path / "cgroup.procs").read_text().split():
+                        os.kill(int(process), signal.SIGKILL)
+                time.sleep(0.002)
 
 
-def made(memory: int) -> Group | None:
-    """Return a new group with this limit, or `None` where none can be made."""
+def made(limits: Mapping[str, int]) -> Group | None:
+    """Return a new group with those of the limits that can be set here, or `None` if none can.
+
+    Args:
+        limits: The limits, by their controllers.
+    """
+    found: list[_Place] = []
+    missing = dict(limits)
     for place in _places():
-        path = place.path / f"{PREFIX}{int(time.time())}-{secrets.token_hex(8)}"
-        try:
-            path.mkdir()
-        except OSError:
+        # In a tree of version 2 a process is in one group.
+        if place.version == 2 and any(other.version == 2 for other in found):
             continue
-        try:
-            _limit(path, place.version, memory)
-            return Group(path, place.version)
-        except OSError:
-            _removed(path)
-    return None
+        own = _made_in(place, missing)
+        if own is not None:
+            found.append(own)
+            for controller in own.controllers:
+                del missing[controller]
+    try:
+        return Group(found) if found else None
+    except OSError:
+        for place in found:
+            _removed(place.path)
+        return None
 
 
-def joined(process: int, memory: int) -> Group | None:
+def joined(process: int, limits: Mapping[str, int]) -> Group | None:
     """Return a new group with a process in it, or `None` where there can be none."""
-    group = made(memory)
+    group = made(limits)
     if group is not None:
         try:
             group.add(process)
@@ -120,31 +143,67 @@ def joined(process: int, memory: int) -> Group | None:
 
 
 @functools.cache
-def are_there() -> bool:
-    """True if groups can be made here."""
-    group = made(1 << 30)
+def are_there(controller: str = "memory") -> bool:
+    """True if groups that this controller limits can be made here."""
+    group = made({controller: _TRIED[controller]})
     if group is None:
         return False
     group.close()
     return True
 
 
-def _limit(path: Path, version: int, memory: int) -> None:
-    """Set the limit of a new group."""
+def _made_in(place: _Place, limits: Mapping[str, int]) -> _Place | None:
+    """Make a group there; return it with the limits that could be set, if any could."""
+    wanted = place.controllers & limits.keys()
+    if not wanted:
+        return None
+    path = place.path / f"{PREFIX}{int(time.time())}-{secrets.token_hex(8)}"
+    held = set()
+    with contextlib.suppress(OSError):
+        path.mkdir()
+        for controller in sorted(wanted):
+            with contextlib.suppress(OSError):
+                _LIMITS[controller](path, place.version, limits[controller])
+                held.add(controller)
+        if not held:
+            _removed(path)
+    return _Place(path, place.version, frozenset(held)) if held else None
+
+
+def _limit_memory(path: Path, version: int, most: int) -> None:
+    """Limit the memory of a new group, to bytes."""
     if version == 2:
-        _write(path / "memory.max", str(memory))
+        _write(path / "memory.max", str(most))
         # All of its processes are killed at once.
         _write(path / "memory.oom.group", "1")
         swap = path / "memory.swap.max"
         if swap.exists():
             _write(swap, "0")
         return
-    _write(path / "memory.limit_in_bytes", str(memory))
+    _write(path / "memory.limit_in_bytes", str(most))
     with_swap = path / "memory.memsw.limit_in_bytes"
     if with_swap.exists():
-        _write(with_swap, str(memory))
+        _write(with_swap, str(most))
     else:
         _write(path / "memory.swappiness", "0")
+
+
+def _limit_tasks(path: Path, _version: int, most: int) -> None:
+    """Limit the processes and threads of a new group, to a number."""
+    _write(path / "pids.max", str(most))
+
+
+def _limit_time(path: Path, version: int, percent: int) -> None:
+    """Limit the processor time of a new group, to a part of one core."""
+    most = percent * _PERIOD // 100
+    if version == 2:
+        _write(path / "cpu.max", f"{most} {_PERIOD}")
+    else:
+        _write(path / "cpu.cfs_period_us", str(_PERIOD))
+        _write(path / "cpu.cfs_quota_us", str(most))
+
+
+_LIMITS = {"memory": _limit_memory, "pids": _limit_tasks, "cpu": _limit_time}
 
 
 @functools.cache
@@ -155,10 +214,11 @@ def _places() -> tuple[_Place, ...]:
         groups = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return ()
-    found = tuple(place for mount in mounts for place in _of_mount(mount, groups))
+    found = [place for mount in mounts for place in _of_mount(mount, groups)]
     for place in found:
         _sweep(place.path)
-    return found
+    # The nearest comes first among those that count as much.
+    return tuple(sorted(found, key=lambda place: -len(place.controllers)))
 
 
 def _of_mount(mount: str, groups: list[str]) -> Iterator[_Place]:
@@ -168,17 +228,18 @@ def _of_mount(mount: str, groups: list[str]) -> Iterator[_Place]:
     root, point = fields.split(" ")[3:5]
     for group in groups:
         _, controllers, own = group.split(":", 2)
-        is_first = kind == "cgroup" and "memory" in options.split(",")
-        if is_first and "memory" in controllers.split(","):
-            path = _inside(own, root, point)
+        if kind == "cgroup":
+            counts = _known(set(options.split(",")) & set(controllers.split(",")))
+            path = _inside(own, root, point) if counts else None
             if path is not None and _may(path):
-                yield _Place(path, 1)
+                yield _Place(path, 1, counts)
         elif kind == "cgroup2" and not controllers:
             path = _inside(own, root, point)
             while path is not None and path.is_relative_to(point):
                 # A group with processes of its own passes no controllers on: one above it does.
-                if _may(path) and "memory" in _words(path / "cgroup.subtree_control"):
-                    yield _Place(path, 2)
+                counts = _known(_words(path / "cgroup.subtree_control"))
+                if counts and _may(path):
+                    yield _Place(path, 2, counts)
                 path = path.parent
 
 
@@ -202,6 +263,10 @@ def _sweep(place: Path) -> None:
                 made = int(path.name.removeprefix(PREFIX).partition("-")[0])
                 if time.time() - made > STALE:
                     _removed(path)
+
+
+def _known(controllers: Iterable[str]) -> frozenset[str]:
+    return frozenset(_LIMITS).intersection(controllers)
 
 
 def _words(path: Path) -> list[str]:

@@ -41,6 +41,10 @@ COMMAND = (sys.executable, "-IB", "-c", START)
 #: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100
 
+#: The threads, and processes that have ended and that nobody has waited for, that there may be in
+#: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
+THREADS = 1024
+
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
 
@@ -269,13 +273,16 @@ class Worker:
     def _held(self, pid: int, limits: Limits) -> "Held":
         """Put the process into a control group; return what it is to put on itself."""
         found: dict[int, int] = {}
-        if limits.memory is not None:
-            self._group = group.joined(pid, int(limits.memory))
-            if self._group is None:
-                found |= of_memory(int(limits.memory))
+        wanted = _together(limits, self.is_confined)
+        if wanted:
+            self._group = group.joined(pid, wanted)
+        counted = limits.memory is None or (
+            self._group is not None and "memory" in self._group.held
+        )
+        if limits.memory is not None and not counted:
+            found |= of_memory(int(limits.memory))
         if not self.is_confined:
             found |= without_kernel(limits)
-        counted = limits.memory is None or self._group is not None
         return {"confined": self.is_confined, "memory_files": counted, "limits": found}
 
     def was_short_of_memory(self) -> bool:
@@ -314,6 +321,19 @@ class Worker:
         ended = self.ended
         assert ended is not None
         return ended
+
+
+def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
+    """Return the limits for all of its processes together, by the controllers of their group."""
+    found = {}
+    if limits.memory is not None:
+        found["memory"] = int(limits.memory)
+    if limits.cpu_percent is not None:
+        found["cpu"] = limits.cpu_percent
+    if is_confined and limits.processes is not None:
+        # One more waits for work.
+        found["pids"] = limits.processes + 1 + THREADS
+    return found
 
 
 def _short(base: str) -> str:

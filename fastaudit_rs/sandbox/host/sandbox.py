@@ -274,9 +274,11 @@ class Sandbox(Runner):
         limits |= dict.fromkeys(by_the_outer, outer)
         if self._docker is None and not group.are_there():
             limits["memory"] = "kernel, each process by itself"
+        if self._docker is None and not group.are_there("cpu"):
+            limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"
-            limits |= {"cpu_percent": "nothing", "processes": counted}
+            limits["processes"] = counted
         return told | limits
 
 
