@@ -59,7 +59,7 @@ class Session:
             RuntimeError: The session is closed, or runs a step already.
             SandboxError: Its process has ended; `reset` starts another.
             TypeError: An argument has another type, or an input is no data.
-            ValueError: An argument is not accepted: a name that is none, a negative `timeout`.
+            ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
         raise NotImplementedError
 

@@ -1,0 +1,255 @@
+"""The things that a step shows, as data: figures, frames, anything with a display of its own."""
+
+import base64
+import contextlib
+import importlib
+import io
+import json
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+from weakref import WeakKeyDictionary
+
+#: The number of things that a step may show, and their bytes.
+COUNT, BYTES = 100, 10_000_000
+
+#: Methods of objects that display themselves, as IPython calls them, and the types of their data.
+METHODS = {
+    "_repr_html_": "text/html",
+    "_repr_png_": "image/png",
+    "_repr_svg_": "image/svg+xml",
+    "_repr_markdown_": "text/markdown",
+    "_repr_latex_": "text/latex",
+}
+
+#: The characters of a `repr()` that is shown.
+TEXT = 10_000
+
+#: The things that the step of this context shows.
+_here: "ContextVar[Shown | None]" = ContextVar("fastaudit_rs_shown", default=None)
+
+_PYPLOT = "matplotlib.pyplot"
+
+
+def bundle(value: object) -> dict[str, str | bytes] | None:
+    """Return the display of an object; ``None`` if it has none but its `repr()`.
+
+    Returns:
+        A dictionary from MIME types to data, always with ``"text/plain"``.
+    """
+    kind: Any = type(value)
+    found: dict[str, str | bytes] = {}
+    figures: Any = sys.modules.get("matplotlib.figure")
+    if figures is not None and isinstance(value, getattr(figures, "Figure", ())):
+        found["image/png"] = _png(value)
+    elif not isinstance(value, type):
+        given: Any = None
+        if hasattr(kind, "_repr_mimebundle_"):
+            with contextlib.suppress(Exception):
+                given = kind._repr_mimebundle_(value)
+        given = given[0] if isinstance(given, tuple) and given else given
+        if isinstance(given, dict):
+            for mime, data in given.items():
+                _put(found, mime, data)
+        for name, mime in METHODS.items():
+            method = getattr(kind, name, None)
+            if mime not in found and callable(method):
+                with contextlib.suppress(Exception):
+                    _put(found, mime, method(value))
+    if not found:
+        return None
+    found.setdefault("text/plain", plain(value))
+    return found
+
+
+def plain(value: object) -> str:
+    """Return the `repr()` of an object, or why there is none; not longer than is shown."""
+    try:
+        text = str.__str__(repr(value))
+    except Exception as failed:
+        text = f"<repr() raised {type(failed).__name__}>"
+    return text if len(text) <= TEXT else f"{text[:TEXT]}…"
+
+
+class Shown:
+    """The things that a step shows, up to a limit."""
+
+    def __init__(self, most: int = BYTES, count: int = COUNT) -> None:
+        """Begin without any.
+
+        Args:
+            most: The bytes that they may have.
+            count: The number of them.
+        """
+        self._most, self._count = most, count
+        self._kept: list[dict[str, str | bytes]] = []
+        self._left = most
+        self._cut = 0
+
+    def begin(self) -> None:
+        """Begin a step in this context, without things that it showed."""
+        self._kept, self._left, self._cut = [], self._most, 0
+        _here.set(self)
+        watch()
+
+    def end(self) -> list[dict[str, str | bytes]]:
+        """Return the things that the step showed."""
+        _here.set(None)
+        kept, self._kept = self._kept, []
+        if self._cut:
+            noun = "thing" if self._cut == 1 else "things"
+            limit = f"{self._count} of {self._most / 1_000_000:g} MB"
+            kept.append({"text/plain": f"({self._cut} more {noun} left out: at most {limit})"})
+        return kept
+
+    def add(self, value: object) -> None:
+        """Show an object if it has a display besides its `repr()`."""
+        found = bundle(value)
+        if found is not None:
+            self._keep(found)
+
+    def display(self, *values: object, raw: bool = False, **options: object) -> None:
+        """Show objects: the function ``display`` of steps.
+
+        Args:
+            values: The objects.
+            raw: True if they are dictionaries from MIME types to data.
+            options: Others of IPython's function, which are left aside.
+        """
+        for value in values:
+            found: dict[str, str | bytes] | None = None
+            if raw and isinstance(value, dict):
+                found = {}
+                for mime, data in value.items():
+                    _put(found, mime, data)
+            found = found or bundle(value) or {"text/plain": plain(value)}
+            self._keep(found)
+
+    def figures(self) -> None:
+        """Show the figures of pyplot that the step left open, and close them."""
+        for manager in [manager for manager, owner in list(_owners.items()) if owner is self]:
+            _owners.pop(manager, None)
+            pyplot: Any = sys.modules.get(_PYPLOT)
+            figure = manager.canvas.figure
+            if pyplot is not None and pyplot.fignum_exists(manager.num):
+                try:
+                    self._keep({"image/png": _png(figure), "text/plain": plain(figure)})
+                finally:
+                    pyplot.close(figure)
+
+    def _keep(self, found: dict[str, str | bytes]) -> None:
+        size = sum(len(data) for data in found.values())
+        if len(self._kept) >= self._count or size > self._left:
+            self._cut += 1
+            return
+        self._left -= size
+        self._kept.append(found)
+
+
+def _put(found: dict[str, str | bytes], mime: object, data: object) -> None:
+    """Put data of a type into a display, if it is such data."""
+    if not isinstance(mime, str) or data is None:
+        return
+    kind = str.__str__(mime)[:100]
+    if isinstance(data, str):
+        text = str.__str__(data)
+        found[kind] = base64.b64decode(text) if kind == "image/png" else text
+    elif isinstance(data, (bytes, bytearray)):
+        if kind == "image/png":
+            found[kind] = bytes(data)
+    elif isinstance(data, (dict, list)):
+        found[kind] = json.dumps(data)
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
+
+
+#: The managers of figures that steps have made with pyplot, and the steps' displays.
+_owners: "WeakKeyDictionary[Any, Shown]" = WeakKeyDictionary()
+
+_watching = threading.Lock()
+
+
+def watch() -> None:
+    """Have pyplot's figures of steps drawn to memory: no window opens, nothing waits for one.
+
+    Other code of the process keeps pyplot as it is. A module that is imported later is changed
+    when it is.
+    """
+    pyplot = sys.modules.get(_PYPLOT)
+    if pyplot is None:
+        if _finder not in sys.meta_path:
+            with _watching:
+                if _finder not in sys.meta_path:
+                    sys.meta_path.insert(0, _finder)
+    elif not hasattr(pyplot, "_fastaudit_rs") and hasattr(pyplot, "new_figure_manager"):
+        _take_over(pyplot)
+
+
+class _Finder:
+    """Finds pyplot, as the usual one does, and changes it once it is imported."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != _PYPLOT:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        loader: Any = spec and spec.loader
+        if loader is None:
+            return None
+        execute: Callable[[Any], None] = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            execute(module)
+            _take_over(module)
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(_finder)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+_finder: Any = _Finder()
+
+
+def _take_over(pyplot: Any) -> None:
+    """Replace the functions of pyplot that make a window, show it, and choose one to draw on."""
+    make: Callable[..., Any] = pyplot.new_figure_manager
+    show: Callable[..., Any] = pyplot.show
+
+    def new_figure_manager(*args: Any, **kwargs: Any) -> Any:
+        shown = _here.get()
+        if shown is None:
+            return make(*args, **kwargs)
+        memory: Any = importlib.import_module("matplotlib.backends.backend_agg")
+        manager = memory.new_figure_manager(*args, **kwargs)
+        _owners[manager] = shown
+        return manager
+
+    def show_figures(*args: Any, **kwargs: Any) -> Any:
+        shown = _here.get()
+        if shown is None:
+            return show(*args, **kwargs)
+        shown.figures()
+        return None
+
+    managers: Any = importlib.import_module("matplotlib._pylab_helpers").Gcf
+
+    def get_active() -> Any:
+        """The figure that is drawn on: a step does not draw on one of other code."""
+        shown = _here.get()
+        own = [made for made in managers.figs.values() if _owners.get(made) is shown]
+        return own[-1] if own else None
+
+    managers.get_active = staticmethod(get_active)
+    for ours, given in ((new_figure_manager, make), (show_figures, show)):
+        ours.__name__, ours.__doc__ = given.__name__, given.__doc__
+    pyplot.new_figure_manager = new_figure_manager
+    pyplot.show = show_figures
+    pyplot._fastaudit_rs = True

@@ -1,0 +1,323 @@
+"""A step of a session, where its code runs: in this process, or in a sandbox."""
+
+import _ast
+import ast
+import asyncio
+import contextlib
+import inspect
+import linecache
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import AuditDenied
+from ..programs import DENIED
+from ..results import Error
+from .shown import Shown
+from .values import NotData, pack
+
+#: The number of steps of a session whose lines tracebacks show.
+REMEMBERED = 100
+
+#: The number of characters of a message, a traceback or a `repr()` that are kept.
+TEXT = 100_000
+
+#: The bytes that a value may have.
+VALUE = 64 << 20
+
+#: The status of a step that `KeyboardInterrupt` ended: that of a program that it ends.
+INTERRUPTED = -signal.SIGINT
+
+#: The directory of the package, whose frames are left out of tracebacks.
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+#: Held while lines of tracebacks are looked up: each session in the process has a step 1.
+_LINES = threading.Lock()
+
+
+@dataclass
+class Outcome:
+    """The outcome of a step, as data.
+
+    Attributes:
+        status: Its exit status: 0, 1, 77 for a denial, `INTERRUPTED`, or that of ``SystemExit``.
+        error: The exception that ended it.
+        value: The value of its last expression, packed; ``None`` if there is none.
+        value_error: The reason that there is no value, though there was an expression.
+        display: The things that it showed.
+    """
+
+    status: int = 0
+    error: Error | None = None
+    value: bytes | None = None
+    value_error: str | None = None
+    display: list[dict[str, str | bytes]] = field(default_factory=list)
+
+
+class Loop:
+    """The event loop of a session, which is made when a step first awaits something."""
+
+    def __init__(self, on_made: Callable[[asyncio.AbstractEventLoop], None] | None = None) -> None:
+        """Begin without a loop.
+
+        Args:
+            on_made: A function that is called with each loop that is made.
+        """
+        self._on_made = on_made
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end, and the tasks that steps have started meanwhile."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self._loop = loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+            if self._on_made is not None:
+                self._on_made(loop)
+        task = loop.create_task(coroutine)
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            # It was interrupted: its `finally` clauses run.
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(BaseException):
+                    loop.run_until_complete(task)
+            raise
+
+    def close(self) -> None:
+        """Cancel the tasks that are left, and close the loop."""
+        loop, self._loop = self._loop, None
+        if loop is None or loop.is_closed():
+            return
+        try:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+class Sources:
+    """The lines of the last steps of a session, for tracebacks."""
+
+    def __init__(self) -> None:
+        """Begin without steps."""
+        self._steps: deque[tuple[str, Any]] = deque()
+
+    def add(self, name: str, code: str) -> None:
+        """Add a step."""
+        entry = (len(code), None, code.splitlines(keepends=True), name)
+        self._steps.append((name, entry))
+        linecache.cache[name] = entry
+        if len(self._steps) > REMEMBERED:
+            self._drop(*self._steps.popleft())
+
+    def clear(self) -> None:
+        """Drop all."""
+        while self._steps:
+            self._drop(*self._steps.pop())
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Have these lines looked up, and not those of another session."""
+        with _LINES:
+            linecache.cache.update(self._steps)
+            yield
+
+    @staticmethod
+    def _drop(name: str, entry: Any) -> None:
+        if linecache.cache.get(name) is entry:
+            linecache.cache.pop(name, None)
+
+
+def run(
+    namespace: dict[str, Any],
+    code: str,
+    number: int,
+    loop: Loop,
+    shown: Shown,
+    sources: Sources,
+    *,
+    most: int = VALUE,
+) -> Outcome:
+    """Run a step.
+
+    Args:
+        namespace: The names of the session.
+        code: The code.
+        number: The number of the step, by which tracebacks name it: ``<step 1>``.
+        loop: The session's event loop.
+        shown: The things that it shows; `Shown.begin` was called for this step.
+        sources: The lines of the session's steps.
+        most: The bytes that the value may have.
+
+    Returns:
+        The outcome, whatever the code does: only an exception that arrives from outside while its
+        outcome is made can be raised.
+    """
+    name = f"<step {number}>"
+    outcome = Outcome()
+    try:
+        value = _evaluate(namespace, code, name, loop, sources)
+        if value is not None:
+            _tell_value(outcome, value, shown, most)
+        del value
+        shown.figures()
+    except BaseException as error:
+        _tell_error(outcome, error, name, sources)
+        _drop_frames(error)
+        with contextlib.suppress(BaseException):
+            shown.figures()
+    outcome.display = shown.end()
+    return outcome
+
+
+def _evaluate(
+    namespace: dict[str, Any], code: str, name: str, loop: Loop, sources: Sources
+) -> object:
+    """Run code; return the value of its last expression, unless a semicolon ends it."""
+    sources.add(name, code)
+    flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree: Any = compile(code, name, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr) or _ends_in_semicolon(code, last):
+        last = None
+    else:
+        tree.body.pop()
+    if tree.body:
+        _execute(compile(tree, name, "exec", flags, dont_inherit=True), namespace, loop)
+    if last is None:
+        return None
+    expression = ast.Expression(last.value)
+    return _execute(compile(expression, name, "eval", flags, dont_inherit=True), namespace, loop)
+
+
+def _execute(code: Any, namespace: dict[str, Any], loop: Loop) -> object:
+    result = eval(code, namespace)
+    return loop.run(result) if code.co_flags & inspect.CO_COROUTINE else result
+
+
+def _ends_in_semicolon(code: str, last: ast.Expr) -> bool:
+    lines = code.encode(errors="surrogatepass").splitlines()
+    rest = lines[(last.end_lineno or 1) - 1 :]
+    rest[0] = rest[0][last.end_col_offset :]
+    return any(line.lstrip(b" \t\f)").startswith(b";") for line in rest[:1])
+
+
+def _tell_value(outcome: Outcome, value: object, shown: Shown, most: int) -> None:
+    shown.add(value)
+    try:
+        try:
+            data = pack(value)
+            kind = "data"
+        except (NotData, ValueError, RecursionError):
+            data = pack(limited(repr(value)))
+            kind = "repr"
+        if len(data) <= most:
+            outcome.value = data
+        else:
+            size, limit = len(data) / (1 << 20), most / (1 << 20)
+            outcome.value_error = f"too large: {size:.1f} MB of {kind}, of at most {limit:g} MB"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failed:
+        outcome.value_error = limited(f"{_kind(failed)}: {_message(failed)}", 1000)
+
+
+def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sources) -> None:
+    """Say which exception ended the step, and with which status."""
+    # By its type: attributes of the code's exceptions can be anything.
+    ended_by = type(error)
+    if issubclass(ended_by, SystemExit):
+        code: Any = vars(SystemExit)["code"].__get__(error)
+        if code is None or isinstance(code, int):
+            outcome.status = exit_status(code or 0)
+        else:
+            outcome.status = 1
+            with contextlib.suppress(BaseException):
+                print(code, file=sys.stderr)
+        if outcome.status == 0:
+            return
+    elif issubclass(ended_by, KeyboardInterrupt):
+        outcome.status = INTERRUPTED
+    else:
+        outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
+    kind, message, text, line = _kind(error), _message(error), "", None
+    try:
+        text, line = _traceback(error, name, sources)
+    except BaseException:
+        # Its class makes the traceback fail.
+        text = f"{kind}: {message}\n"
+    outcome.error = Error(kind, message, limited(text), line)
+
+
+def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, int | None]:
+    """The traceback as Python prints it, without frames of this package; and the step's line."""
+    whole = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    at = [frame.lineno for frame in whole.stack if frame.filename == name]
+    line = at[-1] if at else None
+    if isinstance(error, SyntaxError) and error.filename == name:
+        line = error.lineno if type(error.lineno) is int else None
+    begins = next((n for n, frame in enumerate(whole.stack) if _is_step(frame)), len(whole.stack))
+    del whole.stack[:begins]
+    with sources.shown():
+        for part in _parts(whole):
+            part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OWN)]
+            for frame in part.stack:
+                _ = frame.line
+    return "".join(whole.format()), line
+
+
+def _is_step(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith("<step ")
+
+
+def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An exception, its causes, contexts and parts."""
+    rest: list[traceback.TracebackException | None] = [whole]
+    while rest:
+        part = rest.pop()
+        if part is not None:
+            yield part
+            rest += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+
+
+def _drop_frames(error: BaseException) -> None:
+    """Let go of the step's frames: their objects do not outlive it because of its exception."""
+    BaseException.with_traceback(error, None)
+
+
+def _kind(error: BaseException) -> str:
+    kind = type(error)
+    module, name = kind.__module__, kind.__qualname__
+    plain = module in ("builtins", "__main__") or not isinstance(module, str)
+    return str(name) if plain else f"{module}.{name}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return limited(str(error))
+    except BaseException as failed:
+        return f"<str() raised {type(failed).__name__}>"
+
+
+def limited(text: str, most: int = TEXT) -> str:
+    """Return the text, cut if it is too long."""
+    text = str.__str__(text)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def exit_status(code: int) -> int:
+    """The exit status that the interpreter makes of a number."""
+    return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
