@@ -29,6 +29,13 @@ OPTIONAL = {
     "shtab": "completion in the shell",
 }
 
+#: The limits that a control group holds, by its controllers: names, and words for without one.
+COUNTED = {
+    "memory": ("memory", "each process has the limit by itself"),
+    "cpu": ("cpu", "each core is limited by itself"),
+    "pids": ("threads", "they are not counted"),
+}
+
 
 @dataclass
 class Finding:
@@ -62,6 +69,7 @@ def findings() -> Iterator[Finding]:
     yield _calls()
     yield _installed()
     yield from _kernel()
+    yield from _sandbox()
     for name, purpose in OPTIONAL.items():
         there = importlib.util.find_spec(name) is not None
         state: Literal["ok", "lacking"] = "ok" if there else "lacking"
@@ -146,11 +154,68 @@ def _kernel() -> Iterator[Finding]:
     can = "user_notif" in actions
     text = "filters and notifications, for sandboxes" if can else "too little here: no sandboxes"
     yield Finding("ok" if can else "lacking", "seccomp", text)
+
+
+def _sandbox() -> Iterator[Finding]:
+    """Start a sandbox, and look at its process from outside."""
+    if sys.platform != "linux" or importlib.util.find_spec("sandlock") is None:
+        return
+    from ..sandbox import Sandbox
+
+    try:
+        with Sandbox() as sandbox:
+            # The process that waits for work is the parent of each run.
+            ran = sandbox.run("import os\nos.getppid()", value=True)
+            if not ran.success:
+                raise RuntimeError(ran.stderr or f"its run ended with {ran.returncode}")
+            yield from _held(Path("/proc", str(ran.value)))
+    except (RuntimeError, OSError) as error:
+        why = str(error).strip().splitlines()[-1]
+        yield Finding("lacking", "sandbox", f"does not work: {why}")
+
+
+def _held(process: Path) -> Iterator[Finding]:
+    """Report the parts of the kernel that hold the process of a sandbox without a network."""
     from ..sandbox.host.group import are_there
 
-    there = are_there()
-    counted = "all processes together" if there else "none can be made: each process by itself"
-    yield Finding("ok" if there else "lacking", "control group", f"memory of a sandbox: {counted}")
+    host = Path("/proc/self")
+    own, found = _status(host), _status(process)
+    filters = int(found["Seccomp_filters"]) - int(own["Seccomp_filters"])
+    yield Finding(
+        "ok" if filters > 1 else "broken",
+        "sandbox: filter",
+        f"{filters} filters of system calls, one of them by sandlock",
+    )
+    # The fifth set is the most that programs could get, and none gets any without the first four.
+    sets = [int(found[f"Cap{name}"], 16) for name in ("Inh", "Prm", "Eff", "Amb")]
+    has_none = not any(sets) and found["NoNewPrivs"] == "1"
+    yield Finding(
+        "ok" if has_none else "broken",
+        "sandbox: rights",
+        "no capabilities, and no way to any" if has_none else "it has capabilities",
+    )
+    is_alone = os.readlink(process / "ns/net") != os.readlink(host / "ns/net")
+    beside = "an empty network of its own" if is_alone else "no more: CAP_SYS_ADMIN is missing"
+    yield Finding(
+        "ok" if is_alone else "lacking",
+        "sandbox: network",
+        f"with network=False: the filter, and {beside}",
+    )
+    for controller, (about, apart) in COUNTED.items():
+        is_counted = are_there(controller)
+        yield Finding(
+            "ok" if is_counted else "lacking",
+            f"sandbox: {about}",
+            "control group: all processes together"
+            if is_counted
+            else f"no control group can be made: {apart}",
+        )
+
+
+def _status(process: Path) -> dict[str, str]:
+    """Return the kernel's words about a process, by their names: proc_pid_status(5)."""
+    lines = (process / "status").read_text().splitlines()
+    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 
 
 def _landlock() -> int:

@@ -32,7 +32,9 @@ def test_without_it(monkeypatch, tmp_path):
         assert sandbox.run(f"open({str(tmp_path / 'a')!r}, 'w')").returncode == 77
         assert sandbox.run("import time; time.sleep(60)").timed_out
         assert sandbox.run("while True: print('x' * 1000)").killed_by == "output"
-        assert sandbox.explain()["cpu_percent"] == ("kernel" if by_group("cpu") else "nothing")
+        told = sandbox.explain()
+        assert told["cpu_percent"] == ("kernel" if by_group("cpu") else "nothing")
+        assert (told["privileges"], told["other_processes"]) == ("nothing", "guard")
     assert gone(of(sandbox))
 
 
@@ -55,6 +57,7 @@ def test_explain(make_sandbox):
     told = make_sandbox(Policy(network=False)).explain()
     assert told["write"] == told["network"] == "guard and kernel"
     assert told["imports"] == told["block"] == "guard"
+    assert (told["privileges"], told["other_processes"]) == ("kernel", "guard and kernel")
     assert told["memory"] in ("kernel", "kernel, each process by itself")
     assert (told["processes"], told["disk"], told["cpu_seconds"]) == ("kernel", "host", "process")
     assert make_sandbox(LOOSE.replace(block=["/etc"])).explain()["block"] == "guard and kernel"

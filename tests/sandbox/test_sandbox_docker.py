@@ -236,6 +236,7 @@ class TestAsked:
     def test_explain(self, make):
         told = make(LOOSE.replace(network=False)).explain()
         assert told["write"] == told["network"] == "guard and container"
+        assert (told["privileges"], told["other_processes"]) == ("container", "guard and container")
         assert (told["memory"], told["disk"], told["imports"]) == ("container", "host", "guard")
 
 

@@ -1,5 +1,6 @@
 """The command `fastaudit-rs`, in processes of its own."""
 
+import json
 import os
 import re
 import shutil
@@ -7,10 +8,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from repository import ROOT
+from users import USERS, run_as
 
 from fastaudit_rs import Policy
 from fastaudit_rs.tools import doctor
@@ -280,11 +283,45 @@ class TestDoctor:
         assert found["pytest"] == ("ok", "guards in tests")
         if sys.platform == "linux":
             assert found["seccomp"][1].endswith("sandboxes")
-            assert found["control group"][1].startswith("memory of a sandbox: ")
             assert found["Landlock"][1].endswith("policy.call and sandboxes")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]
         assert found["native calls"][1].startswith(watched[1])
+
+    @pytest.mark.skipif(find_spec("sandlock") is None, reason="no sandlock")
+    @pytest.mark.parametrize("user", USERS)
+    def test_the_kernel_part_of_a_sandbox(self, user):
+        """It says what it is, for this user, judged by other means."""
+        code = """
+import json, subprocess, sys
+from fastaudit_rs import Sandbox
+from fastaudit_rs.tools import doctor
+may = subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+with Sandbox() as sandbox:
+    held = sandbox.explain()
+told = {"memory": held["memory"], "cpu": held["cpu_percent"]}
+print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
+"""
+        may, told, findings = json.loads(run_as(user, code))
+        found = {each["about"]: (each["state"], each["text"]) for each in findings}
+        assert found["sandbox: filter"][0] == found["sandbox: rights"][0] == "ok"
+        network = "an empty network of its own" if may else "no more: CAP_SYS_ADMIN is missing"
+        assert found["sandbox: network"] == (
+            "ok" if may else "lacking",
+            f"with network=False: the filter, and {network}",
+        )
+        for name, ring in told.items():
+            is_counted = ring == "kernel"
+            words = "control group: all" if is_counted else "no control group can be made: "
+            state, text = found[f"sandbox: {name}"]
+            assert (state, text.startswith(words)) == ("ok" if is_counted else "lacking", True)
+
+    @pytest.mark.skipif(find_spec("sandlock") is None, reason="no sandlock")
+    def test_a_sandbox_that_does_not_start(self, monkeypatch, capsys):
+        monkeypatch.setattr("sandlock.landlock_abi_version", lambda: 3)
+        assert doctor.report(sys.stdout) == 0
+        shown = capsys.readouterr().out
+        assert "--  sandbox            does not work: the kernel cannot hold the policy" in shown
 
     def test_what_is_broken(self, monkeypatch, capsys):
         """A guard that stops nothing is found out."""

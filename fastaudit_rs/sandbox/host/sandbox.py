@@ -245,7 +245,11 @@ class Sandbox(Runner):
         return Pool(self._run_in, self._setup, size, preload)
 
     def explain(self) -> dict[str, str]:
-        """Return the rings (guard, kernel, container) that hold each field and each limit."""
+        """Return the rings (guard, kernel, container) that hold each field and each limit.
+
+        Besides there are ``"privileges"``, of which a process has none and gets none, and
+        ``"other_processes"``: signals, limits and priorities of processes outside.
+        """
         outer = "kernel" if self._docker is None else "container"
         is_held = self._kernel is not None or self._docker is not None
         both = f"guard and {outer}"
@@ -263,6 +267,7 @@ class Sandbox(Runner):
             "read": both,
             "block": both if existing(self.policy.block) else "guard",
             "network": of_network,
+            "other_processes": both,
         }
         fields = ("protect", "max_bytes", "commands", "env", "imports", "import_allow", "threads")
         told = {**held, **dict.fromkeys((*fields, "native", "unknown_events"), "guard")}
@@ -279,7 +284,8 @@ class Sandbox(Runner):
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"
             limits["processes"] = counted
-        return told | limits
+        privileges = {"privileges": outer if is_held else "nothing"}
+        return told | limits | privileges
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:
