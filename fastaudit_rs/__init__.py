@@ -21,6 +21,8 @@ from .denied import AuditDenied, AuditWarning
 
 # Names that few need, and their modules: imported when they are asked for (PEP 562).
 _LATER = {
+    "Answer": "approvals",
+    "Approvals": "approvals",
     "Limits": "sandbox.limits",
     "Sandbox": "sandbox.host.sandbox",
     "SandboxError": "sandbox.host.process",
@@ -35,6 +37,8 @@ _LATER = {
 # It does not see what is imported later. The two names for IPython are left out: `import *` is also
 # used where IPython is not installed.
 __all__ = [
+    "Answer",
+    "Approvals",
     "AuditCfg",
     "AuditDenied",
     "AuditPerms",

@@ -33,6 +33,8 @@ from ._native import (
 from ._native import (
     installed_policy as installed_policy,
 )
+from .approvals import Answer as Answer
+from .approvals import Approvals as Approvals
 from .as_fastaudit import install_as_fastaudit as install_as_fastaudit
 from .core import mk_audit as mk_audit
 from .denied import AuditDenied as AuditDenied
@@ -46,6 +48,8 @@ from .tools.notebook import load_ipython_extension as load_ipython_extension
 from .tools.notebook import unload_ipython_extension as unload_ipython_extension
 
 __all__ = [
+    "Answer",
+    "Approvals",
     "AuditCfg",
     "AuditDenied",
     "AuditPerms",

@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, final
 
 from typing_extensions import ParamSpec, Self, disjoint_base
 
+from .approvals import Answer, Approvals
 from .calls import TrackedCall
 from .dask import GuardPlugin
 from .denied import AuditDenied
@@ -37,6 +39,7 @@ __all__ = [
     "_json_extent",
     "_leave_network",
     "_lxml_monitor",
+    "_merged_approvals",
     "_mk_audit_02",
     "_raise_violations",
     "_remove_directory",
@@ -73,6 +76,9 @@ A callback that takes another argument, ``calls``, gets the tracked calls in pro
 _OnDenied: TypeAlias = Callable[[AuditDenied], object]
 """``on_denied(denied)``: called with each denial before it is raised."""
 
+_OnAsk: TypeAlias = Callable[[AuditDenied], object] | Callable[[AuditDenied], Awaitable[object]]
+"""``on_ask(denied)``: called before an operation is denied, for an `Answer`."""
+
 _OnViolation: TypeAlias = Callable[[AuditDenied], object]
 """``on_violation(violation)``: called with each violation, which then proceeds."""
 
@@ -94,6 +100,8 @@ def mk_audit(
     *,
     retire_sites: bool = False,
     on_denied: _OnDenied | None = None,
+    on_ask: _OnAsk | None = None,
+    ask_seconds: float | None = None,
     rules: Literal["0.1", "0.2"] = "0.1",
     packages: str | Iterable[str] = (),
 ) -> AuditPerms:
@@ -124,6 +132,17 @@ def mk_audit(
         on_denied: ``on_denied(denied)``, called with the ``AuditDenied`` before it is raised. Its
             exceptions become the cause of the denial. An event that is denied while it runs is
             denied without telling it.
+        on_ask: ``on_ask(denied)``, called with the ``AuditDenied`` before it is raised, and after
+            ``before_deny``, for an answer: ``'once'`` (or ``True``) allows this operation,
+            ``'guard'`` this subject for as long as the factory lives, ``'pattern'`` its directory,
+            program, package or host with its port, and ``'deny'`` (``False``, ``None``) nothing.
+            ``denied.answers`` has those that can be given. Its exceptions become the cause of the
+            denial, and so does any other answer. It runs under the guard; an event that is denied
+            while it runs is denied without asking it. A coroutine function is run by the event loop
+            that runs now, while the guarded code waits in another thread. `Approvals` keeps the
+            answers in a file.
+        ask_seconds: The seconds that a coroutine function has for its answer; ``None`` for any
+            number. When they are over the operation is denied.
         rules: The rules of the guard: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
             fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: whatever is not allowed by
             name is denied, and ``oks`` may be ``None``.
@@ -270,6 +289,14 @@ def _audit_state() -> dict[str, Any]:
         whether this Python has ``sys.monitoring``; ``tool_id``, that of the monitor or ``None``;
         ``active``, whether a guard is in force here; ``monitor_on``, the number of guards that want
         calls watched; ``monitor_calls``, whether the one in force does, or ``None``.
+    """
+
+def _merged_approvals(text: str, more: dict[str, Any]) -> str:
+    """The text of a file of answers with more permissions.
+
+    Raises:
+        ValueError: The text or a field is not that of answers; the message names the line or the
+            field.
     """
 
 def _lxml_monitor(
@@ -689,6 +716,8 @@ class Policy:
         *,
         retire_sites: bool = False,
         on_denied: _OnDenied | None = None,
+        on_ask: _OnAsk | None = None,
+        ask_seconds: float | None = None,
     ) -> AuditPerms:
         """Make a guard factory for code that may do what the policy says.
 
@@ -732,6 +761,8 @@ class Policy:
         monitor_calls: bool = True,
         *,
         on_denied: _OnDenied | None = None,
+        on_ask: _OnAsk | None = None,
+        ask_seconds: float | None = None,
     ) -> None:
         """Turn the policy on for the whole process and every thread, for good.
 
@@ -788,12 +819,15 @@ class Policy:
             ImportError: The package ``distributed`` is not installed.
         """
 
-    def explain(self, event: str, /, *args: Any) -> Explanation:
+    def explain(
+        self, event: str, /, *args: Any, approvals: Approvals | _Path | None = None
+    ) -> Explanation:
         """The verdict of a guard of this policy on an audit event, without doing it.
 
         A denial is reported also if ``on_violation`` lets the operation proceed. An event that
         passes because neither Python nor this package raises it warns, unless it is named like an
-        event of another package.
+        event of another package. With ``approvals``, a file of answers, the verdict is that of a
+        guard with it, and ``approved_by`` names it.
 
         For example::
 
@@ -943,6 +977,10 @@ class Explanation:
         """The denial that would be raised."""
 
     @property
+    def approved_by(self) -> Path | None:
+        """The file of answers that allows what the policy denies."""
+
+    @property
     def rule(self) -> str | None:
         """The field of the policy that denies it; ``None`` if the event is denied as such."""
 
@@ -1057,6 +1095,10 @@ class AuditCfg:
         """The callback that is called with each denial."""
 
     @property
+    def on_ask(self) -> _OnAsk | None:
+        """The callback that is asked before an operation is denied."""
+
+    @property
     def data(self) -> Any:
         """The host data, handed to both callbacks."""
 
@@ -1105,6 +1147,11 @@ class _Denial:
     def hint(self) -> str | None: ...
     @property
     def suggestion(self) -> dict[str, Any] | None: ...
+    @property
+    def answers(self) -> list[Answer]: ...
+    def approval(self, answer: Answer) -> dict[str, Any] | None: ...
+    @property
+    def answer(self) -> str | None: ...
     def call_chain(self, traceback: TracebackType | None) -> tuple[str, ...]: ...
     def text(self, traceback: TracebackType | None) -> str: ...
     def to_dict(self, traceback: TracebackType | None) -> dict[str, Any]: ...

@@ -7,6 +7,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .approvals import Answer
+
 
 class AuditDenied(PermissionError):
     """An operation was denied by a guard.
@@ -146,12 +148,35 @@ class AuditDenied(PermissionError):
         """
         return _of(self).suggestion
 
+    @property
+    def answers(self) -> "tuple[Answer, ...]":
+        """The answers of ``on_ask`` that can be given to it.
+
+        ``'guard'`` and ``'pattern'`` are left out where no field of a policy allows just that: for
+        a blocked path, a shell, or a directory that has all of a user's files.
+        """
+        return tuple(_of(self).answers)
+
+    def approval(self, answer: "Answer") -> "dict[str, Any] | None":
+        """Return the fields of a policy that the answer would add; ``None`` if it adds none.
+
+        Raises:
+            ValueError: ``answer`` is not an `Answer`.
+        """
+        return _of(self).approval(answer)
+
+    @property
+    def answer(self) -> str | None:
+        """The end of the question to ``on_ask``; ``None`` if nobody was asked."""
+        return _of(self).answer
+
     def to_dict(self) -> "dict[str, Any]":
         """Return all fields as values that JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
-        ``origin``, ``hint`` and ``suggestion``.
+        ``origin``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and
+        ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
 

@@ -27,25 +27,25 @@ use crate::policy::written::values::{Choice, is_within_module};
 /// The rules of a guard. Immutable once built.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    roots: Roots,
+    pub(super) roots: Roots,
     /// `None`: anywhere.
-    read: Option<Roots>,
+    pub(super) read: Option<Roots>,
     blocked: Blocked,
     protected: Protected,
     temporary: Temporary,
-    environment: Environment,
-    network: Network,
-    commands: Commands,
-    imports: Option<Imports>,
-    native: Option<Choice>,
+    pub(super) environment: Environment,
+    pub(super) network: Network,
+    pub(super) commands: Commands,
+    pub(super) imports: Option<Imports>,
+    pub(super) native: Option<Choice>,
     /// The modules of the packages that `native` names, and of what they require.
-    native_modules: OnceLock<AHashSet<String>>,
-    rest: Rest,
+    pub(super) native_modules: OnceLock<AHashSet<String>>,
+    pub(super) rest: Rest,
     rules: RuleSet,
     /// True if a root approves its own entry, not just the entries below it.
-    approves_root_entries: bool,
+    pub(super) approves_root_entries: bool,
     /// The rules while an allowed package is imported: the same at all places.
-    while_importing: Option<Box<Policy>>,
+    pub(super) while_importing: Option<Box<Policy>>,
 }
 
 /// The rules of a guard that are not about paths and names.

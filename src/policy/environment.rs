@@ -44,6 +44,8 @@ pub enum Environment {
     Insensitive,
     /// These; `*` at the end of a name stands for whatever follows, dangerous names excepted.
     Only(Vec<String>),
+    /// These beside others.
+    Either(Box<Environment>, Vec<String>),
 }
 
 impl Environment {
@@ -53,9 +55,8 @@ impl Environment {
             Self::Fixed => false,
             Self::Harmless => !is_dangerous(name),
             Self::Insensitive => !is_one_of(SENSITIVE, name),
-            Self::Only(names) => names
-                .iter()
-                .any(|own| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name))),
+            Self::Only(names) => is_named(names, name),
+            Self::Either(own, names) => own.may_set(name) || is_named(names, name),
         }
     }
 
@@ -65,13 +66,23 @@ impl Environment {
             Self::Fixed => false,
             Self::Harmless | Self::Insensitive => true,
             Self::Only(names) => !names.is_empty(),
+            Self::Either(own, names) => own.allows_some() || !names.is_empty(),
         }
     }
 
     /// Returns whether the variable may be set to a place that may be written, and to no other.
     pub fn may_place(&self, name: &[u8]) -> bool {
-        *self == Self::Harmless && name == TEMPORARY
+        match self {
+            Self::Either(own, _) => own.may_place(name),
+            own => *own == Self::Harmless && name == TEMPORARY,
+        }
     }
+}
+
+fn is_named(names: &[String], name: &[u8]) -> bool {
+    let is_it =
+        |own: &String| own.as_bytes() == name || (matches(own, name) && !is_dangerous(name));
+    names.iter().any(is_it)
 }
 
 fn matches(pattern: &str, name: &[u8]) -> bool {

@@ -235,6 +235,8 @@ pub struct Rules {
     hosts: Option<Vec<Host>>,
     block: Vec<Host>,
     ports: Option<Vec<Ports>>,
+    /// Hosts with their ports that may be reached, whatever `ports` says.
+    beside_ports: Vec<Host>,
     listen: Listen,
     lookup: bool,
     /// The number of sockets that may be connected at a time.
@@ -269,6 +271,7 @@ impl Rules {
                 .flat_map(Host::with_addresses)
                 .collect(),
             ports: rules.ports.clone(),
+            beside_ports: Vec::new(),
             listen: match &rules.listen {
                 Choice::All(all) => Listen::All(*all),
                 Choice::Named(texts) => Listen::At(hosts(texts)),
@@ -287,6 +290,38 @@ impl Rules {
             },
             unix,
         }
+    }
+
+    /// Returns the rules with what others allow. Hosts that are blocked stay so, and hosts of the
+    /// others are reached at the ports that they are given with.
+    #[must_use]
+    pub fn with(&self, more: &Self) -> Self {
+        let mut rules = self.clone();
+        match (&mut rules.hosts, &more.hosts) {
+            (Some(own), Some(hosts)) => own.extend(hosts.iter().cloned()),
+            (None, Some(hosts)) => rules.beside_ports.extend(hosts.iter().cloned()),
+            (own, None) => *own = None,
+        }
+        rules.listen = match (rules.listen, &more.listen) {
+            (Listen::All(true), _) | (_, Listen::All(true)) => Listen::All(true),
+            (own, Listen::All(false)) => own,
+            (Listen::All(false), more) => more.clone(),
+            (Listen::At(own), Listen::At(more)) => {
+                Listen::At(own.into_iter().chain(more.iter().cloned()).collect())
+            }
+        };
+        match (&mut rules.abstract_names, &more.abstract_names) {
+            (Some(own), Some(names)) => own.extend(names.iter().cloned()),
+            (own, None) => *own = None,
+            (None, _) => {}
+        }
+        match (&mut rules.unix, &more.unix) {
+            (Some(own), Some(places)) => own.extend(places),
+            (own, None) => *own = None,
+            (None, _) => {}
+        }
+        rules.lookup |= more.lookup;
+        rules
     }
 
     /// Rules that allow everything.
@@ -355,7 +390,10 @@ impl Rules {
                     .any(|name| host.matches(&Destination::Name(name)))
         };
         let Some(hosts) = &self.hosts else {
-            return (!is_usual()).then_some(Part::Ports);
+            let mut beside = self.beside_ports.iter().filter(is_it);
+            let may =
+                is_usual() || beside.any(|host| host.ports.is_some_and(|ports| ports.has(port)));
+            return (!may).then_some(Part::Ports);
         };
         let mut known = hosts.iter().filter(is_it).peekable();
         if known.peek().is_none() {

@@ -43,6 +43,8 @@ mod _native {
     #[pymodule_export]
     use super::api::policy::Policy;
     #[pymodule_export]
+    use super::api::question::merged_approvals;
+    #[pymodule_export]
     use super::api::recording::{Observer, Recording};
     #[pymodule_export]
     use super::api::reports::json_extent;

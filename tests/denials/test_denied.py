@@ -283,7 +283,7 @@ def test_it_keeps_no_argument_alive(perms):
 
 FIELDS = """
 message event args effect path rule host command callee roots call_chain place origin hint
-suggestion
+suggestion approvals answer
 """.split()
 
 

@@ -32,6 +32,12 @@ impl Roots {
         self.fixed.insert(PathBuf::from_slice(root.as_bytes()));
     }
 
+    /// Approves what other roots approve, too.
+    pub fn extend(&mut self, more: &Self) {
+        self.fixed.extend(more.fixed.iter().cloned());
+        self.follows_current_dir |= more.follows_current_dir;
+    }
+
     /// Approves whatever the current directory is at the time of each check.
     pub fn follow_current_dir(&mut self) {
         self.follows_current_dir = true;

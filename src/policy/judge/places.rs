@@ -132,14 +132,21 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             }
             let root = root_of(self.fs, operation);
             let needs = learn::needs(self.fs, operation).into_iter();
-            lacks.extend(needs.map(|need| Lack {
-                need: self.told(need),
-                why,
-                root: root.clone(),
-                is_file: matches!(
-                    operation,
-                    Operation::OpenForWriting(_) | Operation::ChangeFile(_)
-                ),
+            lacks.extend(needs.map(|need| {
+                let need = self.told(need);
+                Lack {
+                    is_dir: match &need {
+                        Need::Write(path) | Need::Read(path) => self.fs.is_dir(path),
+                        _ => false,
+                    },
+                    need,
+                    why,
+                    root: root.clone(),
+                    is_file: matches!(
+                        operation,
+                        Operation::OpenForWriting(_) | Operation::ChangeFile(_)
+                    ),
+                }
             }));
         }
     }

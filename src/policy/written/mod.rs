@@ -1,5 +1,6 @@
 //! A policy as a host writes it: its fields, TOML, presets, and checks of its values.
 
+pub mod approved;
 pub mod hint;
 pub mod landings;
 pub mod lint;

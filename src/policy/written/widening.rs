@@ -24,6 +24,8 @@ pub struct Lack {
     pub root: Option<Vec<u8>>,
     /// True if the need is for an existing file, not for an entry of a directory.
     pub is_file: bool,
+    /// True if there is a directory at the place.
+    pub is_dir: bool,
 }
 
 impl Lack {
@@ -34,6 +36,7 @@ impl Lack {
             why,
             root: None,
             is_file: false,
+            is_dir: false,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod network_rules;
 pub mod options;
 pub mod policy;
 mod policy_methods;
+pub mod question;
 pub mod readers;
 pub mod recording;
 pub mod reports;

@@ -2,6 +2,7 @@
 
 use crate::policy::RuleSet;
 use crate::python::api::guard::AuditPerms;
+use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::setup;
 use crate::python::api::wrong_calls;
@@ -35,6 +36,9 @@ pub struct GuardOptions<'py> {
     pub monitor_calls: OrDefault<'py>,
     pub retire_sites: OrDefault<'py>,
     pub on_denied: Option<Bound<'py, PyAny>>,
+    pub on_ask: Option<Bound<'py, PyAny>>,
+    /// The seconds that an asynchronous `on_ask` may take.
+    pub ask_seconds: Option<Bound<'py, PyAny>>,
     /// The rules of the guard, which decide the arguments of callbacks.
     pub rules: RuleSet,
 }
@@ -57,7 +61,22 @@ impl<'py> GuardOptions<'py> {
             monitor_calls,
             retire_sites: OrDefault::Default,
             on_denied,
+            on_ask: None,
+            ask_seconds: None,
             rules: RuleSet::Classic,
+        }
+    }
+
+    /// The same, with a host that is asked.
+    pub fn asking(
+        self,
+        on_ask: Option<Bound<'py, PyAny>>,
+        ask_seconds: Option<Bound<'py, PyAny>>,
+    ) -> Self {
+        Self {
+            on_ask,
+            ask_seconds,
+            ..self
         }
     }
 
@@ -106,6 +125,7 @@ impl<'py> GuardOptions<'py> {
             OrDefault::Default if retire_sites => Some("retire_sites=True"),
             OrDefault::Default => None,
         };
+        let question = question::read(py, self.on_ask.as_ref(), self.ask_seconds.as_ref(), rules)?;
         let allowed = read_allowed()?;
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // If all native code may be called there is nothing to watch.
@@ -118,25 +138,27 @@ impl<'py> GuardOptions<'py> {
             false => None,
         };
         setup::install(py)?;
-        prepare(py, &allowed)?;
+        prepare(py, &allowed, question.is_some())?;
+        let approvals = question.map(|question| question.approvals(py, &allowed.policy));
+        let approvals = approvals.transpose()?;
         tempfile::look_again(py);
         if let Some(free) = free {
             monitor::install(py, free)?;
         }
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
         let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-        Py::new(py, config)
+        Py::new(py, config.asking(approvals))
     }
 }
 
 /// Installs and imports what a policy needs beside the hook.
-fn prepare(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
+fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     distributions::prepare(py)?;
     #[cfg(unix)]
     extensions::prepare(py)?;
     let policy = &allowed.policy;
     let records = allowed.records.is_some();
-    if policy.network().rules().is_some() || records {
+    if policy.network().rules().is_some() || records || asks {
         lookups::install(py)?;
     }
     let rest = policy.rest();

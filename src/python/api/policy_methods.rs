@@ -17,6 +17,7 @@ use crate::python::api::guard::AuditPerms;
 use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
+use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::{self, Observer};
 use crate::python::api::wrong_calls;
@@ -186,8 +187,8 @@ impl Policy {
 
     #[doc = doc!("Policy.guard")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None)"
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, **named),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn guard<'py>(
@@ -199,6 +200,8 @@ impl Policy {
         monitor_calls: OrDefault<'py>,
         retire_sites: OrDefault<'py>,
         on_denied: Option<Bound<'py, PyAny>>,
+        on_ask: Option<Bound<'py, PyAny>>,
+        ask_seconds: Option<Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<AuditPerms> {
         wrong_calls::check_named("Policy.guard", named)?;
@@ -212,6 +215,7 @@ impl Policy {
                 monitor_calls,
                 on_denied,
             )
+            .asking(on_ask, ask_seconds)
         };
         options.make(slf.as_any(), || slf.get().allowed(slf.py()))
     }
@@ -257,8 +261,8 @@ impl Policy {
 
     #[doc = doc!("Policy.install")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None)"
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, on_ask=None, ask_seconds=None, **named),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, on_ask=None, ask_seconds=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn install<'py>(
@@ -269,6 +273,8 @@ impl Policy {
         tool_id: OrDefault<'py>,
         monitor_calls: OrDefault<'py>,
         on_denied: Option<Bound<'py, PyAny>>,
+        on_ask: Option<Bound<'py, PyAny>>,
+        ask_seconds: Option<Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         wrong_calls::check_named("Policy.install", named)?;
@@ -283,7 +289,8 @@ impl Policy {
             tool_id,
             monitor_calls,
             on_denied,
-        );
+        )
+        .asking(on_ask, ask_seconds);
         let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
         scope::install_for_good(py, config, slf.clone().into_any().unbind())
     }
@@ -307,17 +314,19 @@ impl Policy {
     }
 
     #[doc = doc!("Policy.explain")]
-    #[pyo3(signature = (event, /, *args))]
+    #[pyo3(signature = (event, /, *args, approvals=None))]
     fn explain<'py>(
         slf: &Bound<'py, Self>,
         event: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
+        approvals: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Explanation> {
         let event = event.cast::<PyString>().map_err(|_| {
             errors::wrong_type("event", "the name of an audit event ('open')", event)
         })?;
         let allowed = slf.get().allowed(slf.py())?;
-        let explanation = Explanation::of(allowed, event, args)?;
+        let approvals = approvals.as_ref().map(question::named).transpose()?;
+        let explanation = Explanation::of(allowed, event, args, approvals)?;
         if explanation.allowed() {
             wrong_calls::warn_of_event(event)?;
         }

@@ -87,7 +87,14 @@ pub(super) struct Read {
     /// True if the chain came from another process; the local traceback must then be ignored.
     pub(super) is_chain_told: AtomicBool,
     pub(super) hint: OnceLock<Hint>,
+    /// The permissions that answers of a host would give, as they came from another process.
+    pub(super) offers: OnceLock<Offers>,
+    /// The end of a question to the host.
+    pub(super) answer: OnceLock<String>,
 }
+
+/// The permissions that an answer for this subject alone, and for its pattern, would give.
+pub(super) type Offers = [Option<Py<PyDict>>; 2];
 
 const WHYS: [Why; 11] = [
     Why::Unapproved,

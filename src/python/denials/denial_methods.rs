@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -11,6 +11,7 @@ use crate::policy::Why;
 use crate::policy::events::Effect;
 use crate::python::denials::denial::Hint;
 use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
+use crate::python::denials::offers::Answer;
 use crate::python::values::errors;
 use crate::python::values::place::Place;
 use crate::python::values::simple;
@@ -153,6 +154,37 @@ impl Denial {
         wording::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
     }
 
+    #[getter]
+    fn answers(&self, py: Python<'_>) -> Vec<&'static str> {
+        let [alone, pattern] = self.offers(py).map(|offer| offer.is_some());
+        let all = [
+            ("once", true),
+            ("guard", alone),
+            ("pattern", pattern),
+            ("deny", true),
+        ];
+        let offered = all.into_iter().filter(|(_, is_offered)| *is_offered);
+        offered.map(|(name, _)| name).collect()
+    }
+
+    /// The permissions that an answer gives.
+    fn approval(&self, py: Python<'_>, answer: &str) -> PyResult<Option<Py<PyAny>>> {
+        if Answer::read(answer).is_err() {
+            return Err(PyValueError::new_err(format!(
+                "answer must be 'once', 'guard', 'pattern' or 'deny', not {answer:?}"
+            )));
+        }
+        let Some(offer) = self.offers_dict(py)?.get_item(answer)? else {
+            return Ok(None);
+        };
+        wording::copied(&offer).map(|copy| (!copy.is_none()).then(|| copy.unbind()))
+    }
+
+    #[getter]
+    fn answer(&self) -> Option<&str> {
+        self.read().answer.get().map(String::as_str)
+    }
+
     /// All facts of the denial, as JSON can hold them.
     fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let py = traceback.py();
@@ -172,6 +204,8 @@ impl Denial {
         dict.set_item("origin", self.origin())?;
         dict.set_item("hint", self.hint(py))?;
         dict.set_item("suggestion", self.suggestion(py)?)?;
+        dict.set_item("approvals", self.offers_dict(py)?)?;
+        dict.set_item("answer", self.answer())?;
         Ok(dict)
     }
 
@@ -239,6 +273,14 @@ impl Denial {
             },
         };
         let _ = denial.read().hint.set(hint);
+        let offers = field("approvals")?;
+        let offers = offers
+            .cast::<PyDict>()
+            .map_err(|_| errors::wrong_type("fields[\"approvals\"]", "a dict", &offers))?;
+        denial.keep_offers(offers)?;
+        if let Some(answer) = optional("answer")? {
+            denial.note_answer(answer);
+        }
         exception(&Bound::new(py, denial)?).map(Bound::unbind)
     }
 
@@ -254,6 +296,10 @@ impl Denial {
         if let Some(origin) = self.origin() {
             text.push('\n');
             text.push_str(origin);
+        }
+        if let Some(answer) = self.answer() {
+            text.push_str("\nAsked for approval: ");
+            text.push_str(answer);
         }
         if let Some(hint) = self.hint(py) {
             text.push_str("\nTo allow it: ");

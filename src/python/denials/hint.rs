@@ -59,7 +59,7 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
 }
 
 /// The places that a policy names, by the files that are there.
-struct Here<'py>(Python<'py>);
+pub struct Here<'py>(pub Python<'py>);
 
 impl Places for Here<'_> {
     fn resolve(&self, path: &str) -> Option<Vec<u8>> {
@@ -106,8 +106,13 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
 }
 
 fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
+    fields(py, &told.spec, wide)
+}
+
+/// The fields of a policy that another one has otherwise.
+pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
-    for (field, value) in changed(&told.spec, wide) {
+    for (field, value) in changed(spec, wide) {
         dict.set_item(field, wording::object(py, &value).ok()?)
             .ok()?;
     }

@@ -7,4 +7,5 @@ pub mod failure;
 pub mod first_line;
 pub mod hint;
 pub mod lacking;
+pub mod offers;
 pub mod report;

@@ -92,7 +92,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
         Ok(self.message.get_or_init(|| message).clone())
     }
 
-    /// Returns the denial, and adds it to the guard's log.
+    /// Returns the denial.
     ///
     /// # Errors
     /// The error that reading an argument raised.
@@ -123,14 +123,18 @@ impl<'a, 'py> Refusal<'a, 'py> {
             None => Message::Later(self.first_line),
         };
         let denial = Denial::new(self.name, args, message, decision)?;
-        let denial = Bound::new(py, denial)?;
-        let earlier = active.log().add(denial.as_any(), why);
-        if let (Some(asked), Some(earlier)) = (&denial.get().asked, earlier)
-            && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
-        {
-            asked.follow(earlier.unbind());
-        }
-        Ok(denial)
+        Bound::new(py, denial)
+    }
+}
+
+/// Adds a denial to the guard's log.
+#[inline]
+pub fn log(active: &Active, denial: &Bound<'_, Denial>) {
+    let earlier = active.log().add(denial.as_any(), denial.get().why);
+    if let (Some(asked), Some(earlier)) = (&denial.get().asked, earlier)
+        && let Ok(earlier) = earlier.cast_into_exact::<Denial>()
+    {
+        asked.follow(earlier.unbind());
     }
 }
 

@@ -1,6 +1,7 @@
 //! The answer of `Policy.explain`.
 
 use std::ffi::CString;
+use std::path::{Path, PathBuf};
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -9,9 +10,10 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::events;
 use crate::policy::judge;
-use crate::policy::written::spec::OnViolation;
+use crate::policy::written::spec::{OnViolation, Spec};
 use crate::python::denials::denial;
 use crate::python::guard::allowed::Allowed;
+use crate::python::guard::approvals;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::Active;
@@ -20,6 +22,8 @@ use crate::python::guard::scope::Active;
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct Explanation {
     denied: Option<Py<PyAny>>,
+    /// The file of answers that allows it.
+    approved_by: Option<PathBuf>,
 }
 
 impl Explanation {
@@ -28,10 +32,41 @@ impl Explanation {
     /// # Errors
     /// Errors raised while judging that are not denials.
     pub fn of(
+        allowed: Allowed,
+        event: &Bound<'_, PyString>,
+        args: &Bound<'_, PyTuple>,
+        approvals: Option<(PathBuf, Spec)>,
+    ) -> PyResult<Self> {
+        let py = event.py();
+        let with_approvals = match &approvals {
+            None => None,
+            Some((_, spec)) => Some(Allowed {
+                policy: approvals::widened(py, &allowed.policy, spec)?,
+                ..allowed.clone_ref(py)
+            }),
+        };
+        let denied = Self::judge(allowed, event, args)?;
+        if denied.is_some()
+            && let (Some(allowed), Some((path, _))) = (with_approvals, approvals)
+            && Self::judge(allowed, event, args)?.is_none()
+        {
+            return Ok(Self {
+                denied: None,
+                approved_by: Some(path),
+            });
+        }
+        Ok(Self {
+            denied,
+            approved_by: None,
+        })
+    }
+
+    /// Returns the denial, if there is one.
+    fn judge(
         mut allowed: Allowed,
         event: &Bound<'_, PyString>,
         args: &Bound<'_, PyTuple>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<Option<Py<PyAny>>> {
         let py = event.py();
         let name = CString::new(event.to_str()?)?;
         denial::prepare(py)?;
@@ -47,12 +82,22 @@ impl Explanation {
             reads_passed: false,
             probe: None,
         };
-        let denied = match judge::judge_any(&event, events::lookup(name.as_bytes())) {
-            Ok(()) => None,
-            Err(error) if denial::is_denial(&error, py) => Some(error.into_value(py).into_any()),
-            Err(error) => return Err(error),
-        };
-        Ok(Self { denied })
+        match judge::judge_any(&event, events::lookup(name.as_bytes())) {
+            Ok(()) => Ok(None),
+            Err(error) if denial::is_denial(&error, py) => {
+                Ok(Some(error.into_value(py).into_any()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Explanation {
+    fn allowed_text(&self) -> String {
+        match &self.approved_by {
+            None => "allowed".to_owned(),
+            Some(path) => format!("allowed by an approval in {}", path.display()),
+        }
     }
 }
 
@@ -79,17 +124,23 @@ impl Explanation {
             .transpose()
     }
 
+    #[doc = doc!("Explanation.approved_by")]
+    #[getter]
+    fn approved_by(&self) -> Option<&Path> {
+        self.approved_by.as_deref()
+    }
+
     fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         match &self.denied {
             Some(denied) => denied.bind(py).str(),
-            None => Ok(PyString::new(py, "allowed")),
+            None => Ok(PyString::new(py, &self.allowed_text())),
         }
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(match &self.denied {
             Some(denied) => format!("<Explanation: {}>", denied.bind(py).repr()?),
-            None => "<Explanation: allowed>".to_owned(),
+            None => format!("<Explanation: {}>", self.allowed_text()),
         })
     }
 

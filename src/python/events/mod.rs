@@ -1,5 +1,6 @@
 //! Audit events: the hook, their decoding, and the denial.
 
+pub mod approval;
 pub mod deny;
 pub mod explain;
 pub mod hook;

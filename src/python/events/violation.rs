@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use crate::policy::judge::Reason;
 use crate::policy::written::spec::OnViolation;
 use crate::python::denials::denial;
+use crate::python::events::approval;
 use crate::python::events::deny::{self, Refusal};
 use crate::python::events::host;
 use crate::python::events::outcome;
@@ -23,6 +24,16 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     if proceeds && is_asking_host() {
         return Ok(());
     }
+    let approvals = match proceeds || is_asking_host() {
+        true => None,
+        false => config.approvals(),
+    };
+    if let Some(approvals) = approvals
+        && approval::was_given(event, approvals)?
+    {
+        process_start::approved(event.name, args);
+        return Ok(());
+    }
     let refusal = Refusal::new(event, reason)?;
     if (refusal.told.is_some() || config.asks_before_deny().is_some())
         && !is_asking_host()
@@ -33,6 +44,13 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
+    if let Some(approvals) = approvals
+        && approval::ask(config, approvals, &denial, &exception)?
+    {
+        process_start::approved(event.name, args);
+        return Ok(());
+    }
+    deny::log(event.active, &denial);
     host::tell(config, &denial, &exception)?;
     if !proceeds {
         return Err(deny::deny(&exception));

@@ -45,6 +45,14 @@ pub const ON_DENIED: Contract = Contract {
     may_take_calls: false,
 };
 
+/// `on_ask(denied)`.
+pub const ON_ASK: Contract = Contract {
+    name: "on_ask",
+    signature: "(denied)",
+    arguments: 1,
+    may_take_calls: false,
+};
+
 /// `on_violation(violation)`.
 pub const ON_VIOLATION: Contract = Contract {
     name: "on_violation",
@@ -131,6 +139,30 @@ pub fn read(
         function: callback.clone().unbind(),
         takes_calls,
     })
+}
+
+/// Returns whether a callback is a coroutine function, or an object that is called like one.
+///
+/// # Errors
+/// The error that looking at it raised.
+pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Some(takes) = signature::of_plain(callback, 1)?
+        && (takes.given || takes.more)
+    {
+        return Ok(false);
+    }
+    let is = callback
+        .py()
+        .import("inspect")?
+        .getattr("iscoroutinefunction")?;
+    let call = callback
+        .get_type()
+        .getattr_opt(pyo3::intern!(callback.py(), "__call__"))?;
+    Ok(is.call1((callback,))?.is_truthy()?
+        || match call {
+            Some(call) => is.call1((call,))?.is_truthy()?,
+            None => false,
+        })
 }
 
 fn look(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<Takes> {

@@ -13,6 +13,7 @@ use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
 use crate::python::guard::allowed::Allowed;
+use crate::python::guard::approvals::Approvals;
 use crate::python::guard::callbacks::Callback;
 #[cfg(unix)]
 use crate::python::guard::pool_memory::Memory;
@@ -35,6 +36,8 @@ pub struct AuditCfg {
     violation_call: Option<Py<PyAny>>,
     records: Option<Records>,
     callbacks: Callbacks,
+    /// The host's answers to questions, if it is asked.
+    approvals: Option<Arc<Approvals>>,
     data: Py<PyAny>,
     monitor_calls: bool,
     retire_sites: bool,
@@ -107,6 +110,7 @@ impl AuditCfg {
             violation_call: allowed.violation_call,
             records: allowed.records,
             callbacks,
+            approvals: None,
             data,
             monitor_calls,
             retire_sites,
@@ -136,6 +140,7 @@ impl AuditCfg {
             violation_call: call.map(|call| call.clone_ref(py)),
             records: self.records.clone(),
             callbacks: self.callbacks.clone_ref(py),
+            approvals: self.approvals.clone(),
             data: self.data.clone_ref(py),
             monitor_calls: self.monitor_calls,
             retire_sites: self.retire_sites,
@@ -147,6 +152,30 @@ impl AuditCfg {
             safe_set: self.safe_set,
             #[cfg(unix)]
             memory: Arc::clone(&self.memory),
+        }
+    }
+
+    /// The same configuration, under which the host is asked.
+    pub fn asking(self, approvals: Option<Approvals>) -> Self {
+        Self {
+            approvals: approvals.map(Arc::new),
+            ..self
+        }
+    }
+
+    /// The host's answers to questions, if it is asked.
+    pub fn approvals(&self) -> Option<&Approvals> {
+        self.approvals.as_deref()
+    }
+
+    /// The same configuration with another policy and no callbacks, to judge by both.
+    pub fn judging_by(&self, py: Python<'_>, policy: Arc<Policy>) -> Self {
+        Self {
+            policy,
+            callbacks: Callbacks::default(),
+            approvals: None,
+            temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
+            ..self.clone_ref(py)
         }
     }
 
@@ -329,6 +358,12 @@ impl AuditCfg {
         function(py, self.callbacks.on_denied.as_ref())
     }
 
+    #[doc = doc!("AuditCfg.on_ask")]
+    #[getter]
+    pub fn on_ask<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.approvals().map(|approvals| &approvals.ask))
+    }
+
     #[doc = doc!("AuditCfg.data")]
     #[getter]
     pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
@@ -379,6 +414,9 @@ impl AuditCfg {
         if let Some(on_denied) = &self.callbacks.on_denied {
             text.push_str(&format!(", on_denied={}", repr(Some(on_denied))?));
         }
+        if let Some(approvals) = self.approvals() {
+            text.push_str(&format!(", on_ask={}", repr(Some(&approvals.ask))?));
+        }
         text.push(')');
         Ok(text)
     }
@@ -388,6 +426,9 @@ impl AuditCfg {
         visit.call(&self.violation_call)?;
         for callback in self.callbacks.each() {
             callback.traverse(&visit)?;
+        }
+        if let Some(approvals) = self.approvals() {
+            approvals.ask.traverse(&visit)?;
         }
         visit.call(&self.data)
     }

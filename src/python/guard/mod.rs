@@ -2,6 +2,7 @@
 
 pub mod active;
 pub mod allowed;
+pub mod approvals;
 pub mod asking;
 pub mod callbacks;
 pub mod carry;

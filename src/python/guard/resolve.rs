@@ -111,7 +111,7 @@ fn absolute(
 }
 
 /// The roots of Unix sockets that are files; `None` for all.
-fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots>> {
+pub fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots>> {
     let Where::Below(paths) = &rules.unix else {
         return Ok(None);
     };

@@ -52,7 +52,10 @@ fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> 
         let config = active.get().config();
         config.is_some_and(|config| {
             let config = config.get();
-            config.policy().network().rules().is_some() || config.records().is_some()
+            // An answer of the host may name a host.
+            config.policy().network().rules().is_some()
+                || config.records().is_some()
+                || config.approvals().is_some()
         })
     });
     if by_rules.is_empty() {

@@ -213,8 +213,11 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
         }
     };
     let carries = active.get().config().is_some_and(|config| {
-        let rest = config.get().policy().rest();
-        rest.threads || !rest.import_allow.is_empty() || config.get().records().is_some()
+        let config = config.get();
+        let rest = config.policy().rest();
+        // The host may answer that it starts.
+        let is_asked = config.approvals().is_some() && config.is_of_policy();
+        rest.threads || is_asked || !rest.import_allow.is_empty() || config.records().is_some()
     });
     let may_carry = active.get().config().is_some_and(|config| {
         let config = config.get();

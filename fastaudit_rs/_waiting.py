@@ -1,0 +1,83 @@
+"""Asynchronous callbacks, which an event loop runs while guarded code waits in another thread."""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from .denied import AuditDenied
+
+
+class Waiting:
+    """A plain ``on_ask`` that waits for an asynchronous one, which another thread's loop runs."""
+
+    __slots__ = ("_ask", "_context", "_loop", "_seconds")
+
+    def __init__(self, ask: Callable[[AuditDenied], Awaitable[object]], seconds: Any) -> None:
+        """Take the loop that runs now, and its context: the callback has the host's rights.
+
+        Raises:
+            TypeError: No loop runs, or ``seconds`` is not a number.
+            ValueError: ``seconds`` is not above zero.
+        """
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise TypeError(
+                "on_ask is a coroutine function, and no event loop runs here: make the guard in "
+                "a coroutine, and run the guarded code in a thread (asyncio.to_thread)"
+            ) from None
+        if seconds is not None and (
+            isinstance(seconds, bool) or not isinstance(seconds, (int, float))
+        ):
+            raise TypeError(f"ask_seconds must be a number or None, not {type(seconds).__name__}")
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"ask_seconds must be above 0, not {seconds!r}")
+        self._ask, self._seconds = ask, seconds
+        self._context = contextvars.copy_context()
+
+    def __repr__(self) -> str:
+        """The function that is asked."""
+        return repr(self._ask)
+
+    def __call__(self, denied: AuditDenied) -> object:
+        """Wait for the answer; the loop goes on."""
+        loop, ask = self._loop, self._ask
+        try:
+            is_own = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_own = False
+        if is_own:
+            raise RuntimeError(
+                "on_ask is run by the event loop that this code keeps from running: run the "
+                "guarded code in a thread (asyncio.to_thread)"
+            )
+        answer: Future[object] = Future()
+        tasks = []
+
+        async def work() -> None:
+            try:
+                given = await ask(denied)
+            except BaseException as error:
+                if not answer.cancelled():
+                    answer.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                if not answer.cancelled():
+                    answer.set_result(given)
+
+        def begin() -> None:
+            tasks.append(loop.create_task(work()))
+
+        loop.call_soon_threadsafe(begin, context=self._context.copy())
+        try:
+            return answer.result(self._seconds)
+        except (FutureTimeout, TimeoutError):
+            if answer.done():
+                raise
+            answer.cancel()
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            raise TimeoutError(f"nobody answered within {self._seconds:g} seconds") from None

@@ -1,0 +1,83 @@
+"""Answers of a host to the question whether an operation may be done."""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+from ._native import _merged_approvals
+from .denied import AuditDenied
+
+#: An answer of ``on_ask``. ``"once"`` allows this operation, ``"guard"`` this subject for as long
+#: as the guard's factory lives, ``"pattern"`` its directory, program or package, or the host with
+#: its port.
+Answer: TypeAlias = Literal["once", "guard", "pattern", "deny"]
+
+_Ask: TypeAlias = Callable[[AuditDenied], object] | Callable[[AuditDenied], Awaitable[object]]
+
+
+class Approvals:
+    """A file of answers: an ``on_ask`` that asks another one and keeps its answers.
+
+    ``policy.guard(on_ask=Approvals("approvals.toml", ask))``
+
+    The file is read when a guard is made. It is a policy in TOML, as `Policy.from_toml` reads it,
+    of which a guard takes the fields that are there as additions to its own policy. The guard adds
+    the answers ``"guard"`` and ``"pattern"`` to it, and puts another file in its place.
+
+    Called by code outside of guards (for a sandbox, say) it asks, keeps the answer in the file and
+    returns it.
+    """
+
+    __slots__ = ("ask", "path")
+
+    #: The absolute path of the file.
+    path: str
+    #: The function that is asked.
+    ask: _Ask
+
+    def __init__(self, path: str | os.PathLike[str], ask: _Ask) -> None:
+        """Name the file.
+
+        Args:
+            path: The file; it need not exist yet.
+            ask: ``ask(denied)``, as an ``on_ask``.
+
+        Raises:
+            TypeError: ``path`` is not that of a file, or ``ask`` cannot be called.
+        """
+        if not isinstance(path, (str, os.PathLike)):
+            kind = type(path).__name__
+            raise TypeError(f"path must be a str or os.PathLike, not {kind}")
+        if not callable(ask):
+            raise TypeError(f"ask must be a function (denied), not {ask!r}")
+        self.path = os.path.abspath(path)
+        self.ask = ask
+
+    def __repr__(self) -> str:
+        """The call that makes it."""
+        return f"Approvals({self.path!r}, ask={self.ask!r})"
+
+    def __call__(self, denied: AuditDenied) -> object:
+        """Ask, and keep the answer."""
+        answer = self.ask(denied)
+        if isinstance(answer, str):
+            self._keep(denied, answer)
+        return answer
+
+    def _keep(self, denied: AuditDenied, answer: Any) -> None:
+        """Add what an answer allows to the file."""
+        if answer not in ("guard", "pattern"):
+            return
+        more = denied.approval(answer)
+        if more is None:
+            return
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                text = file.read()
+        except FileNotFoundError:
+            text = ""
+        text = _merged_approvals(text, more)
+        new = f"{self.path}.{os.getpid()}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(new, self.path)

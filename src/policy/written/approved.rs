@@ -1,0 +1,384 @@
+//! The permissions that a host's answers give: a policy of which a field at its default adds
+//! nothing.
+
+use std::net::IpAddr;
+
+use crate::policy::files::path;
+use crate::policy::learn::{self, Need};
+use crate::policy::network::{NetworkRules, Part};
+use crate::policy::operation::Why;
+use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
+use crate::policy::written::values::{Choice, SpecError, Where};
+use crate::policy::written::widening::{Lack, Places};
+use crate::policy::written::wording::changed;
+
+/// The reach of an answer that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// This subject alone.
+    Alone,
+    /// Its pattern: the directory of a file, the package of a module, the program of a command.
+    Pattern,
+}
+
+/// Programs that start whatever they are told to, so that naming one names all.
+#[rustfmt::skip]
+const SHELLS: &[&[u8]] = &[
+    b"ash", b"bash", b"cmd.exe", b"csh", b"dash", b"env", b"fish", b"ksh", b"powershell.exe",
+    b"sh", b"sudo", b"tcsh", b"xargs", b"zsh",
+];
+
+/// Returns the fields that allow what is lacking; `None` if nothing is, or they would allow more
+/// than the answer says. `roots_hold_themselves`: the policy's roots approve their own entries.
+#[must_use]
+pub fn additions(
+    lacks: &[Lack],
+    extent: Extent,
+    places: &impl Places,
+    roots_hold_themselves: bool,
+) -> Option<Spec> {
+    let mut added = Spec::default();
+    for lack in lacks {
+        match (&lack.need, lack.why) {
+            (Need::Write(path), Why::Unapproved) => {
+                if extent == Extent::Alone && !roots_hold_themselves {
+                    return None;
+                }
+                let place = place(path, lack.is_dir, extent, places)?;
+                push_place(&mut added.write, place);
+            }
+            (Need::Read(path), Why::Unreadable) => {
+                let place = place(path, lack.is_dir, extent, places)?;
+                push_place(&mut added.read, place);
+            }
+            // In a policy a star stands for other names.
+            (Need::Variable(name), _) if !name.contains('*') => {
+                push_name(&mut added.env, name.clone());
+            }
+            (Need::Program(program), Why::Command) if extent == Extent::Pattern => {
+                if program.is_empty() || SHELLS.contains(&path::split(program).1) {
+                    return None;
+                }
+                let program = String::from_utf8(program.clone()).ok()?;
+                push_name(&mut added.commands, program);
+            }
+            (Need::Module(module), Why::Import) => {
+                let module = match extent {
+                    Extent::Alone => module,
+                    Extent::Pattern => module.split('.').next().unwrap_or(module),
+                };
+                push_name(&mut added.imports.allow, module.to_owned());
+            }
+            (Need::Native(package), Why::Native) if extent == Extent::Pattern => {
+                push_name(&mut added.native, package.clone());
+            }
+            (Need::Thread, _) => added.threads = true,
+            (need, Why::Network(part)) => network(&mut added.network, need, part)?,
+            _ => return None,
+        }
+    }
+    (added != Spec::default() && added.validate().is_ok()).then_some(added)
+}
+
+/// Returns the text of a path, or of the directory that it is in.
+fn place(path: &[u8], is_dir: bool, extent: Extent, places: &impl Places) -> Option<String> {
+    let place = match extent {
+        // A policy that names a directory names all that is in it.
+        Extent::Alone if is_dir => return None,
+        Extent::Alone => path.to_vec(),
+        Extent::Pattern => {
+            let dir = match is_dir {
+                true => path.to_vec(),
+                false => learn::parent_of(path)?,
+            };
+            if !places.may_stand_for_its_files(&dir) {
+                return None;
+            }
+            dir
+        }
+    };
+    String::from_utf8(place).ok()
+}
+
+fn network(network: &mut NetworkUse, need: &Need, part: Part) -> Option<()> {
+    let mut rules = rules_of(network);
+    // These stand for more than one host.
+    let is_one = |host: &str| !host.is_empty() && !host.contains(['*', '/']);
+    match (need, part) {
+        (Need::Connect(host, port), Part::All | Part::Hosts | Part::Ports | Part::Lookup)
+            if is_one(host) && *port != u16::MAX =>
+        {
+            let bare = host.trim_matches(['[', ']']);
+            let address = bare.parse::<IpAddr>();
+            rules.lookup |= address.is_err();
+            let host = match address {
+                Ok(IpAddr::V6(address)) => format!("[{address}]"),
+                _ => bare.to_owned(),
+            };
+            push_place(&mut rules.hosts, format!("{host}:{port}"));
+        }
+        (Need::Listen(host, port), Part::All | Part::Listen) if is_one(host) && *port != 0 => {
+            push_name(&mut rules.listen, format!("{host}:{port}"));
+        }
+        (Need::Unix(path), Part::All | Part::Unix) => push_place(&mut rules.unix, path.clone()),
+        _ => return None,
+    }
+    *network = NetworkUse::Rules(Box::new(rules));
+    Some(())
+}
+
+/// Rules for the network that allow nothing.
+fn nothing() -> NetworkRules {
+    NetworkRules {
+        hosts: Where::Below(Vec::new()),
+        lookup: false,
+        ..NetworkRules::default()
+    }
+}
+
+fn rules_of(network: &NetworkUse) -> NetworkRules {
+    match network {
+        NetworkUse::Rules(rules) => NetworkRules::clone(rules),
+        NetworkUse::All(_) => nothing(),
+    }
+}
+
+/// Names a place; before the first one all places count as none.
+fn push_place(places: &mut Where, name: String) {
+    match places {
+        Where::Below(paths) => push(paths, name),
+        Where::Anywhere => *places = Where::Below(vec![name]),
+    }
+}
+
+fn push_name(choice: &mut Choice, name: String) {
+    match choice {
+        Choice::Named(names) => push(names, name),
+        Choice::All(_) => *choice = Choice::Named(vec![name]),
+    }
+}
+
+fn push(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
+/// Adds the permissions of answers to others.
+pub fn merge(into: &mut Spec, more: &Spec) {
+    let none = Spec::default();
+    merge_places(&mut into.write, &more.write);
+    if more.read != none.read {
+        merge_places(&mut into.read, &more.read);
+    }
+    merge_choice(&mut into.env, &more.env);
+    merge_choice(&mut into.commands, &more.commands);
+    merge_choice(&mut into.native, &more.native);
+    if more.imports.allow != none.imports.allow {
+        let own = &mut into.imports.allow;
+        if *own == none.imports.allow {
+            *own = Choice::Named(Vec::new());
+        }
+        merge_choice(own, &more.imports.allow);
+    }
+    into.threads |= more.threads;
+    let NetworkUse::Rules(more) = &more.network else {
+        return;
+    };
+    let mut own = rules_of(&into.network);
+    merge_places(&mut own.hosts, &more.hosts);
+    merge_choice(&mut own.listen, &more.listen);
+    merge_places(&mut own.unix, &more.unix);
+    own.lookup |= more.lookup;
+    into.network = NetworkUse::Rules(Box::new(own));
+}
+
+fn merge_places(into: &mut Where, more: &Where) {
+    match more {
+        Where::Anywhere => *into = Where::Anywhere,
+        Where::Below(paths) => {
+            paths.iter().for_each(|path| push_place(into, path.clone()));
+        }
+    }
+}
+
+fn merge_choice(into: &mut Choice, more: &Choice) {
+    match (into, more) {
+        (Choice::All(true), _) | (_, Choice::All(false)) => {}
+        (into, Choice::All(true)) => *into = Choice::All(true),
+        (Choice::Named(own), Choice::Named(names)) => {
+            names.iter().for_each(|name| push(own, name.clone()));
+        }
+        (into, names) => *into = names.clone(),
+    }
+}
+
+/// Checks that a policy only has fields that answers give.
+///
+/// # Errors
+/// `SpecError::Value`, which names the first other field.
+pub fn check(spec: &Spec) -> Result<(), SpecError> {
+    let mut kept = Spec::default();
+    merge(&mut kept, spec);
+    let other = FIELDS
+        .iter()
+        .find(|field| spec.toml_value(field) != kept.toml_value(field));
+    match other {
+        None => Ok(()),
+        Some(field) => Err(SpecError::Value {
+            key: (*field).to_owned(),
+            problem: "cannot be in a file of approvals, which only add permissions: write it into \
+                      the policy"
+                .to_owned(),
+        }),
+    }
+}
+
+/// Returns the permissions as TOML, without the fields that add nothing.
+#[must_use]
+pub fn to_toml(spec: &Spec) -> String {
+    let fields = changed(&Spec::default(), spec).into_iter();
+    let table: toml::Table = fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    format!("{HEADER}{table}")
+}
+
+/// The first lines of a file of answers.
+const HEADER: &str = "# Answers that were kept: what they allow beside the policy.\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Flat;
+
+    impl Places for Flat {
+        fn resolve(&self, path: &str) -> Option<Vec<u8>> {
+            Some(path.as_bytes().to_vec())
+        }
+
+        fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
+            dir != b"/home"
+        }
+
+        fn is_file(&self, _path: &[u8]) -> bool {
+            true
+        }
+    }
+
+    #[track_caller]
+    fn gives(need: Need, why: Why, alone: Option<&str>, pattern: Option<&str>) {
+        let is_dir = matches!(&need, Need::Write(path) if path.ends_with(b"dir"));
+        let lacks = [Lack {
+            is_dir,
+            ..Lack::new(need, why)
+        }];
+        for (extent, wanted) in [(Extent::Alone, alone), (Extent::Pattern, pattern)] {
+            let found = additions(&lacks, extent, &Flat, true);
+            let wanted = wanted.map(|text| Spec::from_toml(text, false).unwrap());
+            assert_eq!(found, wanted, "{extent:?}");
+            if let Some(found) = found {
+                check(&found).unwrap();
+                let mut merged = Spec::default();
+                merge(&mut merged, &found);
+                merge(&mut merged, &found);
+                assert_eq!(merged, found);
+                let read = Spec::from_toml(&to_toml(&found), false);
+                assert_eq!(read.unwrap(), found);
+            }
+        }
+    }
+
+    #[test]
+    fn answers_reach_as_far_as_they_say() {
+        let write = |path: &str| Need::Write(path.as_bytes().to_vec());
+        let read = |path: &str| Need::Read(path.as_bytes().to_vec());
+        let program = |path: &str| Need::Program(path.as_bytes().to_vec());
+        let one = "write = ['/no/a']";
+        gives(
+            write("/no/a"),
+            Why::Unapproved,
+            Some(one),
+            Some("write = ['/no']"),
+        );
+        gives(
+            write("/home/a"),
+            Why::Unapproved,
+            Some("write = ['/home/a']"),
+            None,
+        );
+        gives(write("/a"), Why::Unapproved, Some("write = ['/a']"), None);
+        gives(
+            write("/no/dir"),
+            Why::Unapproved,
+            None,
+            Some("write = ['/no/dir']"),
+        );
+        gives(write("/no/a"), Why::Blocked, None, None);
+        gives(write("/no/a"), Why::Protected, None, None);
+        let one = "read = ['/no/a']";
+        gives(
+            read("/no/a"),
+            Why::Unreadable,
+            Some(one),
+            Some("read = ['/no']"),
+        );
+        gives(
+            program("git"),
+            Why::Command,
+            None,
+            Some("commands = ['git']"),
+        );
+        gives(program("/bin/sh"), Why::Command, None, None);
+        gives(program(""), Why::Command, None, None);
+        let module = Need::Module("a.b".to_owned());
+        gives(
+            module,
+            Why::Import,
+            Some("imports = ['a.b']"),
+            Some("imports = ['a']"),
+        );
+        let set = |name: &str| Need::Variable(name.to_owned());
+        gives(
+            set("A"),
+            Why::Environment,
+            Some("env = ['A']"),
+            Some("env = ['A']"),
+        );
+        gives(set("A*"), Why::Environment, None, None);
+        gives(Need::Bytes(3), Why::TooMuch, None, None);
+        gives(Need::UnknownEvent, Why::Unknown, None, None);
+    }
+
+    #[test]
+    fn hosts_are_approved_with_their_port() {
+        let to = |host: &str, port| Need::Connect(host.to_owned(), port);
+        let both = |need: Need, part, wanted| gives(need, Why::Network(part), wanted, wanted);
+        let named = "network = {hosts = ['a.org:443']}";
+        both(to("a.org", 443), Part::All, Some(named));
+        let address = "network = {hosts = ['[::1]:40000'], lookup = false}";
+        both(to("[::1]", 40000), Part::Hosts, Some(address));
+        both(to("*.org", 443), Part::Hosts, None);
+        both(to("10.0.0.0/8", 443), Part::Hosts, None);
+        both(to("a.org", u16::MAX), Part::Hosts, None);
+        both(to("a.org", 443), Part::Block, None);
+        both(to("a.org", 443), Part::MaxConnections, None);
+        both(Need::OtherNetwork, Part::All, None);
+    }
+
+    #[test]
+    fn a_file_of_answers_holds_nothing_else() {
+        for (text, key) in [
+            ("block = ['/x']", "block"),
+            ("max_bytes = 5", "max_bytes"),
+            ("packages = ['data']", "packages"),
+            ("network = false", "network"),
+            ("network = {ports = [1]}", "network"),
+        ] {
+            let spec = Spec::from_toml(text, false).unwrap();
+            let error = check(&spec).unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The arguments `on_ask` and `ask_seconds`.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+
+use crate::policy::written::approved;
+use crate::policy::written::spec::Spec;
+use crate::policy::{Policy, RuleSet};
+use crate::python::api::fields;
+use crate::python::api::network_rules::Network;
+use crate::python::guard::approvals::{self, Approvals};
+use crate::python::guard::callbacks::{self, Callback};
+use crate::python::guard::scope;
+use crate::python::values::errors;
+
+/// A host's callback that was checked, and its file of answers.
+pub struct Question {
+    ask: Callback,
+    kept: Option<(PathBuf, Spec)>,
+}
+
+impl Question {
+    /// The answers of guards with this policy.
+    ///
+    /// # Errors
+    /// The error of resolving a path of the file of answers.
+    pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
+        Approvals::new(py, self.ask, self.kept, policy)
+    }
+}
+
+/// Reads the arguments; `None` if nobody is to be asked.
+///
+/// # Errors
+/// `TypeError` for a callback that cannot be asked, `ValueError` for a file of answers that is none.
+pub fn read(
+    py: Python<'_>,
+    on_ask: Option<&Bound<'_, PyAny>>,
+    seconds: Option<&Bound<'_, PyAny>>,
+    rules: RuleSet,
+) -> PyResult<Option<Question>> {
+    let Some(on_ask) = on_ask else {
+        return match seconds {
+            None => Ok(None),
+            Some(_) => Err(PyTypeError::new_err(
+                "ask_seconds needs on_ask, a coroutine function to ask",
+            )),
+        };
+    };
+    let class = class(py)?;
+    let (ask, kept) = match on_ask.is_exact_instance(class) {
+        false => (on_ask.clone(), None),
+        true => {
+            // Guards write the file without asking another guard.
+            if scope::may_be_guarded() && !scope::in_force(py)?.is_empty() {
+                return Err(PyRuntimeError::new_err(
+                    "on_ask is a file of approvals, which only code outside of guards may name",
+                ));
+            }
+            let path: PathBuf = on_ask.getattr("path")?.extract()?;
+            let spec = read_kept(py, &path)?;
+            (on_ask.getattr("ask")?, Some((path, spec)))
+        }
+    };
+    let ask = match callbacks::is_async(&ask)? {
+        true => {
+            let waiting = py.import("fastaudit_rs._waiting")?.getattr("Waiting")?;
+            waiting.call1((&ask, seconds))?
+        }
+        false if seconds.is_some() => {
+            return Err(PyTypeError::new_err(
+                "ask_seconds needs an on_ask that is a coroutine function: a plain one cannot be \
+                 left before it has answered",
+            ));
+        }
+        false => ask,
+    };
+    Ok(Some(Question {
+        ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?,
+        kept,
+    }))
+}
+
+/// The class of files of answers.
+fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        let class = py.import("fastaudit_rs.approvals")?.getattr("Approvals")?;
+        PyResult::Ok(class.cast_into::<PyType>()?.unbind())
+    })?;
+    Ok(class.bind(py))
+}
+
+/// The permissions in a file of answers; without the file there are none.
+///
+/// # Errors
+/// The error of opening the file; `ValueError`, which names the file, and the line or the field.
+fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Spec> {
+    // Python's own `open`, so that a guard judges it.
+    let options = PyDict::new(py);
+    options.set_item("encoding", "utf-8")?;
+    let open = py.import("io")?.getattr("open")?;
+    let file = match open.call((path,), Some(&options)) {
+        Ok(file) => file,
+        Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => {
+            return Ok(Spec::default());
+        }
+        Err(error) => return Err(error),
+    };
+    let text = file.call_method0("read");
+    file.call_method0("close")?;
+    let text: String = text?.extract()?;
+    approvals::parse(&text)
+        .map_err(|problem| PyValueError::new_err(format!("{}: {problem}", path.display())))
+}
+
+/// The permissions that `Policy.explain` is given: a file of answers, or its path.
+///
+/// # Errors
+/// `TypeError` for anything else, and the errors of reading the file.
+pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Spec)> {
+    let py = given.py();
+    let path = match given.is_exact_instance(class(py)?) {
+        true => given.getattr("path")?,
+        false => given.clone(),
+    };
+    let path: PathBuf = path
+        .extract()
+        .map_err(|_| errors::wrong_type("approvals", "Approvals or the path of its file", given))?;
+    let spec = read_kept(py, &path)?;
+    Ok((path, spec))
+}
+
+#[doc = doc!("_merged_approvals")]
+#[pyfunction(name = "_merged_approvals")]
+pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>) -> PyResult<String> {
+    let wrong = PyValueError::new_err::<String>;
+    let mut spec = approvals::parse(text).map_err(wrong)?;
+    let mut added = Spec::default();
+    for (field, value) in more {
+        let field: String = field.extract()?;
+        let rules = value.cast::<PyDict>();
+        match rules {
+            Ok(rules) if field == "network" => {
+                let network = more.py().get_type::<Network>().call((), Some(rules))?;
+                fields::set(&mut added, &field, &network)?;
+            }
+            _ => fields::set(&mut added, &field, &value)?,
+        }
+    }
+    approved::check(&added).map_err(|error| wrong(error.to_string()))?;
+    approved::merge(&mut spec, &added);
+    Ok(approved::to_toml(&spec))
+}

@@ -1,0 +1,136 @@
+//! A question to the host before an operation is denied, and its answers that are kept.
+
+use std::ffi::CString;
+
+use pyo3::exceptions::{PyException, PyRuntimeWarning};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+
+use crate::policy::events;
+use crate::policy::judge;
+use crate::python::cpython::calling;
+use crate::python::denials::denial::Denial;
+use crate::python::denials::offers::Answer;
+use crate::python::guard::approvals::Approvals;
+use crate::python::guard::asking::{Asking, is_awaitable};
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::event::{Event, Probe};
+use crate::python::values::errors;
+
+/// Returns whether an answer that was kept allows an event.
+///
+/// # Errors
+/// The error that reading an argument raised.
+#[inline(never)]
+pub fn was_given(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
+    let Some(policy) = approvals.policy() else {
+        return Ok(false);
+    };
+    let config = event.config.judging_by(event.args.py(), policy);
+    // Nothing is denied or logged by the judge, which tells here how it decides.
+    let probe = Probe::new(false);
+    let event = Event {
+        config: &config,
+        probe: Some(&probe),
+        ..*event
+    };
+    judge::judge_any(&event, events::lookup(event.name.to_bytes()))?;
+    Ok(probe.denied().is_none())
+}
+
+/// Asks the host, and keeps its answer where it says so.
+///
+/// # Errors
+/// Errors raised by the callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
+/// becomes the cause of the denial.
+#[inline(never)]
+pub fn ask(
+    config: &AuditCfg,
+    approvals: &Approvals,
+    denial: &Bound<'_, Denial>,
+    exception: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let py = denial.py();
+    let told = denial.get();
+    told.note_chain(py)?;
+    let _asking = Asking::begin();
+    let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {
+        Ok(answer) => read(&answer),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            told.note_answer(format!("on_ask raised {}", one_line(py, &error)));
+            exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let extent = match answer {
+        Ok(None) => {
+            told.note_answer("the answer was no".to_owned());
+            return Ok(false);
+        }
+        Ok(Some(Answer::Once)) => return Ok(true),
+        Ok(Some(Answer::Kept(extent))) => extent,
+        Err(given) => {
+            told.note_answer(format!(
+                "on_ask must return 'once', 'guard', 'pattern' or 'deny', not {given}"
+            ));
+            return Ok(false);
+        }
+    };
+    let warn = |text: String| {
+        let category = py.get_type::<PyRuntimeWarning>();
+        let text = CString::new(text).unwrap_or_default();
+        PyErr::warn(py, &category, &text, 1)
+    };
+    let Some(spec) = told.offer(py, extent) else {
+        warn(format!(
+            "an answer to {} cannot be kept: it counts as 'once' (AuditDenied.answers has the \
+             answers that can be given)",
+            told.event
+        ))?;
+        return Ok(true);
+    };
+    approvals.add(py, &spec, config.policy())?;
+    if let Err(problem) = approvals.keep(&spec) {
+        warn(format!("an answer was not written to {problem}"))?;
+    }
+    Ok(true)
+}
+
+/// Reads an answer; `Err` has one that is none, as messages show it.
+fn read(answer: &Bound<'_, PyAny>) -> Result<Option<Answer>, String> {
+    if answer.is_none() {
+        return Ok(None);
+    }
+    if let Ok(answer) = answer.cast::<PyBool>() {
+        return Ok(answer.is_true().then_some(Answer::Once));
+    }
+    if is_awaitable(answer) {
+        return Err(format!(
+            "an awaitable of type {}",
+            errors::type_name(answer)
+        ));
+    }
+    // An `Enum` of texts is one as well.
+    if let Ok(text) = answer.cast::<PyString>()
+        && let Ok(answer) = Answer::read(&text.to_string_lossy())
+    {
+        return Ok(answer);
+    }
+    Err(errors::shown(answer))
+}
+
+/// Shows an error in one line.
+fn one_line(py: Python<'_>, error: &PyErr) -> String {
+    let value = error.value(py);
+    let class = errors::type_name(value.as_any());
+    let text = calling::str(value.as_any());
+    let text = text.map_or_else(
+        |_| String::new(),
+        |text| text.to_string_lossy().into_owned(),
+    );
+    match text.lines().next() {
+        None => class,
+        Some(line) => format!("{class}: {line}"),
+    }
+}

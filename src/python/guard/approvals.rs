@@ -1,0 +1,187 @@
+//! The answers of a host that a guard keeps, and the file that keeps them for later.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::policy::files::os::Os;
+use crate::policy::more::More;
+use crate::policy::network::Rules;
+use crate::policy::written::approved;
+use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where};
+use crate::policy::{Commands, Policy, Roots};
+use crate::python::guard::callbacks::Callback;
+use crate::python::guard::resolve::unix_roots;
+use crate::python::guard::roots::{expanded, read_oks};
+use crate::python::values::command;
+
+/// The host's callback, and its answers that are kept.
+pub struct Approvals {
+    /// The callback.
+    pub ask: Callback,
+    /// The file to which answers are added.
+    file: Option<PathBuf>,
+    /// The guard's policy with what was approved; `None` before the first answer that is kept.
+    policy: Mutex<Option<Arc<Policy>>>,
+}
+
+impl Approvals {
+    /// The callback, and the permissions that a file gives from the start.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn new(
+        py: Python<'_>,
+        ask: Callback,
+        kept: Option<(PathBuf, Spec)>,
+        policy: &Policy,
+    ) -> PyResult<Self> {
+        let (file, given) = kept.unzip();
+        let approvals = Self {
+            ask,
+            file,
+            policy: Mutex::default(),
+        };
+        if let Some(given) = given {
+            approvals.add(py, &given, policy)?;
+        }
+        Ok(approvals)
+    }
+
+    /// Another object with the same callback, for other answers.
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            ask: self.ask.clone_ref(py),
+            file: self.file.clone(),
+            policy: Mutex::new(self.policy()),
+        }
+    }
+
+    /// The guard's policy with what was approved, if anything was.
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        let policy = self.policy.lock();
+        policy.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds permissions to those that were approved before, or to the guard's policy.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn add(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
+        // Paths are resolved before: that may run Python code.
+        let more = more(py, spec)?;
+        let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let wider = known.as_deref().unwrap_or(policy).with_more(&more);
+        *known = Some(Arc::new(wider));
+        Ok(())
+    }
+
+    /// Adds permissions to the file, if there is one.
+    ///
+    /// # Errors
+    /// The name of the file, and the reason why it could not be written.
+    pub fn keep(&self, spec: &Spec) -> Result<(), String> {
+        match &self.file {
+            None => Ok(()),
+            Some(file) => {
+                add_to_file(file, spec).map_err(|error| format!("{}: {error}", file.display()))
+            }
+        }
+    }
+}
+
+/// Returns a policy with the permissions of answers.
+///
+/// # Errors
+/// The error of resolving a path.
+pub fn widened(py: Python<'_>, policy: &Policy, spec: &Spec) -> PyResult<Policy> {
+    Ok(policy.with_more(&more(py, spec)?))
+}
+
+fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
+    let roots = |paths: &[String]| -> PyResult<Roots> {
+        Ok(read_oks(PyList::new(py, paths)?.as_any())?.roots)
+    };
+    let write = match &spec.write {
+        Where::Anywhere => Roots::everywhere(),
+        Where::Below(paths) => roots(paths)?,
+    };
+    let read = match &spec.read {
+        Where::Anywhere => None,
+        Where::Below(paths) => Some(roots(paths)?),
+    };
+    let commands = match &spec.commands {
+        Choice::All(false) => Commands::None,
+        Choice::All(true) => Commands::All,
+        Choice::Named(names) => {
+            let names = names.iter().map(|name| expanded(py, name));
+            let names = names.collect::<PyResult<Vec<_>>>()?;
+            let names = names.iter().map(|name| &name[..]);
+            Commands::named(&Os, names, &command::own_path())
+        }
+    };
+    let network = match &spec.network {
+        NetworkUse::All(_) => None,
+        NetworkUse::Rules(rules) => Some(Rules::new(rules, unix_roots(py, rules)?)),
+    };
+    Ok(More {
+        spec,
+        write,
+        read,
+        commands,
+        network,
+    })
+}
+
+/// Reads the text of a file of answers.
+///
+/// # Errors
+/// The reason why it cannot be read, which names the line or the field.
+pub fn parse(text: &str) -> Result<Spec, String> {
+    let spec = Spec::from_toml(text, false).map_err(|error| error.to_string())?;
+    approved::check(&spec).map_err(|error| error.to_string())?;
+    Ok(spec)
+}
+
+/// Adds permissions to a file of answers: another file takes its place, so that readers see all of
+/// one or of the other. The system's calls are made without audit events: guarded code waits for
+/// the answer, and its guard is not asked.
+///
+/// # Errors
+/// The reason why it cannot be read or written.
+fn add_to_file(file: &Path, more: &Spec) -> Result<(), String> {
+    /// One thread at a time reads and writes.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Where a link leads, so that the link stays.
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let mut spec = match fs::read_to_string(&file) {
+        Ok(text) => parse(&text)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Spec::default(),
+        Err(error) => return Err(error.to_string()),
+    };
+    approved::merge(&mut spec, more);
+    let text = approved::to_toml(&spec);
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = file.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        let _ = fs::remove_file(&new);
+        let mut to = fs::File::create_new(&new)?;
+        if let Ok(before) = fs::metadata(&file) {
+            to.set_permissions(before.permissions())?;
+        }
+        to.write_all(text.as_bytes())?;
+        to.sync_all()?;
+        fs::rename(&new, &file)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&new);
+        error.to_string()
+    })
+}

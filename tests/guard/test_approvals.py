@@ -1,0 +1,618 @@
+"""`on_ask`: the question before a denial, its answers, and how far each of them reaches."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fastaudit_rs import Approvals, AuditDenied, Network, Policy
+from fastaudit_rs import mk_audit as make
+
+BELOW = ("0.1", "0.2")
+TRUE = shutil.which("true")
+
+
+class Asked(list):
+    """An `on_ask` that gives its answers one after the other, and the last one for good."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def __call__(self, denied):
+        self.append(denied)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def write(path):
+    with open(path, "w") as file:
+        file.write("x")
+
+
+@pytest.fixture
+def asking(places):
+    """`asking(*answers, **fields)`: guards of a policy, and the answers that they get."""
+
+    def make(*answers, **fields):
+        asked = Asked(*answers)
+        policy = Policy(**{"write": [places.ok], **fields})
+        return policy.guard(on_ask=asked), asked
+
+    return make
+
+
+def test_what_it_gets(asking, places):
+    perms, asked = asking("deny")
+    with perms() as guard, pytest.raises(AuditDenied) as denial:
+        write(f"{places.out}/a")
+    [denied] = asked
+    assert denied is denial.value
+    assert (denied.event, denied.effect, denied.path) == ("open", "write", f"{places.out}/a")
+    assert denied.call_chain[-1].endswith(".write")
+    assert denied.answers == ("once", "guard", "pattern", "deny")
+    [logged] = guard.violations
+    assert logged.to_dict() == denied.to_dict()
+    assert "\nAsked for approval: the answer was no\n" in str(denied)
+    assert denied.answer == "the answer was no"
+    again = AuditDenied.from_dict(denied.to_dict())
+    assert (again.answers, again.answer) == (denied.answers, denied.answer)
+    assert again.approval("pattern") == {"write": [places.out]}
+
+
+@pytest.mark.parametrize("answer", ["once", True])
+def test_once_is_this_operation_alone(asking, places, answer):
+    perms, asked = asking(answer)
+    with perms() as guard:
+        write(f"{places.out}/a")
+        write(f"{places.out}/a")
+    assert len(asked) == 2
+    assert os.listdir(places.out) == ["a"]
+    assert guard.violation_count == 0
+
+
+@pytest.mark.parametrize("answer", ["deny", False, None])
+def test_no_is_a_denial(asking, places, answer):
+    perms, asked = asking(answer)
+    with perms() as guard, pytest.raises(AuditDenied):
+        write(f"{places.out}/a")
+    assert len(asked) == guard.violation_count == 1
+    assert os.listdir(places.out) == []
+
+
+def test_guard_is_this_file_while_the_guard_lives(asking, places):
+    perms, asked = asking("guard", "deny")
+    for _ in range(2):
+        with perms() as guard:
+            write(f"{places.out}/a")
+            os.remove(f"{places.out}/a")
+        assert guard.violation_count == 0
+    with perms(), pytest.raises(AuditDenied):
+        write(f"{places.out}/b")
+    assert [denied.path for denied in asked] == [f"{places.out}/a", f"{places.out}/b"]
+    # Another guard knows nothing of it.
+    other, asked = asking("deny")
+    with other(), pytest.raises(AuditDenied):
+        write(f"{places.out}/a")
+    assert len(asked) == 1
+
+
+def test_pattern_is_the_directory_of_a_file(asking, places):
+    perms, asked = asking("pattern", "deny")
+    with perms():
+        write(f"{places.out}/a")
+        os.mkdir(f"{places.out}/d")
+        write(f"{places.out}/d/b")
+        with pytest.raises(AuditDenied):
+            write(f"{places.cwd}/c")
+    assert [denied.path for denied in asked] == [f"{places.out}/a", f"{places.cwd}/c"]
+
+
+def test_an_answer_keeps_what_the_policy_allows_beside_it(asking, places):
+    perms, asked = asking("guard", "deny")
+    with perms():
+        write(f"{places.out}/a")
+        write(f"{places.ok}/b")
+        os.rename(f"{places.ok}/b", f"{places.out}/a")
+        with pytest.raises(AuditDenied):
+            os.rename(f"{places.out}/a", f"{places.out}/c")
+    assert len(asked) == 2
+
+
+def test_a_link_that_is_made_later_is_not_approved(asking, places):
+    perms, asked = asking("guard", "deny")
+    target = f"{places.out}/a"
+    with perms():
+        write(target)
+    os.remove(target)
+    os.symlink(f"{places.cwd}/elsewhere", target)
+    with perms(), pytest.raises(AuditDenied):
+        write(target)
+    assert len(asked) == 2
+    assert os.listdir(places.cwd) == []
+
+
+def test_what_is_blocked_or_protected_stays_so(asking, places):
+    secret = f"{places.out}/secret"
+    os.mkdir(secret)
+    perms, asked = asking("pattern", block=[secret])
+    with perms():
+        write(f"{places.out}/a")
+        with pytest.warns(RuntimeWarning, match="counts as 'once'"):
+            write(f"{secret}/a")
+        with pytest.warns(RuntimeWarning, match="counts as 'once'"):
+            write(f"{places.out}/.bashrc")
+    assert [denied.answers for denied in asked[1:]] == [("once", "deny")] * 2
+    assert [denied.approval("guard") for denied in asked[1:]] == [None, None]
+
+
+def test_reading(asking, places):
+    for name in "ab":
+        write(f"{places.out}/{name}")
+    perms, asked = asking("guard", "deny", read=[places.ok])
+    with perms():
+        for _ in range(2):
+            open(f"{places.out}/a").close()
+        with pytest.raises(AuditDenied):
+            open(f"{places.out}/b")
+    assert [denied.approval("guard") for denied in asked] == [
+        {"read": [f"{places.out}/{name}"]} for name in "ab"
+    ]
+
+
+def test_a_directory_of_a_user_is_no_pattern(asking, monkeypatch, places):
+    monkeypatch.setenv("HOME", places.out)
+    perms, asked = asking("deny")
+    with perms(), pytest.raises(AuditDenied):
+        write(f"{places.out}/a")
+    assert asked[0].answers == ("once", "guard", "deny")
+
+
+@pytest.mark.skipif(TRUE is None, reason="needs the program true")
+def test_commands_are_approved_by_their_program(asking):
+    perms, asked = asking("pattern", "deny")
+    with perms():
+        for _ in range(2):
+            subprocess.run([TRUE, "x"], check=True)
+        with pytest.raises(AuditDenied):
+            subprocess.run([sys.executable, "-c", ""])
+    assert asked[0].answers == ("once", "pattern", "deny")
+    assert asked[0].approval("pattern") == {"commands": [TRUE]}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs sh")
+def test_a_shell_is_approved_once(asking, places):
+    perms, asked = asking("once")
+    with perms():
+        for _ in range(2):
+            assert os.system("true") == 0
+    assert [denied.answers for denied in asked] == [("once", "deny")] * 2
+
+
+@pytest.mark.parametrize("answer", ["guard", "pattern"])
+def test_variables(asking, monkeypatch, answer):
+    monkeypatch.setenv("A_VARIABLE", "before")
+    perms, asked = asking(answer, "deny")
+    with perms():
+        os.environ["A_VARIABLE"] = "1"
+        os.environ["A_VARIABLE"] = "2"
+        with pytest.raises(AuditDenied):
+            os.environ["PATH"] = ""
+    assert [denied.approval("guard") for denied in asked] == [
+        {"env": ["A_VARIABLE"]},
+        {"env": ["PATH"]},
+    ]
+
+
+@pytest.mark.parametrize("network", [False, Network(hosts=["a.example:80"])])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_hosts_are_approved_with_their_port(asking, network, host):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        perms, asked = asking("guard", "deny", network=network)
+        with perms():
+            for _ in range(2):
+                socket.create_connection((host, port), 5).close()
+            with pytest.raises(AuditDenied):
+                socket.create_connection((host, port + 1), 5)
+    assert asked[0].approval("guard")["network"]["hosts"] == [f"{host}:{port}"]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("answer", "questions"), [("once", 2), ("guard", 1)])
+def test_threads_that_are_approved_are_under_the_guard(places, answer, questions):
+    asked, denied = [], []
+
+    def ask(denied):
+        asked.append(denied.event)
+        return "deny" if denied.event == "open" else answer
+
+    def work():
+        try:
+            write(f"{places.out}/a")
+        except AuditDenied as error:
+            denied.append(error)
+
+    with Policy(write=[places.ok]).guard(on_ask=ask)():
+        for _ in range(2):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    assert len(denied) == asked.count("open") == 2
+    assert len(asked) == 2 + questions
+    assert os.listdir(places.out) == []
+
+
+def test_modules(asking, monkeypatch, places):
+    for name in ("one", "two"):
+        os.mkdir(f"{places.ok}/{name}_of_approvals")
+        for module in ("__init__", "a", "b"):
+            write_text = "" if module == "__init__" else "X = 1\n"
+            with open(f"{places.ok}/{name}_of_approvals/{module}.py", "w") as file:
+                file.write(write_text)
+    monkeypatch.syspath_prepend(places.ok)
+    perms, asked = asking("pattern", "deny", imports=False)
+    with perms():
+        import one_of_approvals.a
+        import one_of_approvals.b  # noqa: F401
+
+        with pytest.raises(AuditDenied):
+            import two_of_approvals  # noqa: F401
+    assert [denied.approval("pattern") for denied in asked] == [
+        {"imports": ["one_of_approvals"]},
+        {"imports": ["two_of_approvals"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("maybe", "not 'maybe'"),
+        (1, "not 1"),
+        (["once"], r"not \['once'\]"),
+        (type("Async", (), {"__await__": lambda self: iter(())})(), "an awaitable of type Async"),
+    ],
+)
+def test_another_answer_is_no(asking, places, answer, told):
+    perms, _ = asking(answer)
+    with perms(), pytest.raises(AuditDenied, match=told):
+        write(f"{places.out}/a")
+    assert os.listdir(places.out) == []
+
+
+def test_what_it_raises_is_the_cause(places):
+    def ask(denied):
+        raise LookupError("nobody\nis here")
+
+    with Policy(write=[places.ok]).guard(on_ask=ask)() as guard:
+        with pytest.raises(AuditDenied, match="on_ask raised LookupError: nobody") as denial:
+            write(f"{places.out}/a")
+    assert isinstance(denial.value.__cause__, LookupError)
+    assert guard.violation_count == 1
+
+
+def test_an_interrupt_in_it_comes_through(places):
+    def ask(denied):
+        raise KeyboardInterrupt
+
+    with Policy(write=[places.ok]).guard(on_ask=ask)(), pytest.raises(KeyboardInterrupt):
+        write(f"{places.out}/a")
+    assert os.listdir(places.out) == []
+
+
+def test_it_runs_under_the_guard_and_is_not_asked_itself(places):
+    inside = []
+
+    def ask(denied):
+        with pytest.raises(AuditDenied) as inner:
+            write(f"{places.out}/b")
+        inside.append(inner.value)
+        return "once"
+
+    with Policy(write=[places.ok]).guard(on_ask=ask)():
+        write(f"{places.out}/a")
+    assert len(inside) == 1
+    assert inside[0].answer is None
+    assert os.listdir(places.out) == ["a"]
+
+
+def test_before_deny_has_the_first_word_and_on_denied_the_last(places):
+    order = []
+
+    def note(word, answer=None):
+        return lambda *given: order.append(word) or answer
+
+    policy = Policy(write=[places.ok])
+    perms = policy.guard(note("before"), on_ask=note("ask", "deny"), on_denied=note("denied"))
+    with perms(), pytest.raises(AuditDenied):
+        write(f"{places.out}/a")
+    assert order == ["before", "ask", "denied"]
+    order.clear()
+    with policy.guard(note("before", True), on_ask=note("ask", "deny"))():
+        write(f"{places.out}/a")
+    assert order == ["before"]
+
+
+def test_nobody_is_asked_where_a_violation_proceeds(asking, places):
+    perms, asked = asking("deny", on_violation="log")
+    with perms():
+        write(f"{places.out}/a")
+    assert asked == []
+
+
+@pytest.mark.parametrize("rules", BELOW)
+def test_guards_of_mk_audit(places, rules):
+    asked = Asked("pattern", "deny")
+    with make([places.ok], rules=rules, on_ask=asked)():
+        write(f"{places.out}/a")
+        write(f"{places.out}/b")
+        with pytest.raises(AuditDenied):
+            write(f"{places.cwd}/c")
+    assert len(asked) == 2
+    # A root of fastaudit 0.1 is a directory, which does not stand for itself.
+    assert ("guard" in asked[0].answers) == (rules == "0.2")
+
+
+def test_a_root_of_mk_audit_does_not_hold_itself_after_an_answer(places):
+    asked = Asked("pattern", "deny")
+    with make([places.ok], on_ask=asked)():
+        write(f"{places.out}/a")
+        with pytest.raises(AuditDenied):
+            os.rmdir(places.ok)
+
+
+def test_threads_may_ask_at_once(places):
+    barrier = threading.Barrier(2, timeout=30)
+    policy = Policy(write=[places.ok], threads="inherit")
+
+    def ask(denied):
+        barrier.wait()
+        return "guard"
+
+    with policy.guard(on_ask=ask)():
+        threads = [threading.Thread(target=write, args=(f"{places.out}/{name}",)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(os.listdir(places.out)) == ["a", "b"]
+
+
+def test_the_inner_guard_asks(asking, places):
+    outer, first = asking("once")
+    inner, second = asking("once")
+    with outer(), inner():
+        write(f"{places.out}/a")
+    # Entering another guard is an operation of its own.
+    assert [denied.event for denied in first] == ["audit_perms.set_config"]
+    assert [denied.event for denied in second] == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"on_ask": 3}, "on_ask must be None or a function"),
+        ({"on_ask": lambda: None}, "on_ask"),
+        ({"on_ask": lambda denied: None, "ask_seconds": 3}, "ask_seconds needs"),
+        ({"ask_seconds": 3}, "ask_seconds needs on_ask"),
+    ],
+)
+def test_arguments(options, told):
+    with pytest.raises(TypeError, match=told):
+        Policy().guard(**options)
+
+
+# Asynchronous hosts.
+
+
+async def answered(policy, ask, work, **options):
+    """Run work in a thread under a guard that a coroutine answers for."""
+    perms = policy.guard(on_ask=ask, **options)
+
+    def run():
+        with perms():
+            return work()
+
+    return await asyncio.to_thread(run)
+
+
+def test_a_coroutine_answers_while_the_guest_waits(places):
+    ticks = []
+
+    async def ask(denied):
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            ticks.append(threading.current_thread())
+        # It has the rights of the host.
+        write(f"{places.cwd}/{os.path.basename(denied.path)}")
+        return "once"
+
+    policy = Policy(write=[places.ok])
+    asyncio.run(answered(policy, ask, lambda: write(f"{places.out}/a")))
+    assert ticks == [threading.main_thread()] * 5
+    assert os.listdir(places.out) == os.listdir(places.cwd) == ["a"]
+
+
+def test_a_coroutine_that_takes_too_long_is_no(places):
+    ended = []
+
+    async def ask(denied):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(denied.path)
+
+    async def main():
+        with pytest.raises(AuditDenied, match="nobody answered within 0.2 seconds") as denial:
+            await answered(policy, ask, lambda: write(f"{places.out}/a"), ask_seconds=0.2)
+        await asyncio.sleep(0)
+        return denial.value
+
+    policy = Policy(write=[places.ok])
+    begun = time.monotonic()
+    denied = asyncio.run(main())
+    assert 0.2 <= time.monotonic() - begun < 30
+    assert isinstance(denied.__cause__, TimeoutError)
+    assert ended == [f"{places.out}/a"]
+
+
+def test_a_coroutine_that_raises_is_no(places):
+    async def ask(denied):
+        raise LookupError("nobody")
+
+    policy = Policy(write=[places.ok])
+    with pytest.raises(AuditDenied, match="on_ask raised LookupError: nobody"):
+        asyncio.run(answered(policy, ask, lambda: write(f"{places.out}/a")))
+
+
+def test_the_loop_does_not_wait_for_itself(places):
+    async def ask(denied):
+        return "once"
+
+    async def main():
+        with Policy(write=[places.ok]).guard(on_ask=ask)():
+            with pytest.raises(AuditDenied, match="run the guarded code in a thread"):
+                write(f"{places.out}/a")
+
+    asyncio.run(main())
+    assert os.listdir(places.out) == []
+
+
+def test_a_coroutine_needs_a_loop():
+    async def ask(denied):
+        return "once"
+
+    with pytest.raises(TypeError, match="no event loop runs here"):
+        Policy().guard(on_ask=ask)
+
+    async def main(seconds):
+        Policy().guard(on_ask=ask, ask_seconds=seconds)
+
+    with pytest.raises(ValueError, match="ask_seconds must be above 0"):
+        asyncio.run(main(0))
+    with pytest.raises(TypeError, match="ask_seconds must be a number"):
+        asyncio.run(main("5"))
+
+
+# A file of answers.
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return str(tmp_path / "approvals.toml")
+
+
+def test_answers_are_kept_in_a_file(places, kept):
+    policy = Policy(write=[places.ok])
+    asked = Asked("guard", "pattern", "once", "deny")
+    with policy.guard(on_ask=Approvals(kept, asked))():
+        write(f"{places.out}/a")
+        os.environ["AN_APPROVAL"] = "1"
+        del os.environ["AN_APPROVAL"]
+        write(f"{places.cwd}/b")
+    assert len(asked) == 3
+    assert Policy.from_toml(kept) == Policy(write=[f"{places.out}/a"], env=["AN_APPROVAL"])
+    assert os.listdir(os.path.dirname(kept)).count("approvals.toml") == 1
+    assert not [name for name in os.listdir(os.path.dirname(kept)) if name.endswith(".new")]
+    asked = Asked("deny")
+    with policy.guard(on_ask=Approvals(kept, asked))():
+        write(f"{places.out}/a")
+        os.environ["AN_APPROVAL"] = "1"
+        del os.environ["AN_APPROVAL"]
+        with pytest.raises(AuditDenied):
+            write(f"{places.cwd}/b")
+    assert len(asked) == 1
+
+
+def test_guards_add_to_what_others_wrote(places, kept):
+    policy = Policy(write=[places.ok])
+    first, second = (policy.guard(on_ask=Approvals(kept, Asked("guard"))) for _ in range(2))
+    for name, perms in [("a", first), ("b", second)]:
+        with perms():
+            write(f"{places.out}/{name}")
+    assert set(Policy.from_toml(kept).write) == {f"{places.out}/a", f"{places.out}/b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("write = [", "line 1"),
+        ("\n\nwrite = 3", "write"),
+        ("block = ['/x']", "block cannot be in a file of approvals"),
+    ],
+)
+def test_a_broken_file_is_an_error(kept, text, told):
+    with open(kept, "w") as file:
+        file.write(text)
+    approvals = Approvals(kept, Asked("deny"))
+    with pytest.raises(ValueError, match=told) as error:
+        Policy().guard(on_ask=approvals)
+    assert kept in str(error.value)
+    with pytest.raises(ValueError, match=told):
+        Policy().explain("open", "/x", "w", 0, approvals=approvals)
+
+
+def test_guarded_code_cannot_have_a_guard_write_a_file(places, kept):
+    with Policy(write=[places.ok]).guard()(), pytest.raises(AuditDenied):
+        Policy().guard(on_ask=Approvals(kept, Asked("guard")))
+    with Policy(write=[places.ok]).guard(lambda *args: args[0].startswith("audit_perms."))():
+        with pytest.raises(RuntimeError, match="outside of guards"):
+            Policy().guard(on_ask=Approvals(kept, Asked("guard")))
+    approvals = Approvals(kept, Asked("guard"))
+    denied = Policy().explain("open", "/nowhere/x", "w", os.O_WRONLY).denied
+    with Policy(write=[places.ok]).guard()(), pytest.raises(AuditDenied):
+        approvals(denied)
+    assert not os.path.exists(kept)
+
+
+def test_code_outside_of_guards_may_ask_by_it(kept):
+    denied = Policy().explain("open", "/nowhere/x", "w", os.O_WRONLY).denied
+    approvals = Approvals(kept, Asked("guard", "once"))
+    assert [approvals(denied), approvals(denied)] == ["guard", "once"]
+    assert Policy.from_toml(kept) == Policy(write=["/nowhere/x"])
+
+
+def test_a_file_that_cannot_be_written_is_told_and_the_answer_holds(places, tmp_path):
+    asked = Asked("guard")
+    approvals = Approvals(tmp_path / "none" / "approvals.toml", asked)
+    with Policy(write=[places.ok]).guard(on_ask=approvals)():
+        with pytest.warns(RuntimeWarning, match="an answer was not written to"):
+            write(f"{places.out}/a")
+        write(f"{places.out}/a")
+    assert len(asked) == 1
+
+
+def test_explain_tells_of_an_approval(kept):
+    policy = Policy(write=["/nowhere/ok"])
+    event = ("open", "/nowhere/x", "w", os.O_WRONLY)
+    assert not policy.explain(*event, approvals=kept).allowed
+    approvals = Approvals(kept, Asked("guard"))
+    approvals(policy.explain(*event).denied)
+    for given in (kept, approvals):
+        told = policy.explain(*event, approvals=given)
+        assert (told.allowed, told.denied, str(told.approved_by)) == (True, None, kept)
+        assert str(told) == f"allowed by an approval in {kept}"
+    other = policy.explain("open", "/nowhere/y", "w", os.O_WRONLY, approvals=kept)
+    assert (other.allowed, other.approved_by) == (False, None)
+    own = policy.explain("open", "/nowhere/ok/y", "w", os.O_WRONLY, approvals=kept)
+    assert (own.allowed, own.approved_by) == (True, None)
+    with pytest.raises(TypeError, match="approvals must be"):
+        policy.explain(*event, approvals=3)
+
+
+def test_in_the_whole_process(places):
+    code = f"""
+import os
+from fastaudit_rs import Policy
+asked = []
+Policy(write=[{places.ok!r}]).install(on_ask=lambda denied: asked.append(1) or "guard")
+for _ in range(2):
+    open({places.out!r} + "/a", "w").close()
+print(len(asked))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1\n", "")
