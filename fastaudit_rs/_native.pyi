@@ -37,7 +37,6 @@ __all__ = [
     "_enter_worker",
     "_hold_sockets",
     "_json_extent",
-    "_leave_network",
     "_lxml_monitor",
     "_merged_approvals",
     "_mk_audit_02",
@@ -251,7 +250,7 @@ def _json_extent(data: bytes) -> tuple[int, int]:
     Of a malformed text the numbers are those of its brackets and commas.
     """
 
-def _hold_sockets(roots: Sequence[_Path], directory: _Path) -> None:
+def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> None:
     """Make no files of Unix sockets in this thread, for good, but in these directories.
 
     This holds for the threads and programs that it starts too. Its current directory is another one
@@ -260,19 +259,11 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path) -> None:
     Args:
         roots: The directories, and files, which open nothing.
         directory: The current directory.
+        is_alone: True to move the thread, and those that it starts, into an empty network of their
+            own, if the system lets it: it takes a privilege, ``CAP_SYS_ADMIN``.
 
     Raises:
         OSError: The kernel refuses.
-    """
-
-def _leave_network() -> bool:
-    """Move this thread into a network of its own, which is empty, for good.
-
-    The threads and programs that it starts are in it too; sockets that are open stay where they
-    are. Linux alone.
-
-    Returns:
-        False if the system refuses: it takes a privilege, ``CAP_SYS_ADMIN``.
     """
 
 def _remove_directory(path: _Path) -> None:

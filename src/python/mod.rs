@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use super::api::reports::json_extent;
     #[pymodule_export]
-    use super::api::supervisor::{hold_sockets, leave_network};
+    use super::api::supervisor::hold_sockets;
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

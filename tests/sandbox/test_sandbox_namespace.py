@@ -110,3 +110,17 @@ print(json.dumps(passed))
     """
     ran = raw(user, code, "fastaudit-rs-HOST", before=before, after=after)
     assert (ran["told"], ran["after"]) == (["its own"], "reached by the host"), ran
+
+
+@by_each_user
+def test_run_under_a_guard(user):
+    """A guard that lets a sandbox be run is asked nothing more for the network."""
+    program = """
+from fastaudit_rs import Policy, Sandbox
+wide = Policy(write=None, native=True, commands=True, network=True, threads="inherit", env=True)
+with Sandbox() as sandbox:
+    with wide.guard()() as guard:
+        assert sandbox.run("1").success
+    assert not guard.violations
+"""
+    run_as(user, program)

@@ -112,7 +112,6 @@ SLOTS = sorted(set(SLOTS))
 # Functions that end or hold up the process by themselves, whoever calls them.
 HARMLESS_NOT = {
     *("enter_worker", "_use_tracker", "install", "wait", "confine", "_hold_sockets"),
-    "_leave_network",
     # CPython's own getter and setter for it makes `object` itself abstract.
     "__abstractmethods__",
 }

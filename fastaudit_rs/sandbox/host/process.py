@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..._native import _hold_sockets, _leave_network
+from ..._native import _hold_sockets
 from ..limits import Limits
 from ..wire import receive, send
 from . import group
@@ -130,10 +130,7 @@ class _Confined:
             roots = metadata.roots
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
-        _hold_sockets(roots, self._home)
-        if self._is_alone:
-            # Where it may not, the filter of system calls holds alone.
-            _leave_network()
+        _hold_sockets(roots, self._home, self._is_alone)
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")

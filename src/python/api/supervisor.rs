@@ -9,7 +9,12 @@ use pyo3::prelude::*;
 #[pyfunction]
 #[pyo3(name = "_hold_sockets")]
 #[cfg(target_os = "linux")]
-pub fn hold_sockets(py: Python<'_>, roots: Vec<PathBuf>, directory: PathBuf) -> PyResult<()> {
+pub fn hold_sockets(
+    py: Python<'_>,
+    roots: Vec<PathBuf>,
+    directory: PathBuf,
+    is_alone: bool,
+) -> PyResult<()> {
     use crate::kernel::landlock;
     use crate::python::cpython::ffi as raw;
     use crate::python::cpython::process;
@@ -21,38 +26,18 @@ pub fn hold_sockets(py: Python<'_>, roots: Vec<PathBuf>, directory: PathBuf) -> 
     if process::own_directory().is_ok() {
         std::env::set_current_dir(directory)?;
     }
+    if is_alone {
+        // Without the privilege the filter of system calls holds alone. The kernel makes a network
+        // while other threads run.
+        let _ = py.detach(process::own_network);
+    }
     Ok(())
-}
-
-#[doc = doc!("_leave_network")]
-#[pyfunction]
-#[pyo3(name = "_leave_network")]
-#[cfg(target_os = "linux")]
-pub fn leave_network(py: Python<'_>) -> PyResult<bool> {
-    use crate::python::cpython::ffi as raw;
-    use crate::python::cpython::process;
-
-    raw::audit(
-        py,
-        c"os.unshare",
-        &[libc::CLONE_NEWNET.into_pyobject(py)?.as_any()],
-    )?;
-    // The kernel makes a network while other threads run.
-    Ok(py.detach(process::own_network).is_ok())
-}
-
-#[doc = doc!("_leave_network")]
-#[pyfunction]
-#[pyo3(name = "_leave_network")]
-#[cfg(not(target_os = "linux"))]
-pub fn leave_network() -> bool {
-    false
 }
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
 #[pyo3(name = "_hold_sockets")]
 #[cfg(not(target_os = "linux"))]
-pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf) -> PyResult<()> {
+pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf, _is_alone: bool) -> PyResult<()> {
     Err(PyOSError::new_err("this system has no Landlock"))
 }
