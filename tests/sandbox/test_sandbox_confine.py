@@ -5,7 +5,7 @@ import sys
 import pytest
 from sandboxes import LOOSE, gone, of
 
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
 from fastaudit_rs.sandbox.host.group import are_there as by_group
 
 
@@ -36,6 +36,24 @@ def test_without_it(monkeypatch, tmp_path):
         assert told["cpu_percent"] == ("kernel" if by_group("cpu") else "nothing")
         assert (told["privileges"], told["other_processes"]) == ("nothing", "guard")
     assert gone(of(sandbox))
+
+
+@pytest.mark.parametrize("network", [False, Network(), Network(listen=["127.0.0.1:8000-9000"])])
+def test_listening_without_an_address_without_it(network):
+    """The system would give the socket a port at all addresses."""
+    code = """
+import _socket, socket
+for kind in (socket.socket, _socket.socket):
+    try:
+        kind(socket.AF_INET, socket.SOCK_STREAM).listen()
+    except PermissionError:
+        continue
+    raise AssertionError
+"""
+    with Sandbox(LOOSE.replace(network=network), confine="audit") as sandbox:
+        ran = sandbox.run(code)
+    assert ran.success, ran.stderr
+    assert [denied.event for denied in ran.violations] == ["socket.listen"] * 2
 
 
 def test_its_part_of_a_processor_without_it():
