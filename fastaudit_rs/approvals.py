@@ -32,15 +32,16 @@ class Approvals:
 
     #: The absolute path of the file.
     path: str
-    #: The function that is asked.
-    ask: _Ask
+    #: The function that is asked; ``None`` asks nobody.
+    ask: _Ask | None
 
-    def __init__(self, path: str | os.PathLike[str], ask: _Ask) -> None:
+    def __init__(self, path: str | os.PathLike[str], ask: _Ask | None = None) -> None:
         """Name the file.
 
         Args:
             path: The file; it need not exist yet.
-            ask: ``ask(denied)``, as an ``on_ask``.
+            ask: ``ask(denied)``, as an ``on_ask``; ``None`` asks nobody, and the answers in the
+                file hold.
 
         Raises:
             TypeError: ``path`` is not that of a file, or ``ask`` cannot be called.
@@ -48,8 +49,8 @@ class Approvals:
         if not isinstance(path, (str, os.PathLike)):
             kind = type(path).__name__
             raise TypeError(f"path must be a str or os.PathLike, not {kind}")
-        if not callable(ask):
-            raise TypeError(f"ask must be a function (denied), not {ask!r}")
+        if ask is not None and not callable(ask):
+            raise TypeError(f"ask must be None or a function ask(denied), not {ask!r}")
         self.path = os.path.abspath(path)
         self.ask = ask
 
@@ -59,7 +60,7 @@ class Approvals:
 
     def __call__(self, denied: AuditDenied) -> object:
         """Ask, and keep the answer."""
-        answer = self.ask(denied)
+        answer = None if self.ask is None else self.ask(denied)
         if isinstance(answer, str):
             self._keep(denied, answer)
         return answer
@@ -81,3 +82,7 @@ class Approvals:
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(new, self.path)
+
+
+def _nobody(denied: AuditDenied) -> None:
+    """Answer nothing."""

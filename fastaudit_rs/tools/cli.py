@@ -15,8 +15,10 @@ from typing import NoReturn
 
 from .. import AuditDenied, Policy, Recording, __version__
 from .._monitoring import MONITORING
+from ..approvals import Answer
 from ..programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
 from ..sandbox.limits import Limits
+from . import asking
 from .bounds import TIMED_OUT, add_bounds, enter, limits_of, run_until
 from .endings import Ending
 from .learning import merged
@@ -92,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
     add_options(run)
     add_bounds(run)
+    asking.add_options(run)
     run.add_argument(
         "--sandbox", action="store_true", help="run it in a process that the kernel confines"
     )
@@ -156,18 +159,37 @@ def _run(options: argparse.Namespace) -> int:
         run_until(limits.wall_seconds)
     enter(limits, options.tmp)
     ending = Ending()
+    person = _person(options) if options.ask else None
     # The process is the program's alone, so that the policy holds until its end.
     with warnings.catch_warnings(record=True) as warned:
-        policy.install(monitor_calls=MONITORING, on_denied=ending.note)
+        try:
+            on_ask = asking.on_ask(options, person)
+            policy.install(monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask)
+        except (OSError, ValueError) as error:
+            return _wrong(error)
     for warning in warned:
         print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
     return _exit_status(program, ending)
+
+
+def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | None:
+    """Return the question to whoever sits at the terminal; ``None`` if there is none."""
+    try:
+        return asking.Terminal(options.approvals)
+    except OSError as error:
+        reason = error.strerror or error
+        print(
+            f"fastaudit-rs: --ask: nobody is asked, there is no terminal: {reason}", file=sys.stderr
+        )
+        return None
 
 
 def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
     from .. import SandboxError
     from .sandboxed import run
 
+    if options.ask or options.approvals is not None:
+        raise ValueError("--ask and --approvals do not reach into a sandbox")
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
     if ANY in options.read:
@@ -271,7 +293,12 @@ def _completion(options: argparse.Namespace) -> int:
         return _wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
     parser = _parser()
     kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
-    kinds |= {"output": shtab.FILE, "program": shtab.FILE, "tmp": shtab.DIR}
+    kinds |= {
+        "output": shtab.FILE,
+        "approvals": shtab.FILE,
+        "program": shtab.FILE,
+        "tmp": shtab.DIR,
+    }
     if options.shell not in shtab.SUPPORTED_SHELLS:
         upgrade = f"{options.shell} needs a newer shtab: pip install --upgrade shtab"
         return _wrong(ImportError(upgrade))

@@ -35,7 +35,7 @@ impl Question {
 /// Reads the arguments; `None` if nobody is to be asked.
 ///
 /// # Errors
-/// `TypeError` for a callback that cannot be asked, `ValueError` for a file of answers that is none.
+/// `TypeError` for a callback that cannot be asked, `ValueError` for a file that holds no answers.
 pub fn read(
     py: Python<'_>,
     on_ask: Option<&Bound<'_, PyAny>>,
@@ -62,7 +62,12 @@ pub fn read(
             }
             let path: PathBuf = on_ask.getattr("path")?.extract()?;
             let spec = read_kept(py, &path)?;
-            (on_ask.getattr("ask")?, Some((path, spec)))
+            let ask = on_ask.getattr("ask")?;
+            let ask = match ask.is_none() {
+                true => py.import("fastaudit_rs.approvals")?.getattr("_nobody")?,
+                false => ask,
+            };
+            (ask, Some((path, spec)))
         }
     };
     let ask = match callbacks::is_async(&ask)? {

@@ -55,6 +55,10 @@ pub fn ask(
     told.note_chain(py)?;
     let _asking = Asking::begin();
     let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {
+        Ok(answer) if answer.is_none() => {
+            told.note_answer("there was no answer".to_owned());
+            return Ok(false);
+        }
         Ok(answer) => read(&answer),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             told.note_answer(format!("on_ask raised {}", one_line(py, &error)));
@@ -97,11 +101,8 @@ pub fn ask(
     Ok(true)
 }
 
-/// Reads an answer; `Err` has one that is none, as messages show it.
+/// Reads an answer; `Err` has another value, as messages show it.
 fn read(answer: &Bound<'_, PyAny>) -> Result<Option<Answer>, String> {
-    if answer.is_none() {
-        return Ok(None);
-    }
     if let Ok(answer) = answer.cast::<PyBool>() {
         return Ok(answer.is_true().then_some(Answer::Once));
     }

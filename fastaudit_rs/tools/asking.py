@@ -1,0 +1,178 @@
+"""Questions to a person before an operation is denied: on the terminal, or in a notebook."""
+
+import argparse
+import os
+import threading
+from collections.abc import Callable
+
+from .. import AuditDenied
+from .._native import _merged_approvals
+from ..approvals import Answer, Approvals
+from .swallowed import operation, place_of
+
+#: The terminal of the process, wherever its standard streams lead.
+TERMINAL = "/dev/tty"
+
+#: The beginning of a question, by the effect of the operation; its subject follows.
+_VERBS = {
+    "write": "write",
+    "read": "read",
+    "directory": "enter",
+    "process": "start",
+    "network": "reach",
+    "native": "call",
+    "import": "import",
+    "env": "set",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of questions to a parser."""
+    parser.add_argument(
+        "--ask", action="store_true", help="ask before an operation is denied, where one can"
+    )
+    parser.add_argument(
+        "--approvals", metavar="FILE", help="what was answered with 'always': add to it, obey it"
+    )
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are escaped: a name must not move the cursor."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text.encode("utf-8", "replace").decode()
+    )
+
+
+def subject(denied: AuditDenied) -> str:
+    """Describe the operation: ``write /srv/out``."""
+    first = denied.event_args[0] if denied.event_args else None
+    named = denied.path or denied.command or denied.host or denied.callee
+    if named is None and denied.effect in ("import", "env") and isinstance(first, (str, bytes)):
+        named = os.fsdecode(first)
+    verb = _VERBS.get(denied.effect or "")
+    if denied.effect == "thread":
+        return "start a thread"
+    if verb is None or named is None:
+        return printable(operation(denied))
+    return printable(f"{verb} {named}")
+
+
+def kept_by(denied: AuditDenied) -> Answer | None:
+    """Return the answer that stands for "always"; ``None`` if none is kept."""
+    kept: tuple[Answer, ...] = ("pattern", "guard")
+    return next((answer for answer in kept if answer in denied.answers), None)
+
+
+def added(denied: AuditDenied, answer: Answer) -> str:
+    """Return the fields of a policy that an answer adds, as TOML in one line."""
+    lines = _merged_approvals("", denied.approval(answer) or {}).splitlines()
+    return printable(", ".join(line for line in lines if line and not line.startswith("#")))
+
+
+def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | None) -> Answer:
+    """Ask until there is an answer.
+
+    Args:
+        denied: The denial.
+        answered: Shows a question, and returns the line that was typed; ``None`` at the end of the
+            input.
+        file: The file that keeps answers.
+    """
+    place, kept = place_of(denied), kept_by(denied)
+    where = [f"at {printable(place)}"] if place is not None else []
+    rule = [f"the rule {denied.rule}"] if denied.rule is not None else ["no rule allows it"]
+    keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o", "[?]"]
+    head = (
+        f"┌ The program asks to {subject(denied)}\n│ {', '.join([denied.event, *where, *rule])}\n"
+    )
+    prompt = f"└ Allow it? {' / '.join(keys)}: "
+    text = head + prompt
+    while True:
+        line = answered(text)
+        if line is None:
+            return "deny"
+        word = line.strip().lower()
+        if word in ("y", "yes"):
+            return "once"
+        if word in ("n", "no"):
+            return "deny"
+        if word in ("a", "always") and kept is not None:
+            return kept
+        text = "".join(f"│ {line}\n" for line in _explained(denied, kept, file)) + prompt
+        if word != "?":
+            text = prompt
+
+
+def _explained(denied: AuditDenied, kept: Answer | None, file: str | None) -> list[str]:
+    until = "until this ends" if file is None else f"also later: it is added to {printable(file)}"
+    return [
+        f"y: {subject(denied)}, this once",
+        *([f"a: {added(denied, kept)}, {until}"] if kept is not None else []),
+        "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too",
+    ]
+
+
+class Terminal:
+    """Asks on the terminal of this process."""
+
+    def __init__(self, file: str | None = None) -> None:
+        """Open the terminal.
+
+        Args:
+            file: The file that keeps answers.
+
+        Raises:
+            OSError: There is none.
+        """
+        try:
+            import termios
+        except ImportError as error:
+            raise OSError(f"this system has no {TERMINAL}") from error
+        # They are looked up now: the program may replace those of the modules.
+        self._get, self._set = termios.tcgetattr, termios.tcsetattr
+        self._at_once, self._flush = termios.TCSANOW, termios.TCSAFLUSH
+        self._lines = termios.ICANON | termios.ECHO | termios.ISIG
+        self._returns = termios.ICRNL
+        self._read, self._write = os.read, os.write
+        self._file = file
+        self._lock = threading.Lock()
+        self._descriptor = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+    def __call__(self, denied: AuditDenied) -> Answer:
+        """Ask about a denial; one thread at a time."""
+        with self._lock:
+            return ask(denied, self._answered, self._file)
+
+    def _answered(self, text: str) -> str | None:
+        """Show a question, and read a line."""
+        before = self._get(self._descriptor)
+        mode = self._get(self._descriptor)
+        mode[0] |= self._returns
+        mode[3] |= self._lines
+        # Keys that were pressed before the question was there are no answer to it.
+        self._set(self._descriptor, self._flush, mode)
+        ended = True
+        try:
+            self._show(text)
+            line = self._read(self._descriptor, 4096)
+            ended = not line.endswith(b"\n")
+            return line.decode("utf-8", "replace") if line else None
+        finally:
+            if ended:
+                self._show("\n")
+            self._set(self._descriptor, self._at_once, before)
+
+    def _show(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            data = data[self._write(self._descriptor, data) :]
+
+
+def on_ask(
+    options: argparse.Namespace, person: Callable[[AuditDenied], Answer] | None
+) -> Callable[[AuditDenied], object] | None:
+    """Return the ``on_ask`` of these options; ``None`` if nobody is to be asked."""
+    if options.approvals is not None:
+        return Approvals(options.approvals, person)
+    return person

@@ -1,0 +1,241 @@
+"""`fastaudit-rs run --ask` on a terminal of its own, whatever the standard streams are."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+from fastaudit_rs.tools import asking
+
+if sys.platform == "win32":
+    pytest.skip("a terminal is Unix's", allow_module_level=True)
+
+import fcntl
+import termios
+
+#: The seconds in which a question comes, on a busy machine.
+LONG = 60
+
+
+class Terminal:
+    """A run of the command whose terminal is ours."""
+
+    def __init__(self, arguments, cwd, **streams):
+        self.own, terminal = os.openpty()
+
+        def take():
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+        self.seen = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fastaudit_rs", "run", *arguments],
+            cwd=cwd,
+            stdin=streams.get("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=take,
+            pass_fds=[terminal],
+        )
+        os.close(terminal)
+
+    def until(self, text):
+        """Read what is shown until there is this text, and return all since the last call."""
+        end = time.monotonic() + LONG
+        while text not in self.seen:
+            left = end - time.monotonic()
+            assert left > 0 and select.select([self.own], [], [], left)[0], self.seen
+            try:
+                self.seen += os.read(self.own, 4096).decode()
+            except OSError as error:
+                told = f"it ended: {self.seen}, {self.process.communicate()}"
+                raise AssertionError(told) from error
+        before, _, self.seen = self.seen.partition(text)
+        return before + text
+
+    def type(self, keys):
+        os.write(self.own, keys.encode())
+
+    def end(self):
+        """Wait for the end: exit status, output, errors."""
+        out, err = self.process.communicate(timeout=LONG)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def terminal(places):
+    begun = []
+
+    def begin(*arguments, **streams):
+        begun.append(Terminal(arguments, places.cwd, **streams))
+        return begun[-1]
+
+    yield begin
+    for run in begun:
+        run.process.kill()
+        run.process.wait()
+        os.close(run.own)
+
+
+def writing(*paths):
+    return "\n".join(f"open({path!r}, 'w').close(); print({path[-1]!r})" for path in paths)
+
+
+PROMPT = "└ Allow it? [y]es once / [a]lways / [n]o / [?]: "
+
+
+def test_yes_is_once(terminal, places):
+    run = terminal("--ask", "-c", writing(f"{places.out}/a", f"{places.out}/a"))
+    for _ in range(2):
+        asked = run.until(PROMPT)
+        assert f"┌ The program asks to write {places.out}/a\r\n│ open, at <string>:" in asked
+        assert "the rule write\r\n" in asked
+        run.type("y\n")
+    assert run.end() == (0, "a\na\n", "")
+    assert os.listdir(places.out) == ["a"]
+
+
+def test_always_is_the_directory_until_the_end(terminal, places):
+    run = terminal("--ask", "-c", writing(f"{places.out}/a", f"{places.out}/b"))
+    run.until(PROMPT)
+    run.type("?\n")
+    told = run.until(PROMPT)
+    assert f'│ a: write = ["{places.out}"], until this ends\r\n' in told
+    run.type("a\n")
+    assert run.end() == (0, "a\nb\n", "")
+
+
+def test_always_is_kept_in_a_file(terminal, places, command):
+    arguments = ["--approvals", "kept.toml", "-c", writing(f"{places.out}/a")]
+    run = terminal("--ask", *arguments)
+    run.until(PROMPT)
+    run.type("?\n")
+    assert "also later: it is added to kept.toml" in run.until(PROMPT)
+    run.type("always\n")
+    assert run.end() == (0, "a\n", "")
+    assert Policy.from_toml(f"{places.cwd}/kept.toml") == Policy(write=[places.out])
+    done = command("run", *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+    done = command("run", "--approvals", "kept.toml", "-c", writing(f"{places.cwd}/b"))
+    assert done.returncode == 77
+    assert "Asked for approval: there was no answer" in done.stderr
+
+
+@pytest.mark.parametrize("keys", ["n\n", "no\n", "x\n\nN\n", "\x04"])
+def test_no_is_a_denial(terminal, places, keys):
+    run = terminal("--ask", "-c", writing(f"{places.out}/a"))
+    for key in keys.splitlines(keepends=True):
+        run.until(PROMPT)
+        run.type(key)
+    status, out, err = run.end()
+    assert (status, out) == (77, "")
+    assert "Asked for approval: the answer was no" in err
+    assert os.listdir(places.out) == []
+
+
+def test_an_interrupt_ends_the_program(terminal, places):
+    run = terminal("--ask", "-c", writing(f"{places.out}/a"))
+    run.until(PROMPT)
+    run.type("\x03")
+    status, _, err = run.end()
+    assert status in (1, 130, -signal.SIGINT)
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert os.listdir(places.out) == []
+
+
+def test_keys_that_were_pressed_before_are_no_answer(terminal, places):
+    code = f"input('ready'); {writing(places.out + '/a')}"
+    reading, giving = os.pipe()
+    run = terminal("--ask", "-c", code, stdin=reading)
+    os.close(reading)
+    run.type("y\ny\na\n")
+    os.write(giving, b"\n")
+    os.close(giving)
+    run.until(PROMPT)
+    assert not select.select([run.own], [], [], 1)[0]
+    run.type("n\n")
+    assert run.end()[0] == 77
+
+
+def test_the_terminal_is_asked_in_whatever_mode_it_is(terminal, places):
+    code = f"""
+import os, tty, termios
+terminal = os.open("/dev/tty", os.O_RDONLY)
+tty.setraw(terminal)
+before = termios.tcgetattr(terminal)
+{writing(places.out + "/a")}
+print(termios.tcgetattr(terminal) == before)
+"""
+    run = terminal("--ask", "--read", "any", "--write", "/dev/tty", "-c", code)
+    run.until(PROMPT)
+    run.type("y\n")
+    assert run.end() == (0, "a\nTrue\n", "")
+
+
+def test_a_shell_has_no_always(terminal):
+    run = terminal("--ask", "-c", "import os; print(os.system('exit 3') >> 8)")
+    asked = run.until("└ Allow it? [y]es once / [n]o / [?]: ")
+    assert "asks to start " in asked and "exit 3" in asked
+    run.type("a\n")
+    run.until("└ Allow it? [y]es once / [n]o / [?]: ")
+    run.type("y\n")
+    assert run.end() == (0, "3\n", "")
+
+
+def test_a_name_does_not_paint_the_question(terminal, places):
+    name = f"{places.out}/\x1b[2K\r\n\u202e y"
+    run = terminal("--ask", "-c", f"open({name!r}, 'w')")
+    asked = run.until(PROMPT)
+    assert "\x1b" not in asked and "\u202e" not in asked
+    assert r"\x1b[2K\r\n\u202e y" in asked
+    run.type("n\n")
+    assert run.end()[0] == 77
+
+
+def test_without_a_terminal_nobody_is_asked(places):
+    command = [sys.executable, "-m", "fastaudit_rs", "run", "--ask", "-c"]
+    done = subprocess.run(
+        [*command, writing(f"{places.out}/a")],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=LONG,
+        input="y\n",
+    )
+    assert done.returncode == 77
+    lines = [line for line in done.stderr.splitlines() if line.startswith("fastaudit-rs:")]
+    assert len(lines) == 1
+    assert lines[0].startswith("fastaudit-rs: --ask: nobody is asked, there is no terminal")
+    assert "Asked for approval" not in done.stderr
+
+
+def test_a_broken_file_is_told(command, places):
+    with open("kept.toml", "w") as file:
+        file.write("write = 3\n")
+    done = command("run", "--approvals", "kept.toml", "-c", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fastaudit-rs: ") and "kept.toml: write must be" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("event", "subject"),
+    [
+        (("subprocess.Popen", "ls", ["ls", "-l"], None, None), "start ls -l"),
+        (("socket.getaddrinfo", "a.example", 443, 0, 0, 0), "reach a.example"),
+        (("os.putenv", b"PATH", b"x"), "set PATH"),
+        (("os.mkdir", "/nowhere/a", 0o777, -1), "write /nowhere/a"),
+        (("import", "zlib", None, None, None, None), "import zlib"),
+        (("os.kill", 1, 9), "os.kill 1"),
+    ],
+)
+def test_operations_are_told_in_words(event, subject):
+    policy = Policy(network=False, imports=False)
+    denied = policy.explain(*event).denied
+    assert isinstance(denied, AuditDenied)
+    assert asking.subject(denied) == subject
