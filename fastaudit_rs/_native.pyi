@@ -397,6 +397,18 @@ class _Child:
     """
 
     def __new__(cls, children: _Children) -> Self: ...
+    def copy(self, channel: int, host: int) -> int:
+        """Copy the process; the copy does nothing until something comes from the socket `host`.
+
+        It ends when the other end of that is gone. When it goes on, its `channel` is `host`.
+
+        Returns:
+            The number of the copy; 0 in the copy, as it goes on.
+
+        Raises:
+            OSError: It cannot be copied.
+        """
+
     def end(self, status: int) -> NoReturn:
         """End the process without finalising the interpreter."""
 
@@ -450,8 +462,19 @@ class _Children:
             OSError: There is no such child.
         """
 
-    def end(self, patience: float) -> bool:
-        """Wait for all to end, and kill them after some seconds. True if none is left."""
+    def status_or_word(self, child: int, host: int) -> int | None:
+        """Return what `status` does; ``None`` if `host` has something to say before.
+
+        Raises:
+            OSError: There is no such child.
+        """
+
+    def end(self, patience: float, kept: list[int] = ...) -> bool:
+        """Wait for all but `kept` to end, and kill them after some seconds.
+
+        Returns:
+            True if no others are left.
+        """
 
 @final
 class _Directory:

@@ -5,11 +5,12 @@
 //! open(2) any more.
 
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, dup2, pread};
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
 /// The time to wait for children that were killed.
@@ -62,9 +63,9 @@ impl Children {
         }
     }
 
-    /// Waits for the end of all children, and kills them after `patience`. Returns true if none is
-    /// left.
-    pub fn end(&self, patience: Duration) -> bool {
+    /// Waits for the end of all children but those in `kept`, and kills them after `patience`.
+    /// Returns true if no others are left.
+    pub fn end(&self, patience: Duration, kept: &[Pid]) -> bool {
         let begun = Instant::now();
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -73,34 +74,63 @@ impl Children {
                 Err(error) => return error == Errno::CHILD,
             }
             let waited = begun.elapsed();
-            if waited > BUSY + patience || (waited >= patience && !self.kill()) {
-                return false;
+            if waited >= patience {
+                match self.kill(kept) {
+                    // The children of one that has ended are ours before it can be waited for.
+                    Some(0) if !kept.is_empty() => return true,
+                    Some(_) if waited <= BUSY + patience => {}
+                    _ => return false,
+                }
             }
             std::thread::sleep(INTERVAL);
         }
     }
 
-    /// Kills the direct children, whose own children are ours next. Returns false if they cannot be
-    /// listed.
-    fn kill(&self) -> bool {
+    /// Kills the direct children but those in `kept`; their own children are ours next. Returns
+    /// their number; `None` if they cannot be listed.
+    fn kill(&self, kept: &[Pid]) -> Option<usize> {
         let mut listed = [0; 1 << 12];
-        let Some(list) = &self.list else {
-            return false;
-        };
-        let Ok(length) = pread(list, &mut listed, 0) else {
-            return false;
-        };
+        let length = pread(self.list.as_ref()?, &mut listed, 0).ok()?;
+        let mut killed = 0;
         // A number at the end that is not followed by a space may be cut off.
         for number in listed[..length].split_inclusive(|byte| *byte == b' ') {
             let number = number.strip_suffix(b" ").map(str::from_utf8);
             let number = number.and_then(Result::ok).map(str::parse);
-            if let Some(child) = number.and_then(Result::ok).and_then(Pid::from_raw) {
+            let child = number.and_then(Result::ok).and_then(Pid::from_raw);
+            if let Some(child) = child.filter(|child| !kept.contains(child)) {
+                killed += 1;
                 // A child that has ended keeps its number until it is waited for: no other process
                 // has it.
                 let _ = kill_process(child, Signal::KILL);
             }
         }
-        true
+        Some(killed)
+    }
+}
+
+/// Returns true if the other end of a connection is gone, or fails.
+pub fn is_over(connection: BorrowedFd<'_>) -> bool {
+    let mut first = [0; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(connection, &mut first, flags) {
+        Ok((read, _)) => read == 0,
+        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
+    }
+}
+
+/// Makes `connection` another end of `copy`, and waits until something comes from there. Returns
+/// false if the other side is gone.
+pub fn wait_to_go_on(copy: BorrowedFd<'_>, connection: &mut OwnedFd) -> bool {
+    if dup2(copy, connection).is_err() {
+        return false;
+    }
+    loop {
+        let mut watched = [PollFd::new(connection, PollFlags::IN)];
+        match poll(&mut watched, None) {
+            Ok(_) => return !is_over(connection.as_fd()),
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
     }
 }
 
@@ -138,6 +168,6 @@ fn wait_for(_child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
 
 /// Ends this process at once, with all of its children.
 pub fn end_with(children: &Children) {
-    let _ = children.end(Duration::ZERO);
+    let _ = children.end(Duration::ZERO, &[]);
     let _ = kill_process(getpid(), Signal::KILL);
 }

@@ -274,6 +274,8 @@ class TestErrors:
     def test_no_pool(self, make):
         with pytest.raises(ValueError, match="a pool needs backend='process'"):
             make().pool(1)
+        with pytest.raises(ValueError, match="a session needs backend='process'"):
+            make().session()
 
     @pytest.mark.parametrize(
         ("arguments", "error", "says"),

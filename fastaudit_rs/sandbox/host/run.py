@@ -84,7 +84,7 @@ class Run:
                 raise SandboxError(f"the process of the sandbox ended: {ended}")
             returncode = -signal.SIGKILL
         if self._killed_by is None:
-            self._killed_by = self._limit_of(returncode, worker)
+            self._killed_by = limit_of(returncode, worker, self._limits)
         violations, value, value_error = told(self._found["report"])
         return Result(
             returncode=returncode,
@@ -97,18 +97,6 @@ class Run:
             value_error=value_error,
             confined=worker.is_confined,
         )
-
-    def _limit_of(self, returncode: int, worker: Worker) -> str | None:
-        """The limit, of those that the run's own process or the kernel holds, that ended it."""
-        if returncode == -signal.SIGXCPU and self._limits.cpu_seconds is not None:
-            return "cpu_seconds"
-        if returncode == -signal.SIGXFSZ and self._limits.disk is not None:
-            return "disk"
-        if worker.was_short_of_memory():
-            return "memory"
-        # The kernel part has a count of its own.
-        limits_memory = worker.is_confined and self._limits.memory is not None
-        return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 
     def _begin(
         self,
@@ -207,6 +195,19 @@ class Run:
         if self._killed_by is None:
             self._killed_by = limit
             worker.kill()
+
+
+def limit_of(returncode: int, worker: Worker, limits: Limits) -> str | None:
+    """The limit, of those that the code's own process or the kernel holds, that ended it."""
+    if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
+        return "cpu_seconds"
+    if returncode == -signal.SIGXFSZ and limits.disk is not None:
+        return "disk"
+    if worker.was_short_of_memory():
+        return "memory"
+    # The kernel part has a count of its own.
+    limits_memory = worker.is_confined and limits.memory is not None
+    return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 
 
 def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any, str | None]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ... import Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.base import Functions
 from ..limits import Limits
 from . import group
 from .alone import counts_processes
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from ..inside.child import Job
     from .docker import Docker
     from .pool import Pool
+    from .session import SandboxSession
+
+#: The modules of the process of a session.
+SESSION = ("fastaudit_rs.sandbox.inside.session",)
+
+#: The calls of functions that a step may make.
+CALLS = 1000
 
 
 @checked("Sandbox")
@@ -111,6 +119,7 @@ class Sandbox(Runner):
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
         self._workers = Workers(setup.start, setup.state)
         self._endings = Endings("the sandbox")
+        self._sessions: weakref.WeakSet[SandboxSession] = weakref.WeakSet()
         #: The directory where code begins, if not its own.
         self._cwd: str | None = None
 
@@ -125,6 +134,8 @@ class Sandbox(Runner):
         A run that another thread waits for raises `RuntimeError`.
         """
         self._endings.close()
+        for session in list(self._sessions):
+            session.close()
         self._remove()
 
     @checked("Sandbox.write_file")
@@ -198,20 +209,28 @@ class Sandbox(Runner):
     ) -> Result:
         check_run(code, args, input)
         in_file = not isinstance(code, str)
-        job: Job = {
-            "code": Path(code).read_text(encoding="utf-8") if in_file else str(code),
-            "file": os.path.abspath(code) if in_file else "<sandbox>",
-            "args": [str(arg) for arg in args],
-            "path": self.path,
-            "value": bool(value),
-            "cpu_seconds": self.limits.cpu_seconds,
-            "disk": cast("int | None", self.limits.disk),
-            "cwd": self._cwd,
-        }
+        text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
+        file = os.path.abspath(code) if in_file else "<sandbox>"
+        job = self._job(text, file, args, value=value, session=False)
         given = input.encode() if isinstance(input, str) else bytes(input)
         with self._endings.running(ending), self._files.changes() as changed:
             result = self._result(workers, job, given, ending)
         return replace(result, changed=changed)
+
+    def _job(
+        self, code: str, file: str, args: Sequence[str], *, value: bool, session: bool
+    ) -> "Job":
+        return {
+            "code": code,
+            "file": file,
+            "args": [str(arg) for arg in args],
+            "path": self.path,
+            "value": bool(value),
+            "session": session,
+            "cpu_seconds": self.limits.cpu_seconds,
+            "disk": cast("int | None", self.limits.disk),
+            "cwd": self._cwd,
+        }
 
     def _result(self, workers: WorkerSource, job: "Job", given: bytes, ending: Ending) -> Result:
         if self._docker is not None:
@@ -243,6 +262,55 @@ class Sandbox(Runner):
         from .pool import Pool
 
         return Pool(self._run_in, self._setup, size, preload)
+
+    @checked("Sandbox.session")
+    def session(
+        self,
+        *,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+        keep: int = 1,
+        calls: int = CALLS,
+    ) -> "SandboxSession":
+        """Steps of code that share names, imports and a working directory, in one process.
+
+        Limits hold for each step, but ``cpu_seconds``, which counts all of them.
+
+        Args:
+            functions: Functions of the host for names of the steps, which run with its rights:
+                plain ones in the thread that waits for the step, coroutines in the event loop of
+                `Session.arun`. Arguments and results are data; their time is the step's.
+            timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
+            keep: The number of states that `Session.undo` can go back to. Each is a copy of the
+                process that waits.
+            calls: The number of calls of functions that a step may make.
+
+        Raises:
+            RuntimeError: The sandbox is closed.
+            SandboxError: Its process does not start.
+            TypeError: An argument has another type.
+            ValueError: A number is too small, code cannot use a name, or the backend is another
+                one.
+        """
+        self._check_open()
+        if self._docker is not None:
+            raise ValueError("a session needs backend='process': containers are not copied")
+        from .session import SandboxSession
+
+        session = SandboxSession(
+            lambda: self._setup.start(SESSION, keep),
+            self._job("", "<session>", (), value=False, session=True),
+            self.limits,
+            self._base,
+            self._files,
+            self._endings,
+            functions,
+            timeout,
+            keep,
+            calls,
+        )
+        self._sessions.add(session)
+        return session
 
     def explain(self) -> dict[str, str]:
         """Return the rings (guard, kernel, container) that hold each field and each limit.

@@ -79,11 +79,12 @@ class Setup:
         self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._closed = False
 
-    def start(self, preload: Sequence[str] = ()) -> Worker:
+    def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
         """Start a process that waits for work.
 
         Args:
             preload: Names of modules that each run finds imported.
+            copies: The number of processes of ours that it may have besides those of the code.
 
         Raises:
             RuntimeError: All were ended meanwhile.
@@ -94,7 +95,9 @@ class Setup:
         metadata = None if write is None else Metadata(existing(write))
         base = str(self.directory.parent)
         is_alone = self.policy.network is False
-        worker = Worker(self._kernel, self.options(), metadata, is_alone, base, task, self._limits)
+        worker = Worker(
+            self._kernel, self.options(copies), metadata, is_alone, base, task, self._limits
+        )
         with self._lock:
             closed = self._closed
             self._started.add(worker)
@@ -117,8 +120,8 @@ class Setup:
         sockets = sandbox_network.sockets(policy.network)
         return tuple(map(_identity, (*self._named, str(self.directory), *sockets)))
 
-    def options(self) -> dict[str, Any]:
-        """Return what the kernel is to hold, as `sandlock` takes it."""
+    def options(self, copies: int = 0) -> dict[str, Any]:
+        """Return what the kernel is to hold, as `sandlock` takes it; see `start`."""
         policy = self.policy
         write = ["/"]
         if policy.write is not None:
@@ -144,7 +147,7 @@ class Setup:
             "net_allow_bind": network.listen,
             "max_memory": None if limits.memory is None else RESERVED * int(limits.memory),
             # Start one more, which waits for work.
-            "max_processes": None if limits.processes is None else limits.processes + 1,
+            "max_processes": None if limits.processes is None else limits.processes + 1 + copies,
             "max_open_files": limits.open_files,
             "max_cpu": limits.cpu_percent,
             "cwd": home,

@@ -40,6 +40,8 @@ class Job(TypedDict):
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.
     cwd: str | None
+    #: True if it is no code, but a process for the steps of a session.
+    session: bool
     cpu_seconds: int | None
     #: The bytes that a file may have.
     disk: int | None
@@ -65,7 +67,12 @@ def run(
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
-            status = program(policy, job, report)
+            if job["session"]:
+                from .session import serve
+
+                status = serve(child, policy, job, report)
+            else:
+                status = program(policy, job, report)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

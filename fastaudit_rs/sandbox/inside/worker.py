@@ -6,6 +6,7 @@ the children have its imports, and install their policy themselves.
 
 import _pickle as pickle
 import _socket
+import contextlib
 import gc
 import importlib
 import marshal
@@ -19,7 +20,7 @@ from ... import Policy
 from ..._monitoring import MONITORING
 from ..._native import _Children
 from ..wire import COMMON, receive, send
-from .child import run
+from .child import Job, run
 from .held import hold
 
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
@@ -60,9 +61,13 @@ def main(control: _socket.socket) -> NoReturn:
         except (EOFError, OSError):
             # The host is gone: there could be no memory for the end of the interpreter any more.
             os._exit(0)
-        child = _fork(children, control, policy, job, descriptors)
+        told = marshal.loads(job)
+        child = _fork(children, control, policy, told, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+        if told["session"]:
+            _attend(children, control, child)
+            continue
         status = children.status(child, control.fileno())
         is_clean = children.end(PATIENCE)
         send(control, b"%d %d" % (status, is_clean))
@@ -100,11 +105,52 @@ def _warm_up() -> None:
         traceback.print_exc()
 
 
+def _attend(children: _Children, control: _socket.socket, child: int) -> None:
+    """Do what the host says about the process of a session, until that is over.
+
+    It says ``signal NUMBER``, or ``only PROCESS...``: all others end, and the first one is the
+    session's from then on. Without one the session is over.
+
+    Args:
+        children: The descendants of this process.
+        control: The connection to the host.
+        child: The process of the session.
+    """
+    is_running = True
+    while True:
+        if is_running:
+            try:
+                status = children.status_or_word(child, control.fileno())
+            except OSError:
+                # It was none of the descendants.
+                status = 1
+            if status is not None:
+                is_running = False
+                send(control, b"ended %d" % status)
+                continue
+        try:
+            word, *numbers = receive(control)[0].split()
+        except (EOFError, OSError):
+            children.end(0)
+            os._exit(0)
+        if word == b"signal":
+            if is_running:
+                with contextlib.suppress(OSError):
+                    os.kill(child, int(numbers[0]))
+            continue
+        kept = [int(number) for number in numbers]
+        is_clean = children.end(0, kept)
+        send(control, b"only %d" % is_clean)
+        if not kept:
+            return
+        child, is_running = kept[0], True
+
+
 def _fork(
     children: _Children,
     control: _socket.socket,
     policy: Policy,
-    job: bytes,
+    job: Job,
     descriptors: list[int],
 ) -> int:
     worker = os.getpid()
@@ -113,6 +159,6 @@ def _fork(
         return child
     try:
         control.close()
-        run(children, worker, policy, marshal.loads(job), descriptors)
+        run(children, worker, policy, job, descriptors)
     finally:
         os._exit(1)

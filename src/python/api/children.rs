@@ -1,9 +1,11 @@
 //! The processes of a sandbox: one that waits for work, and its children, each used once.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use rustix::process::Pid;
 
 use crate::python::api::installed;
 use crate::python::api::policy::Policy;
@@ -56,14 +58,7 @@ impl Children {
 
     #[doc = doc!("_Children.status")]
     fn status(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<i32> {
-        let Some(child) = rustix::process::Pid::from_raw(child) else {
-            return Err(PyValueError::new_err(
-                "child must be the number of a process",
-            ));
-        };
-        let Some(host) = descriptors::borrow(host) else {
-            return Err(PyValueError::new_err("host must be a file descriptor"));
-        };
+        let (child, host) = (number(child)?, descriptor(host)?);
         let waited = py.detach(|| {
             let waited = self.children.status(child, host);
             if waited == Ok(None) {
@@ -74,12 +69,37 @@ impl Children {
         Ok(waited.map_err(os_error)?.unwrap_or(1))
     }
 
+    #[doc = doc!("_Children.status_or_word")]
+    fn status_or_word(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<Option<i32>> {
+        let (child, host) = (number(child)?, descriptor(host)?);
+        let waited = py.detach(|| {
+            let waited = self.children.status(child, host);
+            if waited == Ok(None) && crate::kernel::reaper::is_over(host) {
+                crate::kernel::reaper::end_with(&self.children);
+            }
+            waited
+        });
+        waited.map_err(os_error)
+    }
+
     #[doc = doc!("_Children.end")]
-    fn end(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
+    #[pyo3(signature = (patience, kept=Vec::new()))]
+    fn end(&self, py: Python<'_>, patience: f64, kept: Vec<i32>) -> PyResult<bool> {
         let patience = Duration::try_from_secs_f64(patience)
             .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
-        Ok(py.detach(|| self.children.end(patience)))
+        let kept = kept.into_iter().map(number).collect::<PyResult<Vec<_>>>()?;
+        Ok(py.detach(|| self.children.end(patience, &kept)))
     }
+}
+
+fn number(child: i32) -> PyResult<Pid> {
+    Pid::from_raw(child)
+        .filter(|_| child > 0)
+        .ok_or_else(|| PyValueError::new_err("child must be the number of a process"))
+}
+
+fn descriptor(host: i32) -> PyResult<BorrowedFd<'static>> {
+    descriptors::borrow(host).ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
 #[cfg(target_os = "linux")]
@@ -143,6 +163,27 @@ impl Child {
                 .map_err(unconfined)?;
         }
         Ok(Self {})
+    }
+
+    #[doc = doc!("_Child.copy")]
+    #[expect(clippy::unused_self, reason = "only who made it may")]
+    fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
+        let host = descriptor(host)?;
+        let mut channel = descriptors::place(channel)
+            .ok_or_else(|| PyValueError::new_err("channel must be a file descriptor"))?;
+        let copied = process::fork_into(py, || {
+            let goes_on = crate::kernel::reaper::wait_to_go_on(host, &mut channel);
+            #[cfg(target_os = "linux")]
+            let goes_on = goes_on
+                && rustix::process::set_parent_process_death_signal(Some(
+                    rustix::process::Signal::KILL,
+                ))
+                .is_ok();
+            if !goes_on {
+                process::end_at_once(0, false);
+            }
+        });
+        Ok(copied?)
     }
 
     // Functions that C code has registered (`atexit(3)`) free memory that the kernel frees faster.

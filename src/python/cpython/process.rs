@@ -10,13 +10,24 @@ use pyo3::prelude::*;
 /// # Errors
 /// The error of fork(2).
 #[cfg(unix)]
-pub fn fork(_py: Python<'_>) -> std::io::Result<i32> {
+pub fn fork(py: Python<'_>) -> std::io::Result<i32> {
+    fork_into(py, || {})
+}
+
+/// Copies the process as [`fork`] does. The copy does `first` before it goes on: `first` does system
+/// calls alone.
+///
+/// # Errors
+/// The error of fork(2).
+#[cfg(unix)]
+pub fn fork_into(_py: Python<'_>, first: impl FnOnce()) -> std::io::Result<i32> {
     // SAFETY: the code that runs in the copy is what runs after `os.fork`, and CPython's hooks are
     // called as it calls them itself (PyOS_BeforeFork and its likes in the C API).
     let child = unsafe {
         ffi::PyOS_BeforeFork();
         let child = libc::fork();
         if child == 0 {
+            first();
             ffi::PyOS_AfterFork_Child();
         } else {
             ffi::PyOS_AfterFork_Parent();

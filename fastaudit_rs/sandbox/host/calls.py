@@ -1,0 +1,247 @@
+"""Functions of the host that the code of a session calls."""
+
+import asyncio
+import builtins
+import concurrent.futures
+import contextlib
+import inspect
+import keyword
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ... import AuditDenied
+from ...sessions.base import Functions
+from ...sessions.values import pack, unpack
+from ..messages import encode
+
+#: The characters of an error's text that are told.
+TEXT = 10_000
+
+#: The bytes that the arguments of a call may have, and its result.
+DATA = 16 << 20
+
+
+def check_name(name: object, argument: str) -> str:
+    """Return a name that code can use.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is no name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a name in {argument} must be a str, not {type(name).__name__}")
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r} in {argument} is no name that code can use")
+    return str(name)
+
+
+def checked_functions(functions: Functions | None) -> dict[str, Callable[..., Any]]:
+    """Return functions by their names.
+
+    Raises:
+        TypeError: They are no mapping from names to functions.
+        ValueError: Code cannot use such a name.
+    """
+    if functions is None:
+        return {}
+    if not isinstance(functions, Mapping):
+        raise TypeError(f"functions must be a mapping, not {type(functions).__name__}")
+    found: dict[str, Callable[..., Any]] = {}
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"functions[{name!r}] must be callable, not {type(function).__name__}")
+        found[check_name(name, "functions")] = function
+    return found
+
+
+def told(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
+    """Describe functions for the code that may call them."""
+    return [_described(name, function) for name, function in functions.items()]
+
+
+def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = returns = None
+    with contextlib.suppress(TypeError, ValueError):
+        signature = inspect.signature(function)
+        empty = inspect.Parameter.empty
+        parameters = [
+            (
+                parameter.name,
+                int(parameter.kind),
+                None if parameter.default is empty else repr(parameter.default),
+                None if parameter.annotation is empty else _annotation(parameter.annotation),
+            )
+            for parameter in signature.parameters.values()
+        ]
+        if signature.return_annotation is not empty:
+            returns = _annotation(signature.return_annotation)
+    return {
+        "name": name,
+        "doc": inspect.getdoc(function),
+        "parameters": parameters,
+        "returns": returns,
+        "is_async": is_async(function),
+    }
+
+
+def _annotation(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def is_async(function: object) -> bool:
+    """True if a call of it is awaited."""
+    call = inspect.getattr_static(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+class HostLoop:
+    """The event loop of a session for functions that are coroutines, where `run` is used.
+
+    It runs in a thread of its own, from the first such call on.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a thread."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self) -> asyncio.AbstractEventLoop:
+        """Return it."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            run = self._loop.run_forever
+            threading.Thread(target=run, name="fastaudit_rs session", daemon=True).start()
+        return self._loop
+
+    def close(self) -> None:
+        """Stop it."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+
+class Calls:
+    """The calls of one step.
+
+    Args:
+        functions: The functions that may be called, by name.
+        send: Sends a message to the step, from any thread.
+        loop: Returns the event loop for coroutines.
+        most: The number of calls that there may be.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        send: Callable[[bytes], None],
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        most: int,
+    ) -> None:
+        """Begin without calls."""
+        self._functions = functions
+        self._send = send
+        self._loop = loop
+        self._left = self._most = most
+        self._running: set[concurrent.futures.Future[Any]] = set()
+
+    def call(self, head: dict[str, Any], body: memoryview) -> None:
+        """Call a function as the step asks for, and answer.
+
+        Raises:
+            BaseException: The function raises one that is no `Exception`.
+        """
+        number, name = head.get("id"), head.get("name")
+        if type(number) is not int or type(name) is not str:
+            return
+        function = self._functions.get(name)
+        self._left -= 1
+        try:
+            if function is None:
+                raise NameError(f"there is no function {name[:100]!r}")
+            if self._left < 0:
+                raise RuntimeError(f"more than {self._most} calls of functions in a step")
+            if len(body) > DATA:
+                raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
+            args, kwargs = _arguments(body)
+            if is_async(function):
+                self._start(number, name, function, args, kwargs)
+                return
+            value = function(*args, **kwargs)
+        except Exception as error:
+            self._fail(number, error)
+        else:
+            self._answer(number, name, value)
+
+    def _start(
+        self,
+        number: int,
+        name: str,
+        function: Callable[..., Any],
+        args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> None:
+        async def called() -> Any:
+            return await function(*args, **kwargs)
+
+        def ended(future: "concurrent.futures.Future[Any]") -> None:
+            self._running.discard(future)
+            try:
+                value = future.result()
+            except BaseException as error:
+                self._fail(number, error)
+            else:
+                self._answer(number, name, value)
+
+        future = asyncio.run_coroutine_threadsafe(called(), self._loop())
+        self._running.add(future)
+        future.add_done_callback(ended)
+
+    def _answer(self, number: int, name: str, value: object) -> None:
+        try:
+            data = pack(value, arrays=False)
+            if len(data) > DATA:
+                raise ValueError(f"the result of {name!r} has more than {DATA >> 20} MB")
+        except Exception as error:
+            told = f"tool {name!r}: its result: {error}; return data"
+            self._fail(number, type(error)(told) if type(error) is ValueError else TypeError(told))
+        else:
+            self._send(encode("return", data, id=number))
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        kind = type(error)
+        found: dict[str, Any] = {
+            "kind": kind.__qualname__
+            if kind.__module__ == "builtins"
+            else f"{kind.__module__}.{kind.__qualname__}",
+            "message": _text(error),
+            "is_builtin": getattr(builtins, kind.__name__, None) is kind,
+        }
+        if isinstance(error, AuditDenied):
+            found = {"denied": error.to_dict()}
+        args = pack(None)
+        with contextlib.suppress(Exception):
+            args = pack(list(error.args), arrays=False)
+        self._send(
+            encode("return", args if len(args) <= DATA else pack(None), id=number, error=found)
+        )
+
+    def end(self) -> None:
+        """Cancel the calls that have not ended: their step has."""
+        for future in list(self._running):
+            future.cancel()
+
+
+def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:
+    args, kwargs = unpack(body, arrays=False)
+    if type(args) is not list or type(kwargs) is not dict:
+        raise ValueError("malformed arguments")
+    if not all(type(name) is str for name in kwargs):
+        raise ValueError("malformed arguments")
+    return args, kwargs
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:TEXT]
+    except Exception as failed:
+        return f"<str() raised {type(failed).__name__}>"

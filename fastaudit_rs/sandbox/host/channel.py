@@ -1,0 +1,118 @@
+"""The connection of a host to a session's process: nothing that comes from there is trusted."""
+
+import contextlib
+import socket
+import struct
+import threading
+from array import array
+from collections import deque
+
+from ..messages import MESSAGE
+
+_LENGTH = struct.Struct("!Q")
+
+#: The bytes that are read at once.
+PIECE = 1 << 18
+
+
+class Broken(Exception):
+    """The other side is gone, or sends something that is no message."""
+
+
+class Channel:
+    """Messages to the process and from it, without waiting.
+
+    Args:
+        connection: The socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Begin without messages."""
+        connection.setblocking(False)
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[memoryview, socket.socket | None]] = deque()
+        self._found = bytearray()
+
+    def fileno(self) -> int:
+        """The number of its descriptor."""
+        return self._connection.fileno()
+
+    def send(self, message: bytes, passed: socket.socket | None = None) -> None:
+        """Send a message as soon as there is room for it, from any thread.
+
+        Args:
+            message: The message.
+            passed: A socket that goes with it, and is closed here.
+        """
+        with self._lock:
+            self._waiting.append((memoryview(_LENGTH.pack(len(message))), passed))
+            self._waiting.append((memoryview(message), None))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send as much as there is room for. True if something still waits.
+
+        Raises nothing where the other side is gone: reading tells.
+        """
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while self._waiting:
+                data, passed = self._waiting[0]
+                rights = []
+                if passed is not None:
+                    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [passed.fileno()]))]
+                try:
+                    sent = self._connection.sendmsg([data], rights, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    raise
+                except OSError:
+                    self._drop()
+                    break
+                if passed is not None:
+                    passed.close()
+                if sent < len(data):
+                    self._waiting[0] = data[sent:], None
+                else:
+                    self._waiting.popleft()
+            return bool(self._waiting)
+        return True
+
+    def messages(self) -> list[bytes]:
+        """Read what there is, and return whole messages of it.
+
+        Raises:
+            Broken: The other side is gone, or announces a message that is too long.
+        """
+        try:
+            data = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise Broken(str(error)) from None
+        if not data:
+            raise Broken("it closed its connection to the host")
+        self._found += data
+        found, at = [], 0
+        while len(self._found) - at >= _LENGTH.size:
+            length = _LENGTH.unpack_from(self._found, at)[0]
+            if length > MESSAGE:
+                raise Broken(f"it announced a message of {length} bytes")
+            end = at + _LENGTH.size + length
+            if len(self._found) < end:
+                break
+            found.append(bytes(memoryview(self._found)[at + _LENGTH.size : end]))
+            at = end
+        del self._found[:at]
+        return found
+
+    def close(self) -> None:
+        """Close it."""
+        with self._lock:
+            self._drop()
+        self._connection.close()
+
+    def _drop(self) -> None:
+        while self._waiting:
+            _, passed = self._waiting.popleft()
+            if passed is not None:
+                passed.close()

@@ -1,0 +1,235 @@
+"""One step of a session, or another question to its process, watched until the answer is there."""
+
+import codecs
+import contextlib
+import math
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ... import AuditDenied
+from ...sessions.base import Output
+from ..limits import Limits
+from ..messages import Malformed, decode
+from .calls import Calls
+from .channel import Broken
+from .ending import Ending
+from .files import Disk
+from .run import DENIALS, INTERVAL
+from .session_process import Process
+
+#: The time for a step to end by itself when it is interrupted, in seconds.
+GRACE = 0.5
+
+#: The messages that a step may send.
+MESSAGES = 100_000
+
+
+class Exchange:
+    """A question to the process of a session, until its answer.
+
+    Args:
+        process: The process.
+        number: The number of the question.
+        limits: The limits of a step.
+        base: The directory that counts as its disk.
+        seconds: The time that there is.
+        ending: The wish of the sandbox to end it.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        number: int,
+        limits: Limits,
+        base: str,
+        seconds: float | None,
+        ending: Ending,
+    ) -> None:
+        """Prepare it."""
+        self._process = process
+        self._number = number
+        self._limits = limits
+        self._seconds = math.inf if seconds is None else seconds
+        self._ending = ending
+        self._base = base
+        #: The functions that it may call.
+        self.calls: Calls | None = None
+        #: A function that gets the output as it comes.
+        self.on_output: Callable[[Output], None] | None = None
+        self._kill_at = math.inf
+        self._lock = threading.Lock()
+        self._messages = 0
+        self._found = {"stdout": bytearray(), "stderr": bytearray()}
+        utf8 = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: utf8(errors="replace") for name in self._found}
+        self._waking, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self.answer: tuple[dict[str, Any], memoryview] | None = None
+        self.violations: list[AuditDenied] = []
+        #: The limit that ended it, or ``"interrupt"``.
+        self.killed_by: str | None = None
+        #: True if it had to be killed for that.
+        self.was_killed = False
+        #: True if the process went back to its state from before.
+        self.was_undone = False
+        #: The reason, if the process sent what is no message.
+        self.broken = ""
+
+    def send(self, message: bytes, passed: Any = None) -> None:
+        """Send the process a message, from any thread."""
+        self._process.channel.send(message, passed)
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._wake >= 0:
+                os.write(self._wake, b"x")
+
+    def text(self, name: str) -> str:
+        """Its output."""
+        return self._found[name].decode(errors="replace")
+
+    def stop(self, why: str, grace: float = GRACE) -> None:
+        """End it, from any thread: by an exception in it, and else by killing it."""
+        with self._lock:
+            if self.killed_by is not None:
+                self._kill_at = min(self._kill_at, time.monotonic() + grace)
+                return
+            self.killed_by = why
+            self._kill_at = time.monotonic() + grace
+        if grace:
+            self._process.signal(signal.SIGINT)
+
+    def watch(self) -> None:
+        """Watch it to its end: there is an answer then, or the process has ended.
+
+        Raises:
+            RuntimeError: The sandbox was closed.
+        """
+        begun = time.monotonic()
+        disk = Disk(self._base, self._limits.disk)
+        process = self._process
+        caught: BaseException | None = None
+        with contextlib.closing(disk), selectors.PollSelector() as selector:
+            for descriptor in process.pipes:
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(process.channel, selectors.EVENT_READ)
+            selector.register(process.worker.control, selectors.EVENT_READ)
+            selector.register(self._waking, selectors.EVENT_READ)
+            while self.answer is None and process.status is None:
+                try:
+                    self._look(selector)
+                    self._ending.check()
+                    now = time.monotonic()
+                    if now - begun > self._seconds:
+                        self.stop("wall_seconds")
+                    if now - begun > INTERVAL and disk.is_over(process.worker.pid):
+                        self.stop("disk", 0)
+                    if now > self._kill_at:
+                        self._kill()
+                except BaseException as error:
+                    # The host's own: a function of its, or its user. The step ends first.
+                    if caught is not None:
+                        process.end()
+                    caught = caught or error
+                    self.stop("interrupt")
+        if self.calls is not None:
+            self.calls.end()
+        if process.status is not None and not process.is_lost:
+            process.settle()
+        for name, data in process.drained():
+            self._take(name, data)
+        for name in self._found:
+            self._tell(name, b"", final=True)
+        if caught is not None:
+            raise caught
+
+    def _look(self, selector: selectors.BaseSelector) -> None:
+        """Take what is there, or comes shortly."""
+        process = self._process
+        pending = process.channel.flush()
+        if not self.broken:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if pending else 0)
+            if selector.get_key(process.channel).events != wanted:
+                selector.modify(process.channel, wanted)
+        until_kill = max(0.0, self._kill_at - time.monotonic())
+        for key, events in selector.select(min(INTERVAL, until_kill)):
+            if key.fileobj is process.channel:
+                if events & selectors.EVENT_READ and not self._heard():
+                    selector.unregister(process.channel)
+            elif key.fileobj is process.worker.control:
+                process.hear()
+            elif key.fd == self._waking:
+                os.read(self._waking, 1 << 10)
+            else:
+                self._take(process.pipes[key.fd], process.read(key.fd))
+
+    def _heard(self) -> bool:
+        """Obey what is there. False if nothing more can come."""
+        try:
+            for message in self._process.channel.messages():
+                self._messages += 1
+                if self._messages > MESSAGES:
+                    raise Broken(f"it sent more than {MESSAGES} messages in a step")
+                if self.answer is None:
+                    with contextlib.suppress(Malformed):
+                        self._obey(*decode(message))
+        except Broken as error:
+            self.broken = str(error)
+            # It may be ending just now, and so have closed its connection.
+            self._kill_at = min(self._kill_at, time.monotonic() + GRACE)
+            return False
+        return True
+
+    def _obey(self, head: dict[str, Any], body: memoryview) -> None:
+        kind = head["kind"]
+        if kind in ("done", "answer"):
+            if head.get("number") == self._number:
+                self.answer = head, body
+        elif kind == "call":
+            if self.calls is not None:
+                self.calls.call(head, body)
+        elif kind == "copied":
+            process, number = head.get("process"), head.get("number")
+            for copy in self._process.copies:
+                if copy.process is None and copy.step == number and type(process) is int:
+                    copy.process = process if process < 1 << 31 else -1
+        elif kind == "denied" and len(self.violations) < DENIALS:
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.violations.append(AuditDenied.from_dict(head["denied"]))
+
+    def _kill(self) -> None:
+        if self.was_killed:
+            # The kernel lets nothing survive this.
+            self._process.worker.kill()
+            self._kill_at = math.inf
+            return
+        self.was_killed = True
+        self._kill_at = time.monotonic() + 2
+        self._process.signal(signal.SIGKILL)
+
+    def _take(self, name: str, data: bytes) -> None:
+        found = self._found[name]
+        most = self._limits.output
+        room = sys.maxsize if most is None else int(most) - len(found)
+        found += data[: max(room, 0)]
+        if room > 0:
+            self._tell(name, data[:room])
+        if len(data) > room:
+            self.stop("output")
+
+    def _tell(self, name: str, data: bytes, final: bool = False) -> None:
+        if self.on_output is not None:
+            text = self._decoders[name].decode(data, final)
+            if text:
+                self.on_output(Output(name, text))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Close what is open for it."""
+        with self._lock:
+            os.close(self._waking)
+            os.close(self._wake)
+            self._wake = -1

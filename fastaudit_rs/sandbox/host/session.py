@@ -1,0 +1,462 @@
+"""A session in a sandbox: steps in one process, which is watched during each."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..._keywords import checked
+from ...results import Error, Result
+from ...sessions.base import Functions, Output, Session, Stream
+from ...sessions.values import pack, unpack
+from ..limits import Limits
+from ..messages import MESSAGE, encode
+from .calls import Calls, HostLoop, check_name, checked_functions, told
+from .ending import Ending, Endings
+from .exchange import Exchange
+from .files import Files
+from .process import SandboxError, Worker
+from .run import limit_of
+from .session_process import Process
+from .stream import OutputStream
+
+if TYPE_CHECKING:
+    from ..inside.child import Job
+
+#: The bytes that the inputs of a step may have.
+INPUTS = 64 << 20
+
+#: The time for a step to leave when its session is closed, in seconds.
+PATIENCE = 3.0
+
+#: The names and messages of the errors of steps that had to be killed.
+KILLED = {
+    "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
+    "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
+    "output": ("OSError", "the step wrote more output than it may, and did not end"),
+    "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
+}
+
+
+class SandboxSession(Session):
+    """Steps of code in one process of a sandbox; `Sandbox.session` makes it."""
+
+    def __init__(
+        self,
+        start: Callable[[], Worker],
+        job: "Job",
+        limits: Limits,
+        base: str,
+        files: Files,
+        endings: Endings,
+        functions: Functions | None,
+        timeout: float | None,
+        keep: int,
+        calls: int,
+    ) -> None:
+        """Start its process."""
+        self._start = start
+        self._job = job
+        self._limits = limits
+        self._base = base
+        self._files = files
+        self._endings = endings
+        self._first_functions = checked_functions(functions)
+        self._functions = dict(self._first_functions)
+        self._seconds = limits.wall_seconds if timeout is None else checked_timeout(timeout)
+        self._keep = checked_count("keep", keep, 0)
+        self._calls = checked_count("calls", calls, 1)
+        self._busy = threading.Lock()
+        self._number = 0
+        self._closed = False
+        self._loop = HostLoop()
+        self._exchange: Exchange | None = None
+        self._ending = Ending()
+        #: The process, in a list that its end does not need this object for.
+        self._held = [Process(start(), job)]
+        self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
+
+    @property
+    def _process(self) -> Process:
+        return self._held[0]
+
+    def __repr__(self) -> str:
+        """Show its state."""
+        state = "closed" if self._closed else f"{self._number} steps"
+        return f"<session in a sandbox, {state}>"
+
+    @checked("Session.run")
+    def run(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step, and wait for its end; see `Session.run`."""
+        return self._step(code, inputs, functions, timeout, self._loop)
+
+    @checked("Session.run")
+    async def arun(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step as `run` does, without stopping the event loop; see `Session.arun`."""
+        return await self._arun(code, inputs, functions, timeout)
+
+    async def _arun(
+        self,
+        code: str,
+        inputs: Mapping[str, object] | None,
+        functions: Functions | None,
+        timeout: float | None,
+        on_output: Callable[[Output], None] | None = None,
+    ) -> Result:
+        loop = asyncio.get_running_loop()
+        cancelled = threading.Event()
+        work = asyncio.ensure_future(
+            asyncio.to_thread(
+                self._step, code, inputs, functions, timeout, lambda: loop, on_output, cancelled
+            )
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            self.interrupt()
+            # The step ends shortly: the session can be used when this returns.
+            while not work.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()
+            raise
+
+    @checked("Session.run")
+    def stream(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Run a step as `arun` does, and have its output as it comes; see `Session.stream`."""
+
+        async def run(on_output: Callable[[Output], None]) -> Result:
+            return await self._arun(code, inputs, functions, timeout, on_output)
+
+        return OutputStream(run)
+
+    def interrupt(self) -> bool:
+        """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
+        exchange = self._exchange
+        if exchange is None:
+            return False
+        exchange.stop("interrupt")
+        return True
+
+    @property
+    def names(self) -> list[str]:
+        """The names that steps have given values; see `Session.names`."""
+        with self._free():
+            answer, body = self._asked("names")
+            found = _unpacked(body)
+            if type(found) is not list:
+                raise SandboxError(f"the session's process gave a malformed answer: {answer!r}")
+            return [name for name in found if type(name) is str]
+
+    def get(self, name: str) -> Any:
+        """The value of a name, by value; see `Session.get`."""
+        check_name(name, "name")
+        with self._free():
+            answer, body = self._asked("get", name=name)
+        if answer.get("missing"):
+            raise KeyError(name)
+        if "failed" in answer:
+            raise TypeError(str(answer["failed"]))
+        return _unpacked(body)
+
+    def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
+        """Ask the process a question between steps."""
+        self._check_process()
+        exchange = self._watched(kind, b"", self._seconds, None, None, None, **told)
+        if exchange.answer is None:
+            why = exchange.broken or "it ended, or took too long"
+            raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
+        return exchange.answer
+
+    def reset(self) -> None:
+        """Begin anew, in another process; see `Session.reset`."""
+        with self._free():
+            process = self._process
+            for copy in list(process.copies):
+                process.drop(copy)
+            if process.is_lost or not process.keep_only_copies():
+                process.worker.end()
+                worker = self._start()
+            else:
+                worker = process.worker
+            process.release()
+            self._held[0] = Process(worker, self._job)
+            self._functions = dict(self._first_functions)
+
+    def undo(self) -> None:
+        """Go back to the state before the last step, but for files; see `Session.undo`.
+
+        Threads that steps have started do not run there. It works also where the last step has
+        ended the process.
+        """
+        with self._free():
+            self._notice_end()
+            if not self._process.copies:
+                raise RuntimeError(
+                    "no state from before the last step is kept: "
+                    f"the session keeps {self._keep} (keep=), and each undo() uses one"
+                )
+            if not self._process.go_back():
+                raise SandboxError("the state from before is lost: reset() begins anew")
+
+    def close(self) -> None:
+        """End it; see `Session.close`."""
+        self._closed = True
+        self._ending.end("the session was closed meanwhile")
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.stop("interrupt", 0)
+        with contextlib.ExitStack() as stack:
+            if self._busy.acquire(timeout=PATIENCE):
+                stack.callback(self._busy.release)
+            self._finish()
+
+    @contextlib.contextmanager
+    def _free(self) -> Iterator[None]:
+        """Use the process, which no step uses meanwhile."""
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("the session runs a step already")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _notice_end(self) -> None:
+        """Look whether the process has ended since the last step."""
+        if self._process.status is None and self._process.has_ended():
+            self._process.settle()
+
+    def _check_process(self) -> None:
+        self._notice_end()
+        if self._process.status is not None:
+            status = self._process.status
+            how = f"exit status {status}" if status >= 0 else f"signal {-status}"
+            raise SandboxError(f"the session's process has ended ({how}): {self._ways()}")
+
+    def _ways(self) -> str:
+        """Say how it can go on."""
+        ways = "reset() starts another"
+        return f"{ways}, undo() goes back" if self._process.copies else ways
+
+    def _step(
+        self,
+        code: str,
+        inputs: Mapping[str, object] | None,
+        functions: Functions | None,
+        timeout: float | None,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        on_output: Callable[[Output], None] | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Result:
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a str, not {type(code).__name__}")
+        given = _packed(inputs)
+        new = checked_functions(functions)
+        seconds = self._seconds if timeout is None else checked_timeout(timeout)
+        with self._free():
+            if cancelled is not None and cancelled.is_set():
+                raise RuntimeError("the step was cancelled")
+            self._check_process()
+            self._functions |= new
+            begun = time.monotonic()
+            with self._files.changes() as changed:
+                exchange = self._watched(
+                    "step",
+                    given,
+                    seconds,
+                    loop,
+                    on_output,
+                    cancelled,
+                    code=code,
+                    functions=told(self._functions),
+                )
+            result = self._result(exchange)
+        return replace(result, changed=changed, duration=time.monotonic() - begun)
+
+    def _watched(
+        self,
+        kind: str,
+        body: bytes,
+        seconds: float | None,
+        loop: Callable[[], asyncio.AbstractEventLoop] | None,
+        on_output: Callable[[Output], None] | None,
+        cancelled: threading.Event | None,
+        **told: object,
+    ) -> Exchange:
+        """Send a question, and wait for its answer, or for the end of the process."""
+        process = self._process
+        self._number += 1
+        number = self._number
+        self._ending = ending = Ending()
+        exchange = Exchange(process, number, self._limits, self._base, seconds, ending)
+        passed = None
+        if loop is not None:
+            exchange.calls = Calls(self._functions, exchange.send, loop, self._calls)
+            exchange.on_output = on_output
+            if self._keep:
+                while len(process.copies) >= self._keep:
+                    process.drop(process.copies[0])
+                passed = process.copied(number)
+        with self._endings.running(ending), contextlib.closing(exchange):
+            self._exchange = exchange
+            try:
+                if cancelled is not None and cancelled.is_set():
+                    exchange.stop("interrupt")
+                exchange.send(encode(kind, body, number=number, **told), passed)
+                exchange.watch()
+            finally:
+                self._exchange = None
+                if exchange.was_killed and exchange.killed_by is not None:
+                    exchange.was_undone = process.go_back()
+        return exchange
+
+    def _result(self, exchange: Exchange) -> Result:
+        process, killed_by = self._process, exchange.killed_by
+        if exchange.broken and exchange.was_killed and killed_by is None:
+            why = f"the session's process broke the rules: {exchange.broken}"
+            raise SandboxError(f"{why}: {self._ways()}")
+        result = Result(
+            returncode=-signal.SIGKILL,
+            stdout=exchange.text("stdout"),
+            stderr=exchange.text("stderr"),
+            duration=0,
+            killed_by=killed_by,
+            violations=exchange.violations,
+            confined=process.worker.is_confined,
+        )
+        if exchange.answer is not None:
+            return replace(result, **_told(*exchange.answer))
+        if exchange.was_killed and killed_by in KILLED:
+            kind, message = KILLED[killed_by]
+            lost = f"its process was killed: {self._ways()}"
+            end = "it was undone" if exchange.was_undone else lost
+            return replace(result, error=Error(kind, f"{message}: {end}"))
+        status = -signal.SIGKILL if process.status is None else process.status
+        killed_by = killed_by or limit_of(status, process.worker, self._limits)
+        return replace(result, returncode=status, killed_by=killed_by)
+
+
+def _told(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
+    """The fields of a result that the process told."""
+    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
+    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
+    error = head.get("error")
+    if type(error) is dict:
+        line = error.get("line")
+        found["error"] = Error(
+            str(error.get("kind", "")),
+            str(error.get("message", "")),
+            str(error.get("traceback", "")),
+            line if type(line) is int else None,
+        )
+    if type(value_error) is str:
+        found["value_error"] = value_error
+    if type(shown) is not int or not 0 <= shown <= len(body):
+        return found
+    with contextlib.suppress(ValueError):
+        found["display"] = _display(unpack(body[:shown], arrays=False))
+    if len(body) > shown:
+        try:
+            found["value"] = unpack(body[shown:])
+        except ValueError as bad:
+            found["value_error"] = f"it cannot be read: {bad}"
+    return found
+
+
+def _display(given: Any) -> list[dict[str, str | bytes]]:
+    """The things that a step showed, as far as they are such."""
+    shown = [] if type(given) is not list else given
+    return [
+        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
+        for thing in shown
+        if type(thing) is dict and all(type(mime) is str for mime in thing)
+    ]
+
+
+def _unpacked(body: memoryview) -> Any:
+    try:
+        return unpack(body)
+    except ValueError as error:
+        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+
+
+def _packed(inputs: Mapping[str, object] | None) -> bytes:
+    if inputs is None:
+        return b""
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
+    given: dict[str, object] = {}
+    for name, value in inputs.items():
+        given[check_name(name, "inputs")] = value
+    if not given:
+        return b""
+    data = pack(given)
+    if len(data) > min(INPUTS, MESSAGE):
+        raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
+    return data
+
+
+def checked_timeout(timeout: object) -> float:
+    """Return a time limit.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is not positive.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number, not {type(timeout).__name__}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be positive, not {timeout!r}")
+    return float(timeout)
+
+
+def checked_count(name: str, value: object, least: int) -> int:
+    """Return a count.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    return value
+
+
+def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
+    # A copy of the host is not the host.
+    if os.getpid() == process:
+        held[0].close()
+        loop.close()

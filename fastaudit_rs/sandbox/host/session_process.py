@@ -1,0 +1,212 @@
+"""The process of a session, and its copies that wait, as the host sees them."""
+
+import contextlib
+import marshal
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from ..messages import Malformed, decode, encode
+from ..wire import receive, send
+from .channel import Broken, Channel
+from .process import Worker
+
+if TYPE_CHECKING:
+    from ..inside.child import Job
+
+#: The time for an answer of our own code in the sandbox, in seconds.
+PATIENCE = 5.0
+
+#: The bytes of a pipe that are read at once.
+PIECE = 1 << 16
+
+
+class Copy:
+    """A copy of the process that waits, from before a step."""
+
+    def __init__(self, connection: socket.socket, step: int) -> None:
+        """Begin without its number."""
+        self.channel = Channel(connection)
+        self.step = step
+        #: Its number; not known before it tells, and not positive if there is none.
+        self.process: int | None = None
+
+
+class Process:
+    """The process of a session.
+
+    Args:
+        worker: The process that it is a child of.
+        job: Its job.
+    """
+
+    def __init__(self, worker: Worker, job: "Job") -> None:
+        """Start it."""
+        self.worker = worker
+        self.copies: list[Copy] = []
+        #: Its exit status, or minus the number of a signal, once it has ended.
+        self.status: int | None = None
+        #: True once its worker has ended too.
+        self.is_lost = False
+        self._control = threading.Lock()
+        self._answers: list[bool] = []
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as mine:
+            passed = [os.open(os.devnull, os.O_RDONLY)]
+            theirs.callback(os.close, passed[0])
+            self.pipes: dict[int, str] = {}
+            for name in ("stdout", "stderr"):
+                reading, writing = os.pipe()
+                theirs.callback(os.close, writing)
+                mine.callback(os.close, reading)
+                os.set_blocking(reading, False)
+                self.pipes[reading] = name
+                passed.append(writing)
+            connection, other = socket.socketpair()
+            theirs.callback(other.close)
+            self.channel = Channel(connection)
+            mine.callback(self.channel.close)
+            passed.append(other.fileno())
+            with contextlib.suppress(OSError):
+                # A worker that is gone shows where its answers are read.
+                send(worker.control, marshal.dumps(cast(Any, job)), passed)
+            self._mine = mine.pop_all()
+
+    def copied(self, step: int) -> socket.socket:
+        """Expect a new copy; return the socket that the process makes it with."""
+        connection, other = socket.socketpair()
+        self.copies.append(Copy(connection, step))
+        return other
+
+    def drop(self, copy: Copy) -> None:
+        """Let a copy end."""
+        self.copies.remove(copy)
+        copy.channel.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._say(b"signal %d" % number)
+
+    def _say(self, words: bytes) -> None:
+        with self._control, contextlib.suppress(OSError):
+            send(self.worker.control, words)
+
+    def has_ended(self) -> bool:
+        """Look whether it has ended since somebody looked last."""
+        while self.status is None and _readable(self.worker.control.fileno(), 0):
+            self.hear()
+        return self.status is not None
+
+    def hear(self) -> None:
+        """Read what the worker says; it has something to say, or is gone."""
+        try:
+            word, number = receive(self.worker.control)[0].split()
+            if word == b"ended":
+                self.status = int(number)
+            else:
+                self._answers.append(number == b"1")
+        except (EOFError, OSError, ValueError):
+            self.is_lost = True
+            self.status = -signal.SIGKILL if self.status is None else self.status
+
+    def keep_only_copies(self, *copies: Copy) -> bool:
+        """End all processes but these copies, of which the first is the session's then.
+
+        Returns:
+            True if nothing else is left.
+        """
+        self._answers.clear()
+        numbers = [copy.process for copy in copies if copy.process is not None]
+        self._say(b" ".join([b"only", *(b"%d" % number for number in numbers)]))
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers and not self.is_lost:
+            if not _readable(self.worker.control.fileno(), deadline):
+                return False
+            self.hear()
+        return not self.is_lost and self._answers[0]
+
+    def settle(self) -> None:
+        """End what is left of a process that has ended, but for the copies of it."""
+        self._drop_unmade()
+        # The latest one comes first: it is the session's if that is wished later.
+        if self.is_lost or not self.copies or not self.keep_only_copies(*self.copies[::-1]):
+            self.end()
+
+    def _drop_unmade(self) -> None:
+        for copy in list(self.copies):
+            if copy.process is None or copy.process <= 0:
+                self.drop(copy)
+
+    def go_back(self) -> bool:
+        """Go on from the latest copy. False if that fails: all of them have ended then."""
+        self._drop_unmade()
+        if not self.copies or not self.keep_only_copies(*self.copies[::-1]):
+            self.end()
+            return False
+        copy = self.copies.pop()
+        self.channel.close()
+        self.channel, self.status = copy.channel, None
+        self._mine.callback(self.channel.close)
+        self.channel.send(encode("ping", number=copy.step))
+        if self._answered(copy.step):
+            return True
+        self.end()
+        return False
+
+    def _answered(self, number: int) -> bool:
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while _readable(self.channel.fileno(), deadline):
+                for message in self.channel.messages():
+                    head, _ = decode(message)
+                    if head["kind"] == "answer" and head.get("number") == number:
+                        return True
+        except (Broken, Malformed):
+            pass
+        return False
+
+    def drained(self) -> Iterator[tuple[str, bytes]]:
+        """Return the output that is in the pipes."""
+        for descriptor, name in self.pipes.items():
+            # As much as a pipe holds, and no more: somebody may still write.
+            for _ in range(64):
+                data = self.read(descriptor)
+                if not data:
+                    break
+                yield name, data
+
+    @staticmethod
+    def read(descriptor: int) -> bytes:
+        """Return what a pipe holds, up to a limit."""
+        try:
+            return os.read(descriptor, PIECE)
+        except BlockingIOError:
+            return b""
+
+    def end(self) -> None:
+        """End it with its copies and its worker."""
+        for copy in list(self.copies):
+            self.drop(copy)
+        self.worker.end()
+        self.is_lost = True
+        self.status = -signal.SIGKILL if self.status is None else self.status
+
+    def release(self) -> None:
+        """Close what is open for it."""
+        self._mine.close()
+
+    def close(self) -> None:
+        """End it, and close what is open for it."""
+        self.end()
+        self.release()
+
+
+def _readable(descriptor: int, deadline: float) -> bool:
+    """True if something can be read in time."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

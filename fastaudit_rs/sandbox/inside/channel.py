@@ -1,0 +1,184 @@
+"""The connection of a session's process to its host, which the threads of the process share."""
+
+import _socket
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ..messages import decode, encode
+from ..wire import receive
+
+_LENGTH = struct.Struct("!Q")
+
+#: A message: its head, its body, and the descriptors that came with it.
+Message = tuple[dict[str, Any], memoryview, list[int]]
+
+
+class Channel:
+    """The connection to the host.
+
+    Each thread that waits for a message reads those of the others too, one thread at a time.
+
+    Args:
+        connection: The socket.
+    """
+
+    def __init__(self, connection: _socket.socket) -> None:
+        """Begin without messages."""
+        self._connection = connection
+        self._next = 0
+        #: True while the main thread runs code of a step: a signal may end it there.
+        self.interruptible = False
+        self._shields = 0
+        self._was_interrupted = False
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget what other threads wait for: in a copy of the process they do not exist."""
+        self._process = os.getpid()
+        # Code of the host's own guest runs at any point, such as a finalizer that is denied.
+        self._sending = threading.RLock()
+        self._changed = threading.Condition(threading.RLock())
+        self._is_read = False
+        self._commands: deque[Message] = deque()
+        self._returns: dict[int, Message | None] = {}
+        self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Message]]] = {}
+
+    @property
+    def is_here(self) -> bool:
+        """True if this is the process that the host talks to, and no copy that a step made."""
+        return os.getpid() == self._process
+
+    def fileno(self) -> int:
+        """The number of its descriptor."""
+        return self._connection.fileno()
+
+    def interrupted(self, *_: object) -> None:
+        """Handle the signal for an interrupt: raise, but not in the middle of a message."""
+        if self._shields:
+            self._was_interrupted = True
+        elif self.interruptible:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _shielded(self) -> Iterator[None]:
+        """Let no interrupt of the main thread through until the end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+            if self._was_interrupted and not self._shields:
+                self._was_interrupted = False
+                if self.interruptible:
+                    raise KeyboardInterrupt
+
+    def send(self, kind: str, body: bytes = b"", **head: object) -> None:
+        """Send a message."""
+        message = encode(kind, body, **head)
+        with self._shielded(), self._sending:
+            self._connection.sendall(_LENGTH.pack(len(message)) + message)
+
+    def command(self) -> Message:
+        """Wait for the host's next command.
+
+        Raises:
+            EOFError: The host is gone.
+        """
+        self._pump(lambda: bool(self._commands))
+        return self._commands.popleft()
+
+    def call(self, name: str, body: bytes) -> Message:
+        """Call a function of the host, and wait for its answer."""
+        with self._shielded():
+            with self._changed:
+                self._next += 1
+                number = self._next
+                self._returns[number] = None
+            self.send("call", body, id=number, name=name)
+        try:
+            self._pump(lambda: self._returns[number] is not None)
+            answer = self._returns[number]
+            assert answer is not None
+            return answer
+        finally:
+            del self._returns[number]
+
+    async def acall(self, name: str, body: bytes) -> Message:
+        """Call a function of the host that is a coroutine there, and await its answer."""
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            self._next += 1
+            number = self._next
+            future: asyncio.Future[Message] = loop.create_future()
+            is_first = not any(other is loop for other, _ in self._awaited.values())
+            self._awaited[number] = (loop, future)
+        if is_first:
+            loop.add_reader(self.fileno(), self._read_if_nobody_does)
+        try:
+            self.send("call", body, id=number, name=name)
+            return await future
+        finally:
+            del self._awaited[number]
+            if not any(other is loop for other, _ in self._awaited.values()):
+                loop.remove_reader(self.fileno())
+
+    def _read_if_nobody_does(self) -> None:
+        with self._changed:
+            if self._is_read or not select.select([self._connection], [], [], 0)[0]:
+                return
+            self._read()
+
+    def _pump(self, is_there: Any) -> None:
+        """Read messages, or have another thread read them, until a condition holds."""
+        while True:
+            with self._changed:
+                while not is_there() and self._is_read:
+                    self._changed.wait()
+                if is_there():
+                    return
+                self._is_read = True
+            try:
+                # A signal gets through here, where nothing is read by half.
+                select.select([self._connection], [], [])
+                self._read()
+            finally:
+                with self._changed:
+                    self._is_read = False
+                    self._changed.notify_all()
+
+    def _read(self) -> None:
+        with self._shielded():
+            message, descriptors = receive(self._connection, 1)
+            head, body = decode(message)
+            with self._changed:
+                number = head.get("id")
+                if head["kind"] != "return":
+                    self._commands.append((head, body, descriptors))
+                elif number in self._returns:
+                    self._returns[number] = head, body, descriptors
+                elif number in self._awaited:
+                    loop, future = self._awaited[number]
+                    with contextlib.suppress(RuntimeError):
+                        answer = (head, body, descriptors)
+                        loop.call_soon_threadsafe(_settle, future, answer)
+
+
+def _settle(future: "asyncio.Future[Message]", answer: Message) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def take_interrupts(channel: Channel) -> None:
+    """Have the signal for an interrupt end the step that runs."""
+    signal.signal(signal.SIGINT, channel.interrupted)

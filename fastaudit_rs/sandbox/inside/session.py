@@ -1,0 +1,182 @@
+"""A process of a sandbox that runs the steps of a session, under its policy."""
+
+import _socket
+import contextlib
+import os
+import resource
+import signal
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ... import AuditDenied, Policy
+from ..._monitoring import MONITORING
+from ..._native import _Child
+from ...results import Error
+from ...sessions import step
+from ...sessions.shown import Shown
+from ...sessions.values import NotData, pack, unpack
+from .channel import Channel, Message, take_interrupts
+from .functions import made
+
+if TYPE_CHECKING:
+    from .child import Job
+
+#: The number of denials of a step that are told.
+TOLD = 1000
+
+
+def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
+    """Run steps until the host is gone.
+
+    Args:
+        child: This process.
+        policy: The policy to install.
+        job: The job, without code.
+        descriptor: The socket to the host.
+
+    Returns:
+        The exit status of a process that a step has started, and that comes to the step's end.
+    """
+    os.set_inheritable(descriptor, False)
+    channel = Channel(_socket.socket(fileno=descriptor))
+    if job["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
+    if job["disk"] is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
+    module = type(sys)("__main__")
+    session = _Steps(child, channel, vars(module))
+    sys.modules["__main__"] = module
+    sys.argv = [job["file"]]
+    sys.path[:0] = [os.getcwd(), *job["path"]]
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
+        stream.reconfigure(line_buffering=True)
+    take_interrupts(channel)
+    policy.install(monitor_calls=MONITORING, on_denied=session.tell)
+    with contextlib.suppress(EOFError, OSError):
+        while channel.is_here:
+            with contextlib.suppress(KeyboardInterrupt):
+                session.obey(channel.command())
+    return session.status
+
+
+class _Steps:
+    """The names of a session, and its steps."""
+
+    def __init__(self, child: _Child, channel: Channel, names: dict[str, Any]) -> None:
+        self._child = child
+        self._channel = channel
+        self._names = names
+        self._loop = step.Loop()
+        self._shown = Shown()
+        self._sources = step.Sources()
+        self._denials = 0
+        self._given: set[str] = {"display"}
+        self.status = 0
+        names.update(__builtins__=__builtins__, display=self._shown.display)
+
+    def tell(self, denied: AuditDenied) -> None:
+        """Tell the host of a denial."""
+        self._denials += 1
+        if self._denials <= TOLD and self._channel.is_here:
+            self._channel.send("denied", denied=denied.to_dict())
+
+    def obey(self, message: Message) -> None:
+        """Do what the host says."""
+        head, body, descriptors = message
+        number = head["number"]
+        if head["kind"] == "step":
+            # The place that it goes on from, if the host wants to go back.
+            if descriptors and not self._copied(descriptors[0], number):
+                return
+            self._step(head, body, number)
+        elif head["kind"] == "names":
+            found = [name for name in self._names if type(name) is str and self._is_own(name)]
+            self._channel.send("answer", pack(found), number=number)
+        elif head["kind"] == "get":
+            self._get(head["name"], number)
+        else:
+            self._channel.send("answer", number=number)
+
+    def _is_own(self, name: str) -> bool:
+        is_special = name.startswith("__") and name.endswith("__")
+        return not is_special and name not in self._given
+
+    def _copied(self, host: int, number: int) -> bool:
+        """Make a copy that waits. False in the copy, as it goes on."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        try:
+            process = self._child.copy(self._channel.fileno(), host)
+        except OSError:
+            process = -1
+        os.close(host)
+        if process == 0:
+            self._channel.begin_anew()
+            return False
+        self._channel.send("copied", process=process, number=number)
+        return True
+
+    def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
+        self._denials = 0
+        for told in head["functions"]:
+            self._names[told["name"]] = made(self._channel, told)
+            self._given.add(told["name"])
+        if body:
+            inputs = unpack(body)
+            self._given -= inputs.keys()
+            self._names.update(inputs)
+        del body
+        take_interrupts(self._channel)
+        outcome = step.Outcome(status=step.INTERRUPTED)
+        try:
+            self._channel.interruptible = True
+            try:
+                self._shown.begin()
+                outcome = step.run(
+                    self._names, head["code"], number, self._loop, self._shown, self._sources
+                )
+            finally:
+                self._channel.interruptible = False
+        except KeyboardInterrupt:
+            # It came when the step was over.
+            outcome.error = outcome.error or Error("KeyboardInterrupt", "")
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        if not self._channel.is_here:
+            self.status = outcome.status
+            return
+        shown = pack(outcome.display)
+        value = outcome.value or b""
+        self._channel.send(
+            "done",
+            shown + value,
+            number=number,
+            status=outcome.status,
+            error=None if outcome.error is None else asdict(outcome.error),
+            value_error=outcome.value_error,
+            shown=len(shown),
+        )
+
+    def _get(self, name: str, number: int) -> None:
+        if name not in self._names:
+            self._channel.send("answer", number=number, missing=True)
+            return
+        try:
+            self._channel.interruptible = True
+            try:
+                value = pack(self._names[name])
+            finally:
+                self._channel.interruptible = False
+            if len(value) > step.VALUE:
+                size, most = len(value) / (1 << 20), step.VALUE >> 20
+                raise NotData(f"too large: {size:.1f} MB, of at most {most} MB")
+        except BaseException as error:
+            told = step.limited(f"{name}: {error}", 1000)
+            self._channel.send("answer", number=number, failed=told)
+            return
+        self._channel.send("answer", value, number=number)

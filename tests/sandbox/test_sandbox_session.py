@@ -1,0 +1,492 @@
+"""Sessions in sandboxes: steps in one process, values in and out, functions of the host."""
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+
+import pytest
+
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+
+pytest.importorskip("sandlock")
+
+from sandboxes import LOOSE, gone, of, running
+
+#: A step that no exception ends.
+STUBBORN = """
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass
+"""
+
+
+#: Code that has got around its guard: it has our own objects in its process.
+OURS = """
+import gc
+ours = next(found for found in gc.get_objects() if type(found).__name__ == "_Steps")
+channel = ours._channel
+"""
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
+        yield made
+
+
+@pytest.fixture
+def session(shared):
+    with shared.session() as made:
+        yield made
+
+
+def until(condition, seconds=5.0):
+    """True once a condition holds; false if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class TestSteps:
+    def test_names_imports_and_the_directory_last(self, session):
+        assert session.run("import os, json\nx = 20\nos.makedirs('d'); os.chdir('d')").success
+        ran = session.run("print(json.dumps(x)); (x + 1, os.path.basename(os.getcwd()))")
+        assert (ran.stdout, ran.value, ran.error) == ("20\n", (21, "d"), None)
+        assert session.names == ["os", "json", "x"]
+
+    def test_an_exception_is_data_and_the_session_goes_on(self, session):
+        ran = session.run("x = 1\nprint('before')\n1 / 0")
+        assert (ran.returncode, ran.error.kind, ran.error.line) == (1, "ZeroDivisionError", 3)
+        assert ran.error.traceback.startswith("Traceback") and "1 / 0" in ran.error.traceback
+        assert session.run("x").value == 1
+
+    def test_denials(self):
+        with Sandbox(Policy.preset("sandbox")) as sandbox, sandbox.session() as session:
+            code = "try:\n    open('/etc/shadow')\nexcept PermissionError:\n    pass\nx = 1"
+            ran = session.run(code)
+            assert ran.success and len(ran.violations) == 1
+            ran = session.run("open('/etc/shadow')")
+            assert (ran.returncode, len(ran.violations)) == (77, 1)
+            assert session.run("x").violations == []
+
+    def test_output_and_files_are_those_of_the_step(self, session):
+        assert session.run("print('one'); open('a', 'w').close()").changed == ["a"]
+        ran = session.run("import sys; print('two', file=sys.stderr)")
+        assert (ran.stdout, ran.stderr, ran.changed) == ("", "two\n", [])
+
+    def test_displays(self, session):
+        ran = session.run("class A:\n  def _repr_html_(self): return '<b>a</b>'\ndisplay(A()); 1")
+        assert ran.display[0]["text/html"] == "<b>a</b>" and ran.value == 1
+
+    def test_values_that_are_too_large_or_no_data(self, session):
+        assert session.run("object").value == "<class 'object'>"
+        ran = session.run("b'x' * (65 << 20)")
+        assert ran.value is None and "too large" in ran.value_error
+
+    def test_two_at_once_and_a_run_beside(self, shared):
+        with shared.session() as first, shared.session() as second:
+            first.run("x = 1")
+            second.run("x = 2")
+            assert (first.get("x"), second.get("x")) == (1, 2)
+            assert shared.run("'x' in globals()", value=True).value is False
+
+    def test_top_level_await(self, session):
+        assert session.run("import asyncio\nawait asyncio.sleep(0, 'a')").value == "a"
+
+
+class TestValues:
+    def test_inputs_are_copied(self, session):
+        given = {"a": [1, {"b": (2, None)}], "c": b"\xff"}
+        assert session.run("a.append(3); (a, c)", inputs=given).value == (
+            [1, {"b": (2, None)}, 3],
+            b"\xff",
+        )
+        assert given["a"] == [1, {"b": (2, None)}]
+        assert session.get("a")[-1] == 3
+        assert session.names == ["a", "c"]
+
+    def test_names_that_are_none(self, session):
+        with pytest.raises(KeyError, match="missing"):
+            session.get("missing")
+        with pytest.raises(ValueError, match="'a b' in inputs"):
+            session.run("1", inputs={"a b": 1})
+        with pytest.raises(TypeError, match="mapping"):
+            session.run("1", inputs=[1])
+        with pytest.raises(TypeError, match=r"value\['a'\]"):
+            session.run("1", inputs={"a": object()})
+        session.run("f = open")
+        with pytest.raises(TypeError, match="f: "):
+            session.get("f")
+
+    def test_arrays(self, session):
+        numpy = pytest.importorskip("numpy")
+        ran = session.run("a * 2", inputs={"a": numpy.arange(6.0).reshape(2, 3)})
+        assert ran.value.tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+def add(a: int, b: int = 2, *, c=None) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Refused(Exception):
+    pass
+
+
+class TestFunctions:
+    @pytest.fixture
+    def session(self, shared):
+        async def slow(value, seconds):
+            await asyncio.sleep(seconds)
+            return value
+
+        def fail(kind):
+            if kind == "own":
+                raise Refused("no")
+            raise {"key": KeyError("k"), "value": ValueError("v", 1)}[kind]
+
+        functions = {"add": add, "slow": slow, "fail": fail, "strange": object}
+        with shared.session(functions=functions) as made:
+            yield made
+
+    def test_calls(self, session):
+        assert session.run("[add(1), add(a=3, b=4)]").value == [3, 7]
+        ran = session.run(
+            "import inspect; [add.__name__, add.__doc__, str(inspect.signature(add))]"
+        )
+        assert ran.value == ["add", "Add two numbers.", str(inspect.signature(add))]
+        assert session.names == ["inspect"]
+
+    def test_those_of_a_step_last(self, session):
+        assert session.run("double(4)", functions={"double": lambda x: 2 * x}).value == 8
+        assert session.run("double(5)").value == 10
+        session.reset()
+        assert session.run("double(5)").error.kind == "NameError"
+        assert session.run("add(5)").value == 7
+
+    def test_exceptions(self, session):
+        ran = session.run("try:\n  fail('value')\nexcept ValueError as e:\n  a = e.args\na")
+        assert ran.value == ("v", 1)
+        assert session.run("fail('key')").error.kind == "KeyError"
+        ran = session.run("fail('own')")
+        assert "Refused: no" in ran.error.message and "ToolError" in ran.error.kind
+        assert session.run("add(open)").error.kind == "TypeError"
+        assert "its result" in session.run("strange()").error.message
+
+    def test_coroutines_run_side_by_side(self, session):
+        code = "import asyncio\nawait asyncio.gather(*[slow(n, 0.3) for n in range(5)])"
+        begun = time.monotonic()
+        assert session.run(code).value == [0, 1, 2, 3, 4]
+        assert time.monotonic() - begun < 1.2
+        # In the event loop of the host, where it has one.
+        seen = []
+
+        async def where():
+            seen.append(asyncio.get_running_loop())
+
+        async def host():
+            ran = await session.arun("await where()", functions={"where": where})
+            assert ran.success, ran
+            return asyncio.get_running_loop()
+
+        loop = asyncio.run(host())
+        assert seen == [loop]
+
+    def test_from_threads(self, session):
+        code = """
+            from concurrent.futures import ThreadPoolExecutor
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(add, range(50)))
+            found == [n + 2 for n in range(50)]
+        """
+        assert session.run(inspect.cleandoc(code)).value is True
+
+    def test_a_budget(self, shared):
+        with shared.session(functions={"add": add}, calls=5) as session:
+            assert session.run("[add(1) for _ in range(5)]").value == [3] * 5
+            ran = session.run("[add(1) for _ in range(6)]")
+            assert ran.error.kind == "RuntimeError" and "more than 5 calls" in ran.error.message
+
+    def test_what_is_accepted(self, shared):
+        for functions, error in (
+            ([add], TypeError),
+            ({"a b": add}, ValueError),
+            ({"a": 1}, TypeError),
+        ):
+            with pytest.raises(error):
+                shared.session(functions=functions)
+
+    def test_an_interrupt_of_the_host_in_a_function(self, session):
+        def stop():
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            session.run("x = 1\nstop()", functions={"stop": stop})
+        assert session.run("x").value == 1
+
+
+class TestUndo:
+    def test_a_step(self, session):
+        session.run("import os, sys\nx = [1]; os.mkdir('b'); os.mkdir('c'); os.chdir('b')")
+        session.run("x.append(2); y = 3; os.chdir('../c'); import this")
+        session.undo()
+        assert session.names == ["os", "sys", "x"]
+        assert session.run("x, os.getcwd()[-2:], 'this' in sys.modules").value == ([1], "/b", False)
+        with pytest.raises(RuntimeError, match="no state"):
+            for _ in range(2):
+                session.undo()
+
+    def test_several(self, shared):
+        with shared.session(keep=3) as session:
+            for number in range(5):
+                session.run(f"x = {number}")
+            for number in (3, 2, 1):
+                session.undo()
+                assert session.get("x") == number
+            with pytest.raises(RuntimeError, match="no state"):
+                session.undo()
+            session.run("x = 10")
+            session.run("x = 11")
+            session.undo()
+            assert session.get("x") == 10
+
+    def test_none(self, shared):
+        with shared.session(keep=0) as session:
+            session.run("x = 1")
+            with pytest.raises(RuntimeError, match="keeps 0"):
+                session.undo()
+
+    def test_the_policy_holds_in_the_copy(self):
+        with Sandbox(Policy.preset("sandbox")) as sandbox, sandbox.session() as session:
+            session.run("x = 1")
+            session.undo()
+            ran = session.run("open('/etc/shadow')")
+            assert (ran.returncode, len(ran.violations)) == (77, 1)
+
+    def test_threads_stay_in_the_process_that_goes_on(self, session):
+        session.run(
+            "import threading, time; n = 0\n"
+            "def count():\n  global n\n  while True: n += 1; time.sleep(0.01)"
+        )
+        session.run("threading.Thread(target=count, daemon=True).start()")
+        before = session.run("n").value
+        time.sleep(0.2)
+        assert session.run("n").value > before
+
+
+class TestEnds:
+    def test_a_limit_by_an_exception(self, session):
+        ran = session.run("x = 1\ntry:\n  while True: pass\nfinally:\n  x = 2", timeout=0.2)
+        assert (ran.killed_by, ran.error.kind, ran.timed_out) == (
+            "wall_seconds",
+            "KeyboardInterrupt",
+            True,
+        )
+        assert session.run("x").value == 2
+
+    def test_a_limit_that_is_ignored(self, session):
+        session.run("x = 1")
+        ran = session.run("x = 2" + STUBBORN, timeout=0.2)
+        assert ran.killed_by == "wall_seconds" and "undone" in ran.error.message
+        assert ran.duration < 5
+        assert session.run("x").value == 1
+
+    def test_a_limit_that_is_ignored_without_a_state(self, shared):
+        with shared.session(keep=0) as session:
+            ran = session.run(STUBBORN, timeout=0.2)
+            assert ran.killed_by == "wall_seconds" and "reset()" in ran.error.message
+            with pytest.raises(
+                SandboxError, match=r"has ended \(signal 9\): reset\(\) starts another"
+            ):
+                session.run("1")
+            session.reset()
+            assert session.run("1").value == 1
+
+    @pytest.mark.parametrize("code", ["while True: pass", STUBBORN, "import time; time.sleep(60)"])
+    def test_interrupt(self, session, code):
+        assert session.interrupt() is False
+        session.run("x = 1")
+        timer = threading.Timer(0.3, session.interrupt)
+        timer.start()
+        ran = session.run(code)
+        timer.join()
+        assert ran.killed_by == "interrupt" and ran.error.kind == "KeyboardInterrupt"
+        assert ran.duration < 5
+        assert session.run("x").value == 1
+
+    @pytest.mark.parametrize(
+        ("code", "status"),
+        [
+            ("ours._child.end(3)", 3),
+            ("import signal, time; signal.setitimer(0, 0.01); time.sleep(9)", -14),
+        ],
+    )
+    def test_by_itself(self, session, code, status):
+        session.run(f"{OURS}x = 1")
+        ran = session.run(f"print('said', flush=True); x = 2; {code}")
+        assert (ran.returncode, ran.killed_by, ran.stdout) == (status, None, "said\n")
+        with pytest.raises(SandboxError, match=r"has ended .*: reset\(\) .*undo\(\)"):
+            session.run("1")
+        session.undo()
+        assert session.run("x").value == 1
+
+    def test_reset_of_one_that_ended(self, session):
+        session.run(f"{OURS}ours._child.end(0)")
+        session.reset()
+        assert session.run("1").value == 1 and session.names == []
+
+    def test_between_steps(self, session):
+        code = "import threading; threading.Timer(0.1, ours._child.end, (4,)).start()"
+        session.run(OURS + code)
+        time.sleep(0.5)
+        with pytest.raises(SandboxError, match="exit status 4"):
+            session.names
+
+    def test_output_without_end(self):
+        with Sandbox(LOOSE, Limits(wall_seconds=20, output=100_000)) as sandbox:
+            with sandbox.session() as session:
+                ran = session.run("x = 1\nwhile True: print('x' * 1000)")
+                assert (ran.killed_by, len(ran.stdout)) == ("output", 100_000)
+                assert session.run("print(x)").stdout == "1\n"
+
+    def test_files_without_end(self):
+        with Sandbox(LOOSE, Limits(wall_seconds=20, disk=10 << 20)) as sandbox:
+            with sandbox.session() as session:
+                code = "n = 0\nwhile True:\n  n += 1\n  open(f'f{n}', 'wb').write(b'x' * (1 << 20))"
+                ran = session.run(code)
+                assert ran.killed_by == "disk", ran
+
+    def test_memory_without_end(self):
+        with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
+            with sandbox.session() as session:
+                ran = session.run("x = []\nwhile True: x.append(bytearray(10 << 20))")
+                assert ran.killed_by == "memory" or ran.error.kind == "MemoryError", ran
+                session.reset()
+                assert session.run("1").value == 1
+
+    def test_close_ends_everything(self):
+        with Sandbox(LOOSE) as sandbox:
+            session = sandbox.session()
+            session.run("import subprocess; subprocess.Popen(['sleep', '60'])")
+            session.close()
+            assert gone(of(sandbox))
+            with pytest.raises(RuntimeError, match="the session is closed"):
+                session.run("1")
+            session.close()
+
+    @pytest.mark.parametrize("what", ["session", "sandbox"])
+    def test_close_while_a_step_runs(self, what):
+        with Sandbox(LOOSE) as sandbox:
+            session = sandbox.session()
+            closing = session.close if what == "session" else sandbox.close
+            timer = threading.Timer(0.3, closing)
+            timer.start()
+            with pytest.raises(RuntimeError, match=f"the {what} was closed meanwhile"):
+                session.run(STUBBORN)
+            timer.join()
+            assert gone(of(sandbox))
+
+    def test_one_step_at_a_time(self, session):
+        thread = threading.Thread(target=session.run, args=("import time; time.sleep(1)",))
+        thread.start()
+        assert until(session.interrupt.__self__._busy.locked)
+        for use in (lambda: session.run("1"), session.undo, session.reset, lambda: session.names):
+            with pytest.raises(RuntimeError, match="runs a step already"):
+                use()
+        thread.join()
+
+    def test_a_session_that_is_forgotten(self):
+        with Sandbox(LOOSE) as sandbox:
+            session = sandbox.session()
+            session.run("1")
+            assert running(of(sandbox))
+            del session
+            assert gone(of(sandbox))
+
+
+class TestAsync:
+    def test_the_event_loop_goes_on(self, session):
+        async def host():
+            step = asyncio.create_task(session.arun("import time; time.sleep(0.5); 3"))
+            ticks = 0
+            while not step.done():
+                await asyncio.sleep(0.02)
+                ticks += 1
+            return (await step).value, ticks
+
+        value, ticks = asyncio.run(host())
+        assert value == 3 and ticks > 5
+
+    def test_cancelling_interrupts(self, session):
+        async def host():
+            session.run("x = 1")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(session.arun("x = 2\nwhile True: pass"), 0.3)
+            return (await session.arun("x")).value
+
+        assert asyncio.run(host()) == 2
+
+    def test_output_as_it_comes(self, session):
+        async def host():
+            code = "import time, sys\nfor n in range(3):\n  print(n)\n  time.sleep(0.3)\n'end'"
+            stream = session.stream(code)
+            with pytest.raises(RuntimeError, match="not ended"):
+                stream.result
+            begun, found = time.monotonic(), []
+            async for output in stream:
+                found.append((output.name, output.text, time.monotonic() - begun))
+            return found, stream.result
+
+        found, result = asyncio.run(host())
+        assert "".join(text for _, text, _ in found) == result.stdout == "0\n1\n2\n"
+        assert result.value == "end"
+        assert found[0][2] < found[-1][2] - 0.3
+
+    def test_leaving_a_stream(self, session):
+        async def host():
+            stream = session.stream("print('x')\nwhile True: pass")
+            async for _ in stream:
+                break
+            await stream.aclose()
+            return (await session.arun("1")).value
+
+        assert asyncio.run(host()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"timeout": -1}, ValueError),
+        ({"timeout": "1"}, TypeError),
+        ({"keep": -1}, ValueError),
+        ({"keep": 1.5}, TypeError),
+        ({"calls": 0}, ValueError),
+        ({"directory": "/"}, TypeError),
+    ],
+)
+def test_what_is_accepted(shared, arguments, error):
+    with pytest.raises(error):
+        shared.session(**arguments)
+
+
+def test_it_leaves_nothing_behind(shared):
+    """Of 200 steps: no process, no descriptor."""
+    with shared.session() as session:
+        session.run("import os")
+        before = len(os.listdir("/proc/self/fd"))
+        inside = session.run("len(os.listdir('/proc/self/fd'))").value
+        for number in range(200):
+            session.run(f"x = {number}")
+        # The thread that looks at the disk closes its own as it ends.
+        assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        assert session.run("len(os.listdir('/proc/self/fd'))").value == inside
+        # The one that waits for work, the session's, and its copy.
+        assert until(lambda: len(running(of(shared))) <= 4)
