@@ -4,6 +4,7 @@ import argparse
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from .. import AuditDenied
 from .._native import _merged_approvals
@@ -47,7 +48,8 @@ def printable(text: str) -> str:
 def subject(denied: AuditDenied) -> str:
     """Describe the operation: ``write /srv/out``."""
     first = denied.event_args[0] if denied.event_args else None
-    named = denied.path or denied.command or denied.host or denied.callee
+    path = None if denied.path is None else os.path.abspath(denied.path)
+    named = path or denied.command or denied.host or denied.callee
     if named is None and denied.effect in ("import", "env") and isinstance(first, (str, bytes)):
         named = os.fsdecode(first)
     verb = _VERBS.get(denied.effect or "")
@@ -123,7 +125,7 @@ class Terminal:
             file: The file that keeps answers.
 
         Raises:
-            OSError: There is none.
+            OSError: The process has no terminal.
         """
         try:
             import termios
@@ -167,6 +169,41 @@ class Terminal:
         data = text.encode()
         while data:
             data = data[self._write(self._descriptor, data) :]
+
+
+class Frontend:
+    """Asks by ``input()``, of a notebook or of IPython in a terminal."""
+
+    def __init__(self, shell: Any, file: str | None = None) -> None:
+        """Note whom to ask.
+
+        Args:
+            shell: The shell of IPython.
+            file: The file that keeps answers.
+        """
+        self._shell = shell
+        self._file = file
+
+    def __call__(self, denied: AuditDenied) -> Answer:
+        """Ask about a denial."""
+        return ask(denied, self._answered, self._file)
+
+    def _answered(self, text: str) -> str | None:
+        """Show a question, and read a line.
+
+        Raises:
+            RuntimeError: The frontend has no way to ask.
+        """
+        from IPython.core.error import StdinNotImplementedError
+
+        kernel = getattr(self._shell, "kernel", None)
+        read: Callable[[str], str] = input if kernel is None else kernel.raw_input
+        try:
+            return read(text)
+        except EOFError:
+            return None
+        except StdinNotImplementedError:
+            raise RuntimeError("this frontend has no way to ask") from None
 
 
 def on_ask(

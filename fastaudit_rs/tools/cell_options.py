@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from IPython.core.error import TryNext, UsageError
 
+from . import asking
 from .permissions import add_options
 
 MAGIC = "%%audit"
@@ -44,6 +45,7 @@ def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
         add_help=False,
     )
     add_options(made)
+    asking.add_options(made)
     made.add_argument(
         "--record", action="store_true", help="stop nothing, and show the operations afterwards"
     )

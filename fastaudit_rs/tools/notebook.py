@@ -19,6 +19,7 @@ from types import CodeType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic, leading_empty_lines, leading_indent
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -28,8 +29,8 @@ from IPython.utils.text import LSString, SList
 
 from .. import AuditDenied, Guard, Recording
 from .._monitoring import MONITORING
-from .._native import _TemporaryFiles
-from . import cell_errors, cell_options
+from .._native import AuditPerms, Observer, _TemporaryFiles
+from . import asking, cell_errors, cell_options
 from .cell_options import MAGIC
 from .permissions import allowances, options_of, policy_of, written
 from .summary import summary_of
@@ -67,8 +68,16 @@ class Permissions:
         self.options = options
         self.policy = policy
         policy = policy._told_in("options", line=self.line())
-        make = policy.observe if options.record else policy.guard
-        guards = make(monitor_calls=MONITORING)
+        guards: Observer | AuditPerms
+        if options.record:
+            guards = policy.observe(monitor_calls=MONITORING)
+        else:
+            person = asking.Frontend(get_ipython(), options.approvals) if options.ask else None
+            try:
+                on_ask = asking.on_ask(options, person)
+                guards = policy.guard(monitor_calls=MONITORING, on_ask=on_ask)
+            except (OSError, ValueError) as error:
+                raise UsageError(f"{magic}: {error}") from error
         guards._share(_temporary_files)
         self._make: Callable[[], Guard | Recording] = guards
 
@@ -295,9 +304,11 @@ class AuditMagics(Magics):
 
         %%audit [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
                 [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--record]
+                [--ask] [--approvals FILE]
             guards the cell: it writes, reaches and starts nothing but what the options name. 'any'
             stands for all. With --record nothing is stopped, and the operations are shown
-            afterwards.
+            afterwards. With --ask you are asked before an operation is denied; --approvals keeps
+            and obeys what you answered with 'always'.
 
         %audit on [the same options]
             guards each cell from then on.

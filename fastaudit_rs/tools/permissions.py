@@ -110,6 +110,10 @@ def written(options: argparse.Namespace) -> str:
             parts += [f"--{name}", value]
     if options.policy is not None:
         parts += ["--policy", options.policy]
+    if options.ask:
+        parts.append("--ask")
+    if options.approvals is not None:
+        parts += ["--approvals", options.approvals]
     return shlex.join(parts)
 
 

@@ -1,0 +1,74 @@
+"""`%%audit --ask`: the question in a real kernel."""
+
+import os
+
+import pytest
+from kernels import TIMEOUT, Kernel
+
+from fastaudit_rs import Policy
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
+    variables = {"HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONWARNINGS": ""}
+    kernel = Kernel(home, {**kept, **variables, "JUPYTER_RUNTIME_DIR": str(home / "runtime")})
+    kernel("%load_ext fastaudit_rs")
+    yield kernel
+    kernel.stop()
+
+
+@pytest.fixture
+def run(kernel, tmp_path):
+    """`run(cell, *answers)`: the questions, and the result."""
+    kernel(f"import os; os.chdir({str(tmp_path)!r})")
+
+    def run(cell, *answers):
+        request = kernel.client.execute(cell, allow_stdin=bool(answers))
+        questions = []
+        for answer in answers:
+            message = kernel.client.get_stdin_msg(timeout=TIMEOUT)
+            questions.append(message["content"]["prompt"])
+            kernel.client.input(answer)
+        return questions, kernel.finish(request)
+
+    yield run
+    kernel("%audit off")
+
+
+WRITE = "open('a', 'w').close(); open('a', 'w').close(); print('done')"
+
+
+def test_once_and_no(run, tmp_path):
+    questions, ran = run(f"%%audit --ask\n{WRITE}", "y", "n")
+    assert f"┌ The program asks to write {tmp_path}/a\n" in questions[0]
+    assert questions[0].endswith("└ Allow it? [y]es once / [a]lways / [n]o / [?]: ")
+    assert len(questions) == 2
+    assert ran.status == "error" and ran.out == ""
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_always_holds_for_the_session(run, tmp_path):
+    run("%audit on --ask")
+    questions, ran = run(WRITE, "?", "a")
+    assert "a: write = [" in questions[1]
+    assert ran.out == "done\n"
+    assert run(WRITE)[1].out == "done\n"
+
+
+def test_answers_are_kept_in_a_file(run, tmp_path):
+    _, ran = run(f"%%audit --ask --approvals kept.toml\n{WRITE}", "a")
+    assert ran.out == "done\n"
+    assert Policy.from_toml(tmp_path / "kept.toml") == Policy(write=[str(tmp_path)])
+    assert run(f"%%audit --approvals kept.toml\n{WRITE}")[1].out == "done\n"
+    (tmp_path / "kept.toml").write_text("write = 3")
+    assert "write must be" in run(f"%%audit --approvals kept.toml\n{WRITE}")[1].err
+
+
+def test_a_frontend_without_input_is_told(run, tmp_path):
+    _, ran = run(f"%%audit --ask\ntry: {WRITE}\nexcept OSError as e: print(e)")
+    assert (
+        "Asked for approval: on_ask raised RuntimeError: this frontend has no way to ask" in ran.out
+    )
+    assert os.listdir(tmp_path) == []
