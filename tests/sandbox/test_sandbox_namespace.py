@@ -12,6 +12,8 @@ from raw_code import SYSTEM_CALLS, raw
 from repository import ROOT
 from users import USERS, run_as
 
+from fastaudit_rs import Network
+
 pytest.importorskip("sandlock")
 
 by_each_user = pytest.mark.parametrize("user", USERS)
@@ -21,7 +23,7 @@ by_each_user = pytest.mark.parametrize("user", USERS)
 HOST = """
 import json, os, subprocess, sys
 sys.path.insert(0, {support!r})
-from fastaudit_rs import Policy, Sandbox
+from fastaudit_rs import Network, Policy, Sandbox
 from sandboxes import of, running
 def threads():
     return sorted({{os.readlink(f"/proc/self/task/{{each}}/ns/net")
@@ -41,8 +43,17 @@ print(json.dumps([own, may, found, there, threads()]))
 """
 
 #: The fields of policies without a network, and of others.
-WITHOUT = {"in places": {"network": False}, "anywhere": {"network": False, "write": None}}
-WITH = {"all": {"network": True}}
+WITHOUT = {
+    "in places": {"network": False},
+    "anywhere": {"network": False, "write": None},
+    "Unix sockets": {"network": Network(hosts=[], unix=["/run"])},
+}
+WITH = {
+    "all": {"network": True},
+    "hosts": {"network": Network(hosts=["127.0.0.1"])},
+    "names": {"network": Network(hosts=["example.com"], lookup=False)},
+    "ports": {"network": Network(hosts=[], listen=["127.0.0.1"])},
+}
 
 
 def networks(user, policies):
@@ -69,7 +80,7 @@ def test_each_process_is_in_one_of_its_own(user):
 @by_each_user
 def test_not_with_a_network(user):
     own, _, found, _, _ = networks(user, WITH)
-    assert found == {"all": [own, own]}
+    assert found == {name: [own, own] for name in WITH}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
@@ -110,6 +121,30 @@ print(json.dumps(passed))
     """
     ran = raw(user, code, "fastaudit-rs-HOST", before=before, after=after)
     assert (ran["told"], ran["after"]) == (["its own"], "reached by the host"), ran
+
+
+@by_each_user
+def test_named_unix_sockets_are_reached(user):
+    program = """
+import os, socket
+from fastaudit_rs import Network, Policy, Sandbox
+place = os.path.realpath("named")
+server = socket.socket(socket.AF_UNIX)
+server.bind(place)
+server.listen()
+network = Network(hosts=[], unix=[place])
+with Sandbox(Policy.preset("sandbox").replace(network=network)) as sandbox:
+    ran = sandbox.run(
+        "import socket, sys\\n"
+        "to = socket.socket(socket.AF_UNIX)\\n"
+        "to.connect(sys.argv[1])\\n"
+        "to.send(b'told')",
+        args=[place],
+    )
+    assert ran.success, ran.stderr
+    assert server.accept()[0].recv(9) == b"told"
+"""
+    run_as(user, program)
 
 
 @by_each_user

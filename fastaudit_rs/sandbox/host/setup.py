@@ -94,7 +94,8 @@ class Setup:
         write = self.policy.write
         metadata = None if write is None else Metadata(existing(write))
         base = str(self.directory.parent)
-        is_alone = self.policy.network is False
+        reached = sandbox_network.reachable(self.policy.network)
+        is_alone = not (reached.allow or reached.listen or reached.has_names)
         worker = Worker(
             self._kernel, self.options(copies), metadata, is_alone, base, task, self._limits
         )
