@@ -13,11 +13,13 @@ from ._native import (
     Network,
     Policy,
     Recording,
+    Tool,
     __version__,
     installed_policy,
 )
 from .core import mk_audit
 from .denied import AuditDenied, AuditWarning
+from .tool_error import ToolError
 
 # Names that few need, and their modules: imported when they are asked for (PEP 562).
 _LATER = {
@@ -53,6 +55,8 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxManager",
+    "Tool",
+    "ToolError",
     "__version__",
     "guarded",
     "install_as_fastaudit",

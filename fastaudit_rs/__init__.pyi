@@ -28,6 +28,9 @@ from ._native import (
     Recording as Recording,
 )
 from ._native import (
+    Tool as Tool,
+)
+from ._native import (
     __version__ as __version__,
 )
 from ._native import (
@@ -44,6 +47,7 @@ from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
+from .tool_error import ToolError as ToolError
 from .tools.notebook import load_ipython_extension as load_ipython_extension
 from .tools.notebook import unload_ipython_extension as unload_ipython_extension
 
@@ -64,6 +68,8 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxManager",
+    "Tool",
+    "ToolError",
     "__version__",
     "guarded",
     "install_as_fastaudit",

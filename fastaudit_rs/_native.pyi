@@ -1,10 +1,11 @@
 """The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from inspect import Signature
 from os import PathLike
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import ParamSpec, Self, disjoint_base
 
@@ -23,6 +24,7 @@ __all__ = [
     "Observer",
     "Policy",
     "Recording",
+    "Tool",
     "_ActiveCall",
     "_CallTracker",
     "_Child",
@@ -823,6 +825,43 @@ class Policy:
     def _warn_of_missing(self) -> None:
         """Warn of roots and programs that do not exist."""
 
+    @overload
+    def tool(
+        self,
+        function: Callable[_Params, _Result],
+        /,
+        *,
+        name: str | None = None,
+        policy: Policy | None = None,
+        raw: bool = False,
+    ) -> Callable[_Params, _Result]:
+        """Make a tool: a function that guarded code may call, and that runs with the host's rights.
+
+        ``@policy.tool``, ``@policy.tool(policy=...)`` or ``policy.tool(function)``. The result is a
+        `Tool`.
+
+        Args:
+            function: A function or a coroutine function. It is called with the host's rights; code
+                of the guest that runs meanwhile (callbacks, finalizers) stays guarded.
+            name: Its name in messages and recordings; by default that of the function.
+            policy: A policy to run it under, instead of the host's rights.
+            raw: True if arguments, results and exceptions are handed over as they are. By default
+                they are data, and copied.
+
+        Raises:
+            TypeError: It is not a function, or a generator function.
+            AuditDenied: Guarded code makes no tools.
+        """
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        policy: Policy | None = None,
+        raw: bool = False,
+    ) -> Callable[[Callable[_Params, _Result]], Callable[_Params, _Result]]: ...
     def worker_plugin(self) -> GuardPlugin:
         """Make a plugin that gives the policy to the workers of Dask.
 
@@ -1021,6 +1060,27 @@ class AuditPerms:
         Raises the audit event ``audit_perms.set_data``, which is denied inside a guard.
         """
 
+    @overload
+    def tool(
+        self,
+        function: Callable[_Params, _Result],
+        /,
+        *,
+        name: str | None = None,
+        policy: Policy | None = None,
+        raw: bool = False,
+    ) -> Callable[_Params, _Result]:
+        """Make a tool, as `Policy.tool` does."""
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        policy: Policy | None = None,
+        raw: bool = False,
+    ) -> Callable[[Callable[_Params, _Result]], Callable[_Params, _Result]]: ...
     def add_imports(self, *mods: str) -> tuple[str, ...]:
         """Add modules whose import may do what is denied otherwise, for guards entered from now on.
 
@@ -1031,6 +1091,24 @@ class AuditPerms:
             TypeError: One is not a ``str``.
             RuntimeError: The guards do not have the rules of fastaudit 0.2.
         """
+
+@final
+class Tool:
+    """A function of the host that guarded code may call: made by `Policy.tool`.
+
+    It runs with the host's rights, or under the policy that it was made with, and the guard is back
+    in force when it returns. Arguments and results are data, and copied: None, bool, int, float,
+    str, bytes, and lists, tuples and dicts of them, up to 16 MB, 1,048,576 values and 100 levels.
+    An instance of a subclass becomes one of the class itself; anything else is a ``TypeError``.
+    Python's own exceptions are made anew; of others the code that called gets a `ToolError`. No
+    attribute leads to the function. Whoever has a tool can call it, also by importing its module.
+    """
+
+    __name__: str
+    __qualname__: str
+    __signature__: Signature | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 @final
 class Guard:

@@ -50,6 +50,8 @@ mod _native {
     use super::api::reports::json_extent;
     #[pymodule_export]
     use super::api::supervisor::hold_sockets;
+    #[pymodule_export]
+    use super::api::tool::Tool;
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

@@ -12,6 +12,9 @@ use crate::python::api::guard;
 use crate::python::api::network_rules;
 use crate::python::api::policy;
 use crate::python::api::recording;
+use crate::python::api::tool;
+use crate::python::api::tool_awaitable;
+use crate::python::api::tool_results;
 use crate::python::denials::denial;
 use crate::python::denials::report;
 use crate::python::events::explain;
@@ -48,12 +51,17 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<recording::Observer>(),
         py.get_type::<recording::Recording>(),
         py.get_type::<report::Effect>(),
+        py.get_type::<tool::Decorator>(),
+        py.get_type::<tool::Text>(),
+        py.get_type::<tool::Tool>(),
+        py.get_type::<tool_awaitable::ToolAwaitable>(),
         py.get_type::<tempfile::Ask>(),
         py.get_type::<temporary::TemporaryFiles>(),
         py.get_type::<executors::Job>(),
         py.get_type::<threads::Carried>(),
         denial::class(py)?.clone(),
         denial::violation(py)?.clone(),
+        tool_results::class(py)?.clone(),
     ];
     #[cfg(unix)]
     classes.extend([

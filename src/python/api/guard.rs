@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::api::fields;
+use crate::python::api::readers::OrDefault;
+use crate::python::api::tool;
 use crate::python::api::wrong_calls;
 use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
@@ -159,6 +161,21 @@ impl AuditPerms {
         let packages = PyTuple::new(py, &config.policy().rest().import_allow)?;
         self.set_config(py, config)?;
         Ok(packages)
+    }
+
+    #[doc = doc!("AuditPerms.tool")]
+    #[pyo3(
+        signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
+        text_signature = "($self, function=None, /, *, name=None, policy=None, raw=False)"
+    )]
+    fn tool<'py>(
+        slf: &Bound<'py, Self>,
+        function: Option<Bound<'py, PyAny>>,
+        name: Option<Bound<'py, PyAny>>,
+        policy: Option<Bound<'py, PyAny>>,
+        raw: OrDefault<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        tool::tool(slf.py(), function, name, policy, raw)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

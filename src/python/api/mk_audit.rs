@@ -55,13 +55,14 @@ pub fn mk_audit<'py>(
         )
         .asking(on_ask, ask_seconds)
     };
-    options.make(oks, || {
+    let config = options.configure(oks, || {
         let allowed = match rules {
             RuleSet::Classic => read_oks(oks).map(Allowed::below)?,
             RuleSet::Strict => v02::allowed_below(oks, None)?,
         };
         allowed.with_packages(oks.py(), readers::named_packages(packages.as_ref())?)
-    })
+    })?;
+    Ok(AuditPerms::new(config))
 }
 
 /// The rules that a host picks by name.

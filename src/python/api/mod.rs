@@ -20,6 +20,11 @@ pub mod recording;
 pub mod reports;
 pub mod setup;
 pub mod supervisor;
+pub mod tool;
+pub mod tool_awaitable;
+pub mod tool_function;
+pub mod tool_results;
+pub mod tool_signature;
 pub mod v02;
 #[cfg(unix)]
 pub mod worker_entry;

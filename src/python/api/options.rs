@@ -1,7 +1,6 @@
 //! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
 use crate::policy::RuleSet;
-use crate::python::api::guard::AuditPerms;
 use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::setup;
@@ -80,17 +79,8 @@ impl<'py> GuardOptions<'py> {
         }
     }
 
-    /// Checks everything, installs what is missing, makes the guards. `given` is the argument of
-    /// the audit event `audit_perms.set_config`.
-    pub fn make(
-        self,
-        given: &Bound<'py, PyAny>,
-        read_allowed: impl FnOnce() -> PyResult<Allowed>,
-    ) -> PyResult<AuditPerms> {
-        self.configure(given, read_allowed).map(AuditPerms::new)
-    }
-
-    /// The same for one guard of this configuration.
+    /// Checks everything, installs what is missing, makes a configuration of guards. `given` is the
+    /// argument of the audit event `audit_perms.set_config`.
     pub fn configure(
         self,
         given: &Bound<'py, PyAny>,

@@ -20,6 +20,7 @@ use crate::python::api::policy::Policy;
 use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::{self, Observer};
+use crate::python::api::tool;
 use crate::python::api::wrong_calls;
 use crate::python::events::explain::Explanation;
 use crate::python::guard::recorder::Records;
@@ -217,7 +218,8 @@ impl Policy {
             )
             .asking(on_ask, ask_seconds)
         };
-        options.make(slf.as_any(), || slf.get().allowed(slf.py()))
+        let config = options.configure(slf.as_any(), || slf.get().allowed(slf.py()))?;
+        Ok(AuditPerms::new(config))
     }
 
     #[doc = doc!("Policy.observe")]
@@ -249,14 +251,17 @@ impl Policy {
             monitor_calls,
             on_denied,
         );
-        let perms = options.make(slf.as_any(), || {
+        let config = options.configure(slf.as_any(), || {
             let log = log.as_ref().map(recording::open_log).transpose()?;
             let mut allowed = slf.get().allowed(py)?;
             allowed.records = Some(Records { enforces, log });
             allowed.on_violation = OnViolation::Raise;
             Ok(allowed)
         })?;
-        Ok(Observer::new(Py::new(py, perms)?, slf.clone().unbind()))
+        Ok(Observer::new(
+            Py::new(py, AuditPerms::new(config))?,
+            slf.clone().unbind(),
+        ))
     }
 
     #[doc = doc!("Policy.install")]
@@ -305,6 +310,21 @@ impl Policy {
     ) -> PyResult<Bound<'py, PyAny>> {
         let confined = slf.py().import("fastaudit_rs.confined")?;
         confined.call_method1("call", (slf, function, args, kwargs))
+    }
+
+    #[doc = doc!("Policy.tool")]
+    #[pyo3(
+        signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
+        text_signature = "($self, function=None, /, *, name=None, policy=None, raw=False)"
+    )]
+    fn tool<'py>(
+        slf: &Bound<'py, Self>,
+        function: Option<Bound<'py, PyAny>>,
+        name: Option<Bound<'py, PyAny>>,
+        policy: Option<Bound<'py, PyAny>>,
+        raw: OrDefault<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        tool::tool(slf.py(), function, name, policy, raw)
     }
 
     #[doc = doc!("Policy.worker_plugin")]

@@ -42,10 +42,11 @@ pub fn mk_audit_02<'py>(
         rules: RuleSet::Strict,
         ..GuardOptions::new(before_deny, on_call, data, tool_id, monitor_calls, None)
     };
-    options.make(oks, || {
+    let config = options.configure(oks, || {
         let allowed = allowed_below(oks, allow_imports.as_ref())?;
         allowed.with_packages(oks.py(), readers::named_packages(packages.as_ref())?)
-    })
+    })?;
+    Ok(AuditPerms::new(config))
 }
 
 /// The permissions by the rules of fastaudit 0.2, with these roots and these modules to import.

@@ -26,6 +26,12 @@ pub fn make_immutable(class: &Bound<'_, PyType>) {
     change_flags(class, |flags| flags | ffi::Py_TPFLAGS_IMMUTABLETYPE);
 }
 
+/// Returns whether a class is one that C code declares, and not made while the program runs.
+pub fn is_static(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: the class is alive; its flags are only read.
+    unsafe { (*class.as_type_ptr()).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 }
+}
+
 /// Changes those flags of a class that say what Python code may do with it.
 fn change_flags(class: &Bound<'_, PyType>, change: fn(std::ffi::c_ulong) -> std::ffi::c_ulong) {
     // SAFETY: the class is alive, and the GIL held; CPython is told of the change.

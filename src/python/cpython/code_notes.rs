@@ -1,4 +1,5 @@
-//! Notes on code objects: small numbers that go when the code does, and keep none alive.
+//! Notes on code objects: small numbers that go when the code does, and keep none alive. Each kind of
+//! note has bits of its own.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -21,8 +22,35 @@ fn place() -> Option<ffi::Py_ssize_t> {
     })
 }
 
-/// The note on some code; 0 if there is none.
-pub fn get(code: &Bound<'_, PyAny>) -> usize {
+/// A kind of note: the bits that it takes.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    shift: u32,
+    mask: usize,
+}
+
+/// Tells whose file the code is from.
+pub const ORIGIN: Kind = Kind { shift: 0, mask: 3 };
+
+/// Tells of which guard's code it is.
+pub const GUEST: Kind = Kind {
+    shift: 2,
+    mask: 0xff,
+};
+
+/// The note of a kind on some code; 0 if there is none.
+pub fn get(code: &Bound<'_, PyAny>, kind: Kind) -> usize {
+    (all(code) >> kind.shift) & kind.mask
+}
+
+/// Notes a number on some code. Without memory for it there is no note.
+pub fn set(code: &Bound<'_, PyAny>, kind: Kind, note: usize) {
+    let others = all(code) & !(kind.mask << kind.shift);
+    set_all(code, others | (note & kind.mask) << kind.shift);
+}
+
+/// All notes on some code.
+fn all(code: &Bound<'_, PyAny>) -> usize {
     let Some(place) = place() else {
         return 0;
     };
@@ -37,8 +65,7 @@ pub fn get(code: &Bound<'_, PyAny>) -> usize {
     note as usize
 }
 
-/// Notes a number on some code. Without memory for it there is no note.
-pub fn set(code: &Bound<'_, PyAny>, note: usize) {
+fn set_all(code: &Bound<'_, PyAny>, note: usize) {
     let Some(place) = place() else {
         return;
     };

@@ -395,6 +395,12 @@ pub fn class_name(object: &Bound<'_, PyAny>) -> String {
     name.rsplit('.').next().unwrap_or(&name).to_owned()
 }
 
+/// Returns whether an object is an exception, by its actual class.
+pub fn is_exception(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: only the flags of its type are read.
+    unsafe { ffi::PyExceptionInstance_Check(object.as_ptr()) != 0 }
+}
+
 /// Raises an exception as `raise` does: its context is the exception that is being handled.
 pub fn raise(exception: &Bound<'_, PyAny>) {
     // SAFETY: CPython looks whether the type is one of exceptions.

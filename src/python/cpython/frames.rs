@@ -25,6 +25,11 @@ pub fn code<'py>(frame: &Bound<'py, PyFrame>) -> Bound<'py, PyAny> {
     PyFrameMethods::code(frame).into_any()
 }
 
+/// Returns whether an object is code.
+pub fn is_code(object: &Bound<'_, PyAny>) -> bool {
+    object.get_type_ptr() == &raw mut ffi::PyCode_Type
+}
+
 /// The frame that called this one's code.
 pub fn outer<'py>(frame: &Bound<'py, PyFrame>) -> Option<Bound<'py, PyAny>> {
     PyFrameMethods::outer(frame).map(Bound::into_any)

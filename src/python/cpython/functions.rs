@@ -155,7 +155,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
     }
 
     /// The object it is bound to, or the module it belongs to.
-    #[cfg(Py_3_12)]
     pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
         self.field(self.get().receiver)
     }
@@ -303,5 +302,27 @@ impl<'a, 'py> MethodDescriptor<'a, 'py> {
             let method = self.object.as_ptr().cast::<ffi::PyMethodDescrObject>();
             (*method).d_method = Box::leak(Box::new(entry));
         }
+    }
+}
+
+/// Returns whether an object is one that the event loop calls for the next step of a task of `_asyncio`:
+/// an object of a class that Python code cannot make, or a native method of a task.
+pub fn is_step_of_task(function: &Bound<'_, PyAny>) -> bool {
+    let of_task = |object: *mut PyObject, name: &[u8]| {
+        // SAFETY: the object is alive, and so is its class, whose flags and name are only read; a name is
+        // NUL-terminated.
+        unsafe {
+            let class = ffi::Py_TYPE(object);
+            let own = CStr::from_ptr((*class).tp_name).to_bytes();
+            own.strip_prefix(b"_asyncio.").unwrap_or(own) == name
+                && ((*class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
+                    || (*class).tp_flags & ffi::Py_TPFLAGS_IMMUTABLETYPE != 0)
+        }
+    };
+    match Builtin::cast(function) {
+        Some(method) => method
+            .receiver()
+            .is_some_and(|receiver| of_task(receiver.as_ptr(), b"Task")),
+        None => of_task(function.as_ptr(), b"TaskStepMethWrapper"),
     }
 }

@@ -311,6 +311,11 @@ impl Denial {
         Ok(chain)
     }
 
+    /// Notes the call chain of an exception that is about to lose its traceback.
+    pub fn keep_chain_of(&self, traceback: &Bound<'_, PyAny>) {
+        let _ = self.chain_of(traceback);
+    }
+
     /// Notes the call chain while the denied operation is still going on.
     pub fn note_chain(&self, py: Python<'_>) -> PyResult<()> {
         if self.told.is_some() {

@@ -16,10 +16,12 @@ use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::hook::{self, Hook, Raised, Verdict};
 use crate::python::denials::failure;
+use crate::python::events::guest_code;
 use crate::python::events::observe;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::guard::tempfile;
+use crate::python::guard::tool_rights;
 use crate::python::values::errors;
 
 /// Raised once, to see that the hook is there: CPython does not report a refusal.
@@ -190,6 +192,10 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
+    if tool_rights::any_tool() {
+        let noted = raw::with_attachment_counted(|| guest_code::note(event, args, active.get()));
+        noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    }
     let rule = if !scope::any_guard_restricts_more() {
         events::lookup_if(event.to_bytes(), false)
     } else if active.get().is_strict()

@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod deny;
 pub mod explain;
+pub mod guest_code;
 pub mod hook;
 pub mod host;
 pub mod judge;

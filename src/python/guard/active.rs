@@ -14,6 +14,7 @@ use crate::python::cpython::forks;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::environment::Before;
 use crate::python::guard::log::Log;
+use crate::python::guard::tool_call::ToolCall;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 
@@ -49,8 +50,10 @@ pub fn restrict_more() {
     name = "_Active"
 )]
 pub struct Active {
-    /// `None` marks a context that all guards have left.
+    /// `None` marks a context that all guards have left, or a tool with the host's rights.
     config: Option<Py<AuditCfg>>,
+    /// The call of a tool that it is in force for.
+    tool: Tool,
     /// The guard that is in force again when this one is left.
     outer: Mutex<Option<Py<Active>>>,
     /// True if `outer` is not the guard that was in force on entry.
@@ -71,10 +74,54 @@ pub struct Active {
     _monitoring: Option<Hold>,
 }
 
+/// The call of a tool that a guard is in force for.
+enum Tool {
+    Nothing,
+    /// The call that it was made for, and the guard of the code that called.
+    Called(Box<ToolCall>, Py<Active>),
+    /// It was entered in the course of this call.
+    Within(Py<Active>),
+}
+
 impl Active {
     /// The guard's configuration; `None` in a context that all guards have left.
     pub fn config(&self) -> Option<&Py<AuditCfg>> {
         self.config.as_ref()
+    }
+
+    /// Returns whether it may be another guard that is in force, or none.
+    #[inline]
+    pub fn looks_further(&self) -> bool {
+        self.config.is_none() || !matches!(self.tool, Tool::Nothing)
+    }
+
+    /// The call of a tool that it is in force for, and the guard of the code that called.
+    pub fn tool(&self) -> Option<(&ToolCall, &Py<Active>)> {
+        match &self.tool {
+            Tool::Nothing => None,
+            Tool::Called(call, guest) => Some((call, guest)),
+            Tool::Within(active) => active.get().tool(),
+        }
+    }
+
+    /// The rights of a tool: a policy's, or the host's without one.
+    pub fn of_tool(
+        config: Option<Py<AuditCfg>>,
+        monitoring: Option<Hold>,
+        call: ToolCall,
+        guest: Py<Self>,
+    ) -> Self {
+        let mut active = Self::new(config, None, monitoring, None);
+        active.tool = Tool::Called(Box::new(call), guest);
+        active
+    }
+
+    /// The same, entered in the course of a tool's call.
+    pub fn within(mut self, tool: Option<Bound<'_, Self>>) -> Self {
+        if let Some(tool) = tool {
+            self.tool = Tool::Within(tool.unbind());
+        }
+        self
     }
 
     /// Returns whether its rules are those of fastaudit 0.2.
@@ -125,6 +172,7 @@ impl Active {
         }
         Self {
             config,
+            tool: Tool::Nothing,
             outer: Mutex::new(outer),
             outer_changed: AtomicBool::new(false),
             first_dir: OnceLock::new(),
@@ -246,6 +294,10 @@ impl Active {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.config)?;
         visit.call(&self.beside)?;
+        match &self.tool {
+            Tool::Nothing => {}
+            Tool::Called(_, active) | Tool::Within(active) => visit.call(active)?,
+        }
         if let Some(origin) = &self.origin {
             origin.traverse(&visit)?;
         }

@@ -5,8 +5,10 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::called::{Returned, ours};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::functions;
 use crate::python::guard::active::{Active, relink};
 use crate::python::guard::scope::{self, Current};
+use crate::python::guard::tool_rights;
 use crate::python::values::errors;
 
 /// A guard that was put in force in a context for as long as it is entered.
@@ -16,8 +18,13 @@ pub struct Lent {
     before: Option<Py<Active>>,
 }
 
-/// Puts the active guard in force in a context that is about to be entered, if it is not yet.
-pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>> {
+/// Puts the active guard in force in a context that is about to be entered to call a function, if it is
+/// not yet. A task that a tool started keeps the rights of the tool until that returns.
+pub fn lend(
+    py: Python<'_>,
+    context: &Bound<'_, PyAny>,
+    function: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Lent>> {
     let active = match scope::own(py)? {
         Current::Guarded(active) => active,
         Current::Unguarded => return Ok(None),
@@ -27,6 +34,14 @@ pub fn lend(py: Python<'_>, context: &Bound<'_, PyAny>) -> PyResult<Option<Lent>
     let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
         return Ok(None);
     };
+    if tool_rights::any_tool()
+        && function.is_some_and(functions::is_step_of_task)
+        && let Some(tool) = scope::tool_in_force(py)?
+        && let Some((_, guest)) = tool.get().tool()
+        && Active::is_within(guest.bind(py), &active)
+    {
+        return Ok(None);
+    }
     lend_here(&active)
 }
 
@@ -48,6 +63,21 @@ pub fn lend_here(active: &Bound<'_, Active>) -> PyResult<Option<Lent>> {
         token: token.unbind(),
         before,
     }))
+}
+
+/// Puts the guard of the guest in the place of a tool's rights, where code of the guest runs in the course
+/// of the tool: things that it starts there do not get the rights.
+pub fn lend_guest(py: Python<'_>) -> PyResult<Option<Lent>> {
+    if !scope::may_be_guarded() || !tool_rights::any_tool() {
+        return Ok(None);
+    }
+    let Some(value) = raw::context_var_get(py, scope::var(py)?)? else {
+        return Ok(None);
+    };
+    match scope::own(py)? {
+        Current::Guarded(active) if !active.is(&value) => replace_here(&active).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Returns a context with the guard in force: a copy of this one, or a new one. `None` if this one

@@ -24,6 +24,9 @@ pub mod scope;
 pub mod sealed;
 pub mod tempfile;
 pub mod temporary;
+pub mod tool_call;
+pub mod tool_rights;
+pub mod tool_scope;
 pub mod tracked_calls;
 pub mod turns;
 #[cfg(unix)]

@@ -20,6 +20,7 @@ pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_mo
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::log::Log;
+use crate::python::guard::tool_rights;
 use crate::python::guard::turns::{self, Hold};
 use crate::python::values::entered_at::Origin;
 use crate::python::values::with_statement::Place;
@@ -141,10 +142,31 @@ pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
         return Ok(Current::Unguarded);
     };
     Ok(match value.cast_into_exact::<Active>() {
-        Ok(active) if active.get().config().is_none() => Current::Unguarded,
+        Ok(active) if active.get().looks_further() => match tool_rights::in_force(active) {
+            Some(active) => Current::Guarded(active),
+            None => Current::Unguarded,
+        },
         Ok(active) => Current::Guarded(active),
         Err(_) => Current::Tampered,
     })
+}
+
+/// The rights of a tool, if it is the tool that runs, and not code of the guest in the course of it.
+pub fn tool_in_force(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
+    let Some(value) = raw::context_var_get(py, var(py)?)? else {
+        return Ok(None);
+    };
+    let Ok(value) = value.cast_into_exact::<Active>() else {
+        return Ok(None);
+    };
+    if value.get().tool().is_none() {
+        return Ok(None);
+    }
+    let is_it = match tool_rights::in_force(value.clone()) {
+        Some(active) => active.is(&value),
+        None => !value.get().tool().is_some_and(|(call, _)| call.is_over()),
+    };
+    Ok(is_it.then_some(value))
 }
 
 /// A guard that was entered, with the data to leave it.
@@ -210,7 +232,7 @@ impl Entered {
 
 /// Switches CALL monitoring on if a guard watches calls.
 #[inline]
-fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
+pub(super) fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     let config = config.get();
     if config.monitor_calls() {
         return Hold::new(py, config);
@@ -232,6 +254,10 @@ pub fn enter(
     };
     let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring, origin);
     let active = active.going_on(log);
+    let active = match tool_rights::any_tool() {
+        true => active.within(tool_in_force(py)?),
+        false => active,
+    };
     let active = Bound::new(py, active)?;
     let place = Place::here(py);
     // Last: any error before leaves no guard in force.

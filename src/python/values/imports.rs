@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::policy::files::roots::is_within;
 use crate::policy::written::values::is_within_module;
+use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
 use crate::python::values::stack;
 use crate::python::values::stdlib;
@@ -160,6 +161,26 @@ pub fn module_being_loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyString
         frame = stack::outer(&current)?;
     }
     Ok(None)
+}
+
+/// Returns whether the import system runs, called by an import or by installed modules that take part in
+/// it, and no code of a guest.
+pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
+    let Some(find_and_load) = FIND_AND_LOAD.get() else {
+        return Ok(false);
+    };
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        let code = frames::code(current.cast()?);
+        if code.is(find_and_load) {
+            return Ok(true);
+        }
+        if code_notes::get(&code, code_notes::GUEST) != 0 || !is_installed(&code)? {
+            return Ok(false);
+        }
+        frame = stack::outer(&current)?;
+    }
+    Ok(false)
 }
 
 /// The module that a frame of the function that loads modules is loading.

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod arguments;
+pub mod by_value;
 pub mod call_notes;
 #[cfg(Py_3_12)]
 pub mod callee;

@@ -45,12 +45,13 @@ const OF_OTHERS: usize = 2;
 /// Returns whether the code of a frame is the user's. It is looked at once: neither its file nor
 /// the module that it is of changes.
 fn is_of_user(code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    match code_notes::get(code) {
+    match code_notes::get(code, code_notes::ORIGIN) {
         OF_USER => Ok(true),
         OF_OTHERS => Ok(false),
         _ => {
             let is_of_user = !is_of_library(code)? && !stack::is_of_this_package(frame)?;
-            code_notes::set(code, if is_of_user { OF_USER } else { OF_OTHERS });
+            let note = if is_of_user { OF_USER } else { OF_OTHERS };
+            code_notes::set(code, code_notes::ORIGIN, note);
             Ok(is_of_user)
         }
     }

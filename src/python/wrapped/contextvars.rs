@@ -23,6 +23,7 @@ wrapped! {
     Reset: Wrapped(Called) => |called| change(called, carry::may_reset);
     TokenExit: Wrapped(Called) => token_exit;
     New: WrappedByTuple(CalledByTuple) => new;
+    CopyContext: Wrapped(Called) => copy_context;
 }
 
 /// Makes the methods of contexts and context variables keep guards in force.
@@ -47,12 +48,35 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     replace::slot::<New>(&context, Slot::New)
 }
 
+/// Makes copies of a context that code of the guest takes in the course of a tool have the guest's
+/// guard.
+///
+/// # Errors
+/// `RuntimeError` if it is called by a convention that is not known here.
+pub fn install_copies(py: Python<'_>) -> PyResult<()> {
+    replace::function::<CopyContext>(py, "_contextvars", "copy_context")
+}
+
+fn copy_context(called: Called<'_>) -> Returned {
+    let Some(lent) = called.ours(carry::lend_guest) else {
+        return Returned::failed();
+    };
+    let result = called.make();
+    match lent {
+        Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
+        None => result,
+    }
+}
+
 fn run(called: Called<'_>) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();
     }
     let context = called.receiver();
-    let Some(lent) = called.ours(|py| carry::lend(py, &context)) else {
+    let Some(lent) = called.ours(|py| {
+        let function = (called.arguments.positional() > 0).then(|| called.arguments.at(py, 0));
+        carry::lend(py, &context, function.as_ref())
+    }) else {
         return Returned::failed();
     };
     let lent = ManuallyDrop::new(lent);

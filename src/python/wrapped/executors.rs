@@ -120,7 +120,9 @@ impl Job {
     /// An object of ours, if the item is a job that needs it.
     fn of<'py>(item: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = item.py();
+        let tool = scope::tool_in_force(py)?;
         let active = match scope::own(py)? {
+            _ if tool.is_some() => tool.map(Bound::unbind),
             Current::Guarded(active) => Some(active.unbind()),
             Current::Unguarded if threads::any_began_under_a_guard() => None,
             _ => return Ok(None),
@@ -135,12 +137,10 @@ impl Job {
     /// Puts the guard of the job in force in this thread, in the place of the one that the thread
     /// was started under: if the thread asks for it itself, and is in no other job.
     fn begin(&self, py: Python<'_>) -> PyResult<Option<Lent>> {
-        let own = match scope::own(py)? {
-            Current::Guarded(own) => Some(own),
-            Current::Unguarded => None,
-            Current::Tampered => return Ok(None),
-        };
-        let began = own.is_some_and(|own| threads::began_under(&own)) && is_called_by_pool(py)?;
+        if matches!(scope::own(py)?, Current::Tampered) {
+            return Ok(None);
+        }
+        let began = threads::is_under_its_first(py)? && is_called_by_pool(py)?;
         match (&self.active, began) {
             (Some(active), true) => carry::replace_here(active.bind(py)).map(Some),
             (None, true) => carry::replace_here(&Bound::new(py, Active::detached())?).map(Some),

@@ -1,6 +1,7 @@
 //! Tasks that guarded code makes in a context of its choice: in one that was made before the guard
 //! they would not have it. Such a task is made in a copy of the context that has the guard.
 
+use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
@@ -38,7 +39,23 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 fn init(called: CalledByTuple<'_>) -> Returned {
-    let Some(kwargs) = called.kwargs().filter(|_| scope::may_be_guarded()) else {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    let Some(lent) = called.ours(carry::lend_guest) else {
+        return Returned::failed();
+    };
+    let Some(lent) = lent else {
+        return init_guarded(called);
+    };
+    let lent = ManuallyDrop::new(lent);
+    let result = init_guarded(called);
+    let lent = ManuallyDrop::into_inner(lent);
+    carry::after(called.py, result, |py| carry::take_back_here(py, lent))
+}
+
+fn init_guarded(called: CalledByTuple<'_>) -> Returned {
+    let Some(kwargs) = called.kwargs() else {
         return called.make();
     };
     match called.ours(|_| guarded(&kwargs)) {

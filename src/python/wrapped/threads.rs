@@ -79,9 +79,12 @@ impl Carried {
     }
 }
 
-/// Returns whether the guard is the one that this thread was started under.
-pub fn began_under(active: &Bound<'_, Active>) -> bool {
-    BEGAN_UNDER.get() == active.as_ptr() as usize
+/// Returns whether the context has the guard, or the rights of a tool, that this thread was started
+/// under.
+pub fn is_under_its_first(py: Python<'_>) -> PyResult<bool> {
+    let began = BEGAN_UNDER.get();
+    let value = raw::context_var_get(py, scope::var(py)?)?;
+    Ok(began != 0 && value.is_some_and(|value| value.as_ptr() as usize == began))
 }
 
 /// Returns whether some thread of this process was started under a guard.
@@ -197,12 +200,54 @@ fn enter_context_of_thread(
     scope::carry_into(&context, active)
 }
 
+/// The function with the rights of a tool, which end when the tool returns.
+fn in_tool<'py>(
+    function: &Bound<'py, PyAny>,
+    tool: &Bound<'py, Active>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = function.py();
+    if !function.is_callable() {
+        return Ok(None);
+    }
+    // Jobs of a pool bring their own.
+    let is_worker = pools::is_worker(function)?;
+    #[cfg(Py_3_14)]
+    {
+        let detached = || Bound::new(py, Active::detached());
+        let in_force = if is_worker { detached()? } else { tool.clone() };
+        enter_context_of_thread(function, &in_force)?;
+    }
+    if is_worker {
+        return Ok(None);
+    }
+    let carried = Carried {
+        function: function.clone().unbind(),
+        active: Some(tool.clone().unbind()),
+        is_started: AtomicBool::new(false),
+        is_feeder: false,
+    };
+    ANY_CARRIED.store(true, Ordering::Relaxed);
+    let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
+    #[cfg(not(Py_3_12))]
+    {
+        let none = py.None().into_bound(py);
+        let args = [&carried, PyTuple::empty(py).as_any(), &none];
+        raw::audit(py, c"_thread.start_new_thread", &args)?;
+    }
+    Ok(Some(carried))
+}
+
 /// The function with the guard in force, if its policy lets threads start.
 ///
 /// # Errors
 /// Before 3.12, which raises no event for a thread: the denial by ours.
 fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
+    if let Some(tool) = scope::tool_in_force(py)?
+        && tool.get().config().is_none()
+    {
+        return in_tool(function, &tool);
+    }
     let active = match scope::current(py)? {
         Current::Guarded(active) => active,
         Current::Unguarded => return Ok(None),

@@ -1,0 +1,230 @@
+//! Tools: functions of the host that guarded code may call, and that run with rights of their own.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::python::api::options::GuardOptions;
+use crate::python::api::policy::Policy;
+use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::tool_awaitable::ToolAwaitable;
+use crate::python::api::tool_function::Function;
+use crate::python::api::tool_results;
+use crate::python::api::tool_signature;
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::tool_rights;
+use crate::python::values::errors;
+use crate::python::wrapped::contextvars;
+
+// The garbage collector is not shown the function: it would show it to everyone.
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+pub struct Tool {
+    function: Arc<Function>,
+    is_async: bool,
+    doc: Option<Py<PyAny>>,
+    signature: Option<Py<PyAny>>,
+}
+
+impl Tool {
+    fn make(
+        function: &Bound<'_, PyAny>,
+        name: Option<&Bound<'_, PyAny>>,
+        policy: Option<&Bound<'_, PyAny>>,
+        raw: &OrDefault<'_>,
+    ) -> PyResult<Self> {
+        let py = function.py();
+        if !function.is_callable() || function.is_instance_of::<pyo3::types::PyType>() {
+            return Err(errors::wrong_type("function", "a function", function));
+        }
+        let name = match name {
+            Some(name) => match name.cast::<PyString>() {
+                Ok(name) => name.clone(),
+                Err(_) => return Err(errors::wrong_type("name", "None or a str", name)),
+            },
+            None => tool_signature::name(function)?,
+        };
+        let raw = read_bool(raw, "raw", false)?;
+        raw::audit(py, c"audit_perms.set_config", &[name.as_any()])?;
+        let inspect = py.import("inspect")?;
+        let is = |what: &str| inspect.call_method1(what, (function,))?.is_truthy();
+        if is("isasyncgenfunction")? || is("isgeneratorfunction")? {
+            return Err(PyTypeError::new_err(
+                "a generator function cannot be a tool, as its body runs after the call: return a \
+                 list",
+            ));
+        }
+        let config = policy.map(config_of).transpose()?;
+        let signature = tool_signature::read(function)?;
+        tool_results::prepare(py)?;
+        contextvars::install_copies(py)?;
+        tool_rights::note_tool();
+        let (signature, parameters) = match signature {
+            Some((signature, parameters)) => (Some(signature.unbind()), parameters),
+            None => (None, vec!["*args".to_owned(), "**kwargs".to_owned()]),
+        };
+        Ok(Self {
+            is_async: is("iscoroutinefunction")?,
+            doc: tool_signature::doc(function)?,
+            signature,
+            function: Arc::new(Function {
+                function: function.clone().unbind(),
+                name: name.unbind(),
+                parameters,
+                raw,
+                config,
+            }),
+        })
+    }
+}
+
+/// The configuration of guards of a policy.
+fn config_of(policy: &Bound<'_, PyAny>) -> PyResult<Py<AuditCfg>> {
+    let Ok(policy) = policy.cast::<Policy>() else {
+        return Err(errors::wrong_type("policy", "None or a Policy", policy));
+    };
+    let default = || OrDefault::Default;
+    let options = GuardOptions::new(None, None, None, default(), default(), None);
+    options.configure(policy.as_any(), || policy.get().allowed(policy.py()))
+}
+
+/// Makes a tool of a function, or a decorator that does.
+///
+/// # Errors
+/// `TypeError` for anything but a plain function or a coroutine function; the denial under a guard.
+pub fn tool<'py>(
+    py: Python<'py>,
+    function: Option<Bound<'py, PyAny>>,
+    name: Option<Bound<'py, PyAny>>,
+    policy: Option<Bound<'py, PyAny>>,
+    raw: OrDefault<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(function) = function {
+        let tool = Tool::make(&function, name.as_ref(), policy.as_ref(), &raw)?;
+        return Ok(Bound::new(py, tool)?.into_any());
+    }
+    let decorator = Decorator {
+        name: name.map(Bound::unbind),
+        policy: policy.map(Bound::unbind),
+        raw: match raw {
+            OrDefault::Given(raw) => Some(raw.unbind()),
+            OrDefault::Default => None,
+        },
+    };
+    Ok(Bound::new(py, decorator)?.into_any())
+}
+
+/// Makes tools of functions.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_ToolDecorator"
+)]
+pub struct Decorator {
+    name: Option<Py<PyAny>>,
+    policy: Option<Py<PyAny>>,
+    raw: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Decorator {
+    #[pyo3(signature = (function, /))]
+    fn __call__(&self, function: &Bound<'_, PyAny>) -> PyResult<Tool> {
+        let py = function.py();
+        let raw = match &self.raw {
+            Some(raw) => OrDefault::Given(raw.bind(py).clone()),
+            None => OrDefault::Default,
+        };
+        let (name, policy) = (self.name.as_ref(), self.policy.as_ref());
+        let name = name.map(|name| name.bind(py));
+        Tool::make(function, name, policy.map(|policy| policy.bind(py)), &raw)
+    }
+}
+
+#[pymethods]
+impl Tool {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, tool) = (slf.py(), &slf.get().function);
+        let (args, kwargs) = tool.given(args, kwargs)?;
+        let rights = tool.rights(py)?;
+        if slf.get().is_async {
+            let awaitable = ToolAwaitable::new(Arc::clone(tool), args, kwargs, rights);
+            return Ok(Bound::new(py, awaitable)?.into_any());
+        }
+        let call = || calling::call(tool.function.bind(py), &args, kwargs.as_ref());
+        let Some(mut rights) = rights else {
+            let result = call().and_then(|result| tool.result(result));
+            return result.map_err(|error| {
+                tool_results::settle(tool, py, &error);
+                tool_results::raised(tool, py, error)
+            });
+        };
+        let result = rights.begin(py).and_then(|()| {
+            let result = call().and_then(|result| tool.result(result));
+            // Frames of the host end with its rights.
+            result.inspect_err(|error| tool_results::settle(tool, py, error))
+        });
+        rights.finish(py);
+        result.map_err(|error| tool_results::raised(tool, py, error))
+    }
+
+    #[getter]
+    fn __name__(&self, py: Python<'_>) -> Py<PyString> {
+        self.function.name.clone_ref(py)
+    }
+
+    #[getter]
+    fn __qualname__(&self, py: Python<'_>) -> Py<PyString> {
+        self.function.name.clone_ref(py)
+    }
+
+    #[classattr]
+    fn __doc__() -> Text {
+        Text
+    }
+
+    #[getter]
+    fn __signature__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let signature = self.signature.as_ref();
+        let copy = signature.map(|signature| signature.bind(py).call_method0("replace"));
+        copy.transpose()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let name = self.function.name.bind(py).to_string_lossy();
+        format!("<tool {name}({})>", self.function.parameters.join(", "))
+    }
+}
+
+/// The `__doc__` of the class, and of its instances that of their functions.
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_ToolText"
+)]
+pub struct Text;
+
+#[pymethods]
+impl Text {
+    fn __get__(
+        &self,
+        py: Python<'_>,
+        tool: Option<&Bound<'_, Tool>>,
+        _class: Option<&Bound<'_, PyAny>>,
+    ) -> Option<Py<PyAny>> {
+        match tool {
+            Some(tool) => tool.get().doc.as_ref().map(|doc| doc.clone_ref(py)),
+            None => Some(PyString::new(py, doc!("Tool")).into_any().unbind()),
+        }
+    }
+}

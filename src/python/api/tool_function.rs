@@ -1,0 +1,94 @@
+//! The function behind a tool, and its arguments and results, by value.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::tool_scope::Rights;
+use crate::python::values::by_value::{self, Copier};
+
+/// The other way to hand an object over.
+const OR_RAW: &str = ", or make the tool with raw=True";
+
+/// The function behind a tool.
+pub struct Function {
+    pub function: Py<PyAny>,
+    pub name: Py<PyString>,
+    /// The names of its parameters, those by position first.
+    pub parameters: Vec<String>,
+    /// True if objects are handed over as they are.
+    pub raw: bool,
+    /// The guard that it runs under; `None` for the rights of the host.
+    pub config: Option<Py<AuditCfg>>,
+}
+
+impl Function {
+    /// The beginning of messages.
+    pub fn told(&self, py: Python<'_>) -> String {
+        format!("tool '{}'", self.name.bind(py).to_string_lossy())
+    }
+
+    /// The rights of a call; `None` if no guard is in force.
+    ///
+    /// # Errors
+    /// `PermissionError` if the guards' context variable was changed.
+    pub fn rights(&self, py: Python<'_>) -> PyResult<Option<Rights>> {
+        Rights::new(py, &self.name, self.config.as_ref())
+    }
+
+    /// The arguments that the function gets.
+    ///
+    /// # Errors
+    /// `TypeError` for objects that are no data, `ValueError` for too much of it.
+    pub fn given<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
+        let py = args.py();
+        if self.raw || (kwargs.is_none() && by_value::are_constant(args)) {
+            return Ok((args.clone(), kwargs.cloned()));
+        }
+        let mut copier = Copier::default();
+        let mut copies = Vec::with_capacity(args.len());
+        for (index, arg) in args.iter().enumerate() {
+            let copy = copier.copy(&arg).map_err(|refused| {
+                let name = self
+                    .parameters
+                    .get(index)
+                    .filter(|name| !name.starts_with('*'));
+                let name = name.map_or_else(|| format!("args[{index}]"), String::clone);
+                refused.error(&self.told(py), &name, OR_RAW)
+            });
+            copies.push(copy?);
+        }
+        let args = PyTuple::new(py, copies)?;
+        let Some(kwargs) = kwargs else {
+            return Ok((args, None));
+        };
+        let copies = PyDict::new(py);
+        for (name, value) in kwargs.iter() {
+            let told = |refused: by_value::Refused| {
+                let name = name
+                    .cast::<PyString>()
+                    .map(|name| name.to_string_lossy().into_owned());
+                refused.error(&self.told(py), &name.unwrap_or_default(), OR_RAW)
+            };
+            let value = copier.copy(&value).map_err(told)?;
+            copies.set_item(copier.copy(&name).map_err(told)?, value)?;
+        }
+        Ok((args, Some(copies)))
+    }
+
+    /// The result that the caller gets.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn result<'py>(&self, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if self.raw {
+            return Ok(result);
+        }
+        let copy = Copier::default().copy(&result);
+        copy.map_err(|refused| refused.error(&self.told(result.py()), "its result", OR_RAW))
+    }
+}

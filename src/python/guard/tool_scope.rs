@@ -1,0 +1,107 @@
+//! A tool's rights, put in force for its call.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::frames;
+use crate::python::guard::active::Active;
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::scope::{self, Current};
+use crate::python::guard::tool_call::ToolCall;
+use crate::python::guard::tool_rights;
+use crate::python::values::errors;
+
+/// The rights of one call.
+pub struct Rights {
+    active: Py<Active>,
+    /// The value of the context when the call was last suspended.
+    suspended: Option<Py<PyAny>>,
+    token: Option<Py<PyAny>>,
+}
+
+impl Rights {
+    /// The rights of a call that begins; `None` if it has them already, as no guard is in force.
+    ///
+    /// # Errors
+    /// `PermissionError` if the guards' context variable was changed.
+    pub fn new(
+        py: Python<'_>,
+        name: &Py<PyString>,
+        config: Option<&Py<AuditCfg>>,
+    ) -> PyResult<Option<Self>> {
+        if config.is_none() && !scope::may_be_guarded() {
+            return Ok(None);
+        }
+        let guest = match (scope::own(py)?, config) {
+            (Current::Guarded(guest), _) => guest,
+            (Current::Unguarded, None) => return Ok(None),
+            (Current::Unguarded, Some(_)) => Bound::new(py, Active::detached())?,
+            (Current::Tampered, _) => return Err(errors::variable_changed()),
+        };
+        let hold = match config {
+            Some(config) => scope::hold(py, config)?,
+            None => None,
+        };
+        let call = ToolCall::new(name.clone_ref(py), tool_rights::depth_below(guest.get()));
+        let config = config.map(|config| config.clone_ref(py));
+        let active = Active::of_tool(config, hold, call, guest.unbind());
+        Ok(Some(Self {
+            active: Py::new(py, active)?,
+            suspended: None,
+            token: None,
+        }))
+    }
+
+    /// Puts them in force.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn begin(&mut self, py: Python<'_>) -> PyResult<()> {
+        let value = match &self.suspended {
+            Some(value) => value.bind(py),
+            None => self.active.bind(py).as_any(),
+        };
+        let token = raw::context_var_set(scope::var(py)?, value)?;
+        self.token = Some(token.unbind());
+        let caller = frames::current_frame(py);
+        self.set_caller(caller.map_or(0, |frame| frame.as_ptr() as usize));
+        Ok(())
+    }
+
+    /// Puts the guest's guard back in force, until they begin again.
+    ///
+    /// # Errors
+    /// `ValueError` in another context than they began in: they are over then.
+    pub fn suspend(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.set_caller(0);
+        let var = scope::var(py)?;
+        self.suspended = raw::context_var_get(py, var)?.map(Bound::unbind);
+        let Some(token) = self.token.take() else {
+            return Ok(());
+        };
+        raw::context_var_reset(var, token.bind(py)).inspect_err(|_| {
+            if let Some((call, _)) = self.active.get().tool() {
+                call.end();
+            }
+        })
+    }
+
+    /// Ends them for good, wherever they were carried, and puts the guest's guard back in force.
+    pub fn finish(&mut self, py: Python<'_>) {
+        if let Some((call, _)) = self.active.get().tool() {
+            call.end();
+            call.set_caller(0);
+        }
+        if let (Some(token), Ok(var)) = (self.token.take(), scope::var(py)) {
+            // Where they cannot be taken out, they lead to the guest's guard.
+            let _ = raw::context_var_reset(var, token.bind(py));
+        }
+    }
+
+    fn set_caller(&self, frame: usize) {
+        if let Some((call, _)) = self.active.get().tool() {
+            call.set_caller(frame);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Values that are handed over: data are copied, by what they hold and without code of their classes, so
+//! that the receiver gets no object of the giver's.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods,
+};
+
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::text::{plain_int, plain_str};
+
+/// The bytes of all texts and numbers in one value.
+const MOST_BYTES: usize = 16 << 20;
+/// The values in one value, at all levels.
+const MOST_VALUES: usize = 1 << 20;
+/// The levels of lists, tuples and dicts.
+const DEEPEST: usize = 100;
+
+/// Copies values, up to the limits.
+pub struct Copier {
+    bytes: usize,
+    values: usize,
+}
+
+/// The reason that a value is not handed over, and the way to it from the value that was given.
+pub struct Refused {
+    path: Vec<String>,
+    reason: Reason,
+}
+
+enum Reason {
+    /// It is no data: the name of its class, and the way to write it as data.
+    Class(String, &'static str),
+    /// It is too large, or nested too deep.
+    Limit(String),
+    /// It holds itself.
+    Cycle,
+    Error(PyErr),
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Self {
+        Self::because(Reason::Error(error))
+    }
+}
+
+impl Refused {
+    fn because(reason: Reason) -> Self {
+        Self {
+            path: Vec::new(),
+            reason,
+        }
+    }
+
+    fn at(mut self, step: String) -> Self {
+        self.path.push(step);
+        self
+    }
+
+    /// Returns the error: `of` is the beginning of its text, `name` the name of the value, and `otherwise`
+    /// the other way to hand it over.
+    pub fn error(self, of: &str, name: &str, otherwise: &str) -> PyErr {
+        let mut name = name.to_owned();
+        for step in self.path.iter().rev().take(8) {
+            name.push_str(step);
+        }
+        if self.path.len() > 8 {
+            name.push('…');
+        }
+        match self.reason {
+            Reason::Class(class, "") => PyTypeError::new_err(format!(
+                "{of}: {name} is a {class}; pass data (None, bool, int, float, str, bytes, list, \
+                 tuple, dict){otherwise}"
+            )),
+            Reason::Class(class, call) => PyTypeError::new_err(format!(
+                "{of}: {name} is a {class}; pass data: {call}({name})"
+            )),
+            Reason::Limit(text) => PyValueError::new_err(format!("{of}: {name} {text}")),
+            Reason::Cycle => PyValueError::new_err(format!("{of}: {name} holds itself")),
+            Reason::Error(error) => error,
+        }
+    }
+}
+
+/// Returns whether an object is data that never change, and so need no copy.
+#[inline]
+fn is_constant(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyString>()
+        || object.is_none()
+        || object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyBytes>()
+}
+
+impl Default for Copier {
+    fn default() -> Self {
+        Self {
+            bytes: MOST_BYTES,
+            values: MOST_VALUES,
+        }
+    }
+}
+
+impl Copier {
+    /// Copies a value.
+    ///
+    /// # Errors
+    /// The reason why it cannot be.
+    pub fn copy<'py>(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Refused> {
+        self.copy_below(object, &mut Vec::new())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Refused> {
+        let too_large = |what: &str| Refused::because(Reason::Limit(what.to_owned()));
+        let bytes = self.bytes.checked_sub(bytes);
+        self.bytes = bytes.ok_or_else(|| too_large("has more than 16 MB of data"))?;
+        let values = self.values.checked_sub(1);
+        self.values = values.ok_or_else(|| too_large("has more than 1,048,576 values"))?;
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_below<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        above: &mut Vec<usize>,
+    ) -> Result<Bound<'py, PyAny>, Refused> {
+        if is_constant(object) {
+            self.take(length(object)?)?;
+            return Ok(object.clone());
+        }
+        self.copy_other(object, above)
+    }
+
+    #[inline(never)]
+    fn copy_other<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        above: &mut Vec<usize>,
+    ) -> Result<Bound<'py, PyAny>, Refused> {
+        let py = object.py();
+        if let Ok(number) = object.cast::<PyInt>() {
+            let number = plain_int(number)?;
+            let bytes = match raw::int_value(&number) {
+                Some(_) => 8,
+                None => number.call_method0("bit_length")?.extract::<usize>()? / 8,
+            };
+            self.take(bytes)?;
+            return Ok(number.into_any());
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            let text = plain_str(text.clone())?.into_any();
+            self.take(length(&text)?)?;
+            return Ok(text);
+        }
+        if let Ok(number) = object.cast::<PyFloat>() {
+            self.take(8)?;
+            return Ok(PyFloat::new(py, number.value()).into_any());
+        }
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            self.take(bytes.as_bytes().len())?;
+            return Ok(PyBytes::new(py, bytes.as_bytes()).into_any());
+        }
+        let is_container = object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PyTuple>()
+            || object.is_instance_of::<PyDict>();
+        if !is_container {
+            let class = raw::class_name(object);
+            let instead = instead_of(&class);
+            return Err(Refused::because(Reason::Class(class, instead)));
+        }
+        self.take(8)?;
+        let address = object.as_ptr() as usize;
+        if above.contains(&address) {
+            return Err(Refused::because(Reason::Cycle));
+        }
+        if above.len() == DEEPEST {
+            let text = format!("is nested more than {DEEPEST} deep");
+            return Err(Refused::because(Reason::Limit(text)));
+        }
+        above.push(address);
+        let copied = self.copy_container(object, above);
+        above.pop();
+        copied
+    }
+
+    fn copy_container<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        above: &mut Vec<usize>,
+    ) -> Result<Bound<'py, PyAny>, Refused> {
+        let py = object.py();
+        if let Ok(dict) = object.cast::<PyDict>() {
+            let copy = PyDict::new(py);
+            // Taken out first: making objects may run finalizers, which may change it.
+            for pair in dict.items().iter() {
+                let pair = pair.cast_into::<PyTuple>().map_err(PyErr::from)?;
+                let (key, value) = (pair.get_item(0)?, pair.get_item(1)?);
+                let key = self
+                    .copy_below(&key, above)
+                    .map_err(|refused| refused.at(".keys()".to_owned()))?;
+                if !is_hashable(&key) {
+                    // It was a key by a hash of its own.
+                    let class = raw::class_name(&key);
+                    return Err(Refused::because(Reason::Class(class, "")).at(".keys()".to_owned()));
+                }
+                let value = self
+                    .copy_below(&value, above)
+                    .map_err(|refused| refused.at(format!("[{}]", shown(&key))))?;
+                copy.set_item(key, value)?;
+            }
+            return Ok(copy.into_any());
+        }
+        let (items, is_list) = match object.cast::<PyList>() {
+            Ok(list) => (list.to_tuple(), true),
+            Err(_) => (
+                object.cast::<PyTuple>().map_err(PyErr::from)?.clone(),
+                false,
+            ),
+        };
+        // It has at least that many.
+        if items.len() > self.values {
+            self.values = 0;
+            self.take(0)?;
+        }
+        let mut copies = Vec::with_capacity(items.len());
+        for (index, item) in PyTupleMethods::as_slice(&items).iter().enumerate() {
+            let copy = self.copy_below(item, above);
+            copies.push(copy.map_err(|refused| refused.at(format!("[{index}]")))?);
+        }
+        Ok(match is_list {
+            true => PyList::new(py, copies)?.into_any(),
+            false => PyTuple::new(py, copies)?.into_any(),
+        })
+    }
+}
+
+/// Returns whether all of these are data that never change, within the limits.
+pub fn are_constant(values: &Bound<'_, PyTuple>) -> bool {
+    let mut left = MOST_BYTES;
+    values.is_exact_instance_of::<PyTuple>()
+        && values.as_slice().iter().all(|value| {
+            is_constant(value)
+                && length(value).is_ok_and(|length| {
+                    let fits = length <= left;
+                    left = left.saturating_sub(length);
+                    fits
+                })
+        })
+}
+
+/// The bytes of a constant: of a text its characters.
+#[inline]
+fn length(constant: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if let Ok(text) = constant.cast_exact::<PyString>() {
+        return text.len();
+    }
+    Ok(match constant.cast_exact::<PyBytes>() {
+        Ok(bytes) => bytes.as_bytes().len(),
+        Err(_) => 8,
+    })
+}
+
+fn is_hashable(copy: &Bound<'_, PyAny>) -> bool {
+    if let Ok(items) = copy.cast_exact::<PyTuple>() {
+        return items.iter().all(|item| is_hashable(&item));
+    }
+    !copy.is_exact_instance_of::<PyList>() && !copy.is_exact_instance_of::<PyDict>()
+}
+
+/// A key in few characters.
+fn shown(key: &Bound<'_, PyAny>) -> String {
+    match key.cast::<PyString>() {
+        Ok(text) => format!(
+            "{:?}",
+            text.to_string_lossy().chars().take(40).collect::<String>()
+        ),
+        Err(_) if key.is_exact_instance_of::<PyInt>() && raw::int_value(key).is_some() => {
+            key.to_string()
+        }
+        Err(_) => "…".to_owned(),
+    }
+}
+
+/// The function that makes data of an object of a class of this name.
+fn instead_of(class: &str) -> &'static str {
+    match class {
+        "PosixPath" | "WindowsPath" | "PurePosixPath" | "PureWindowsPath" | "Path" | "UUID"
+        | "datetime" | "date" | "Decimal" => "str",
+        "set" | "frozenset" | "dict_keys" | "dict_values" | "generator" | "range" | "deque" => {
+            "list"
+        }
+        "bytearray" | "memoryview" => "bytes",
+        "mappingproxy" => "dict",
+        _ => "",
+    }
+}

@@ -1,0 +1,863 @@
+"""Tools: functions of the host that guarded code calls, and that run with the host's rights."""
+
+import asyncio
+import contextlib
+import enum
+import gc
+import inspect
+import logging
+import pickle
+import pydoc
+import sys
+import threading
+import weakref
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy, Tool, ToolError, mk_audit
+
+
+@pytest.fixture
+def policy(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    return Policy(write=[tmp_path / "in"], threads="inherit")
+
+
+@pytest.fixture
+def out(tmp_path, policy):
+    """A directory that guarded code may not write to."""
+    return tmp_path / "out"
+
+
+def write(path, text="x"):
+    """Write a text."""
+    with open(path, "w") as file:
+        return file.write(text)
+
+
+def echo(*args, **kwargs):
+    return [args, kwargs]
+
+
+def denied(path):
+    """Whether writing is denied here."""
+    try:
+        write(path)
+    except AuditDenied:
+        return True
+    return False
+
+
+def run(source, **names):
+    """Run code of the guest, and return its names."""
+    exec(source, names)
+    return names
+
+
+class TestRights:
+    def test_a_tool_writes_where_its_caller_may_not(self, policy, out):
+        save = policy.tool(write)
+        with policy.guard()():
+            assert save(str(out / "a"), "text") == 4
+            assert denied(out / "b")
+        assert [path.name for path in out.iterdir()] == ["a"]
+        assert (out / "a").read_text() == "text"
+
+    def test_as_a_decorator(self, policy, out):
+        @policy.tool
+        def one(path):
+            return write(path)
+
+        @policy.tool(name="second")
+        def two(path):
+            return write(path)
+
+        @policy.tool()
+        def three(path):
+            return write(path)
+
+        with policy.guard()():
+            assert [tool(str(out / "a")) for tool in (one, two, three)] == [1, 1, 1]
+        assert two.__name__ == "second"
+
+    def test_of_mk_audit(self, tmp_path, out):
+        audit_perms = mk_audit([tmp_path / "in"])
+
+        @audit_perms.tool
+        def save(path):
+            return write(path)
+
+        with audit_perms():
+            assert save(str(out / "a")) == 1
+            assert denied(out / "b")
+
+    def test_without_a_guard_it_is_called_with_data_as_well(self, policy, out):
+        save = policy.tool(write)
+        assert save(str(out / "a")) == 1
+        with pytest.raises(TypeError, match=r"path is a PosixPath; pass data: str\(path\)"):
+            save(out / "a")
+
+    def test_in_a_process_without_any_guard(self, tmp_path):
+        import subprocess
+
+        source = "from fastaudit_rs import Policy; print(Policy().tool(lambda a: a + 1)(1))"
+        done = subprocess.run(
+            [sys.executable, "-c", source], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "2\n"
+
+    @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+    def test_the_guard_is_back_after_an_exception(self, policy, out, error):
+        @policy.tool
+        def fail():
+            raise error("no")
+
+        with policy.guard()():
+            with pytest.raises(error):
+                fail()
+            assert denied(out / "a")
+
+    def test_under_another_policy(self, policy, tmp_path, out):
+        (tmp_path / "third").mkdir()
+        third = Policy(write=[tmp_path / "third"])
+        save = policy.tool(write, policy=third)
+        with policy.guard()():
+            assert save(str(tmp_path / "third/a")) == 1
+            with pytest.raises(AuditDenied) as caught:
+                save(str(out / "a"))
+            # The caller's own rights are not those of the tool.
+            with pytest.raises(AuditDenied):
+                save(str(tmp_path / "in/a"))
+            assert denied(tmp_path / "third/b")
+        assert caught.value.path == str(out / "a")
+        assert str(third.write[0]) in str(caught.value)
+        with pytest.raises(AuditDenied):
+            save(str(out / "a"))
+
+    def test_a_guard_that_the_tool_enters(self, policy, tmp_path, out):
+        (tmp_path / "third").mkdir()
+        third = Policy(write=[tmp_path / "third"]).guard()
+
+        @policy.tool
+        def both(path, other):
+            with third():
+                first = denied(path), denied(other)
+            return [first, denied(path), denied(other)]
+
+        with policy.guard()():
+            found = both(str(out / "a"), str(tmp_path / "third/a"))
+            assert found == [(True, False), False, False]
+            assert denied(out / "b")
+
+    def test_an_installed_policy_is_not_lifted(self, tmp_path):
+        import subprocess
+
+        source = """
+import sys, fastaudit_rs as f
+from fastaudit_rs import Policy
+policy = Policy(write=[sys.argv[1] + "/in"])
+@policy.tool
+def save(path): open(path, "w").close()
+Policy(write=[sys.argv[1] + "/in", sys.argv[1] + "/third"]).install()
+with policy.guard()():
+    save(sys.argv[1] + "/third/a")
+    try: save(sys.argv[1] + "/out")
+    except f.AuditDenied: print("denied")
+"""
+        (tmp_path / "in").mkdir()
+        (tmp_path / "third").mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", source, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "denied\n", done.stderr
+        assert (tmp_path / "third/a").exists()
+
+    def test_a_tool_calls_a_tool(self, policy, out):
+        inner = policy.tool(write, name="inner")
+
+        @policy.tool
+        def outer(path):
+            inner(path + "1")
+            write(path + "2")
+
+        with policy.guard()():
+            outer(str(out / "a"))
+            assert denied(out / "b")
+        assert sorted(path.name for path in out.iterdir()) == ["a1", "a2"]
+
+    def test_guarded_code_makes_no_tools(self, policy, out):
+        with policy.guard()(), pytest.raises(AuditDenied, match=r"audit_perms\.set_config"):
+            policy.tool(write)
+
+    @pytest.mark.parametrize("given", [None, 3, "f", str])
+    def test_only_functions_are_tools(self, policy, given):
+        if given is None:
+            assert callable(policy.tool(given))
+        else:
+            with pytest.raises(TypeError, match="function must be a function"):
+                policy.tool(given)
+
+    def test_generators_are_no_tools(self, policy):
+        def plain():
+            yield 1
+
+        async def asynchronous():
+            yield 1
+
+        for function in (plain, asynchronous):
+            with pytest.raises(TypeError, match="return a list"):
+                policy.tool(function)
+
+
+class TestThreads:
+    def test_a_thread_has_the_rights_until_the_tool_returns(self, policy, out):
+        go, done, found = threading.Event(), threading.Event(), []
+
+        @policy.tool
+        def start(path):
+            begun = threading.Event()
+
+            def work():
+                found.append(denied(path))
+                begun.set()
+                go.wait(10)
+                found.append(denied(path))
+                done.set()
+
+            threading.Thread(target=work).start()
+            begun.wait(10)
+
+        with policy.guard()():
+            start(str(out / "a"))
+        go.set()
+        assert done.wait(10)
+        assert found == [False, True]
+
+    def test_a_job_of_an_executor_likewise(self, policy, out):
+        from concurrent.futures import ThreadPoolExecutor
+
+        go, begun = threading.Event(), threading.Event()
+        jobs = []
+
+        with ThreadPoolExecutor(1) as executor:
+
+            def work(path):
+                first = denied(path)
+                begun.set()
+                go.wait(10)
+                return first, denied(path)
+
+            @policy.tool
+            def start(path):
+                jobs.append(executor.submit(work, path))
+                begun.wait(10)
+
+            with policy.guard()():
+                start(str(out / "a"))
+            go.set()
+            assert jobs[0].result(10) == (False, True)
+            # The thread is no one's.
+            assert not executor.submit(denied, out / "b").result(10)
+
+    def test_a_context_that_was_kept(self, policy, out):
+        import contextvars
+
+        kept = []
+        keep = policy.tool(lambda: kept.append(contextvars.copy_context()))
+        with policy.guard()():
+            keep()
+        assert kept[0].run(denied, out / "a")
+
+    def test_a_generator_that_was_kept(self, policy, out):
+        def steps():
+            while True:
+                yield denied(out / "a")
+
+        kept = steps()
+        step = policy.tool(lambda: next(kept))
+        with policy.guard()():
+            assert not step()
+            assert next(kept)
+
+
+class TestData:
+    DATA = (None, True, 1, 10**40, 1.5, "a\ud800", b"\0", [1, [2]], (1, (2,)), {1: {"a": [b""]}})
+
+    @pytest.mark.parametrize("value", DATA, ids=repr)
+    def test_data_arrive_as_they_are(self, policy, value):
+        tool = policy.tool(echo)
+        with policy.guard()():
+            assert tool(value, key=value) == [(value,), {"key": value}]
+
+    def test_they_are_copied(self, policy):
+        kept = []
+
+        @policy.tool
+        def keep(value):
+            kept.append(value)
+            return value
+
+        mine = {"a": [1]}
+        with policy.guard()():
+            back = keep(mine)
+            mine["a"].append(2)
+            back["a"].append(3)
+        assert kept == [{"a": [1]}]
+
+    def test_instances_of_subclasses_become_plain(self, policy):
+        class Text(str):
+            def __str__(self):
+                raise AssertionError
+
+            __fspath__ = __eq__ = __hash__ = __len__ = __getitem__ = __repr__ = __str__
+
+        class Number(int):
+            def __int__(self):
+                raise AssertionError
+
+            __index__ = __eq__ = __hash__ = __add__ = __repr__ = __int__
+
+        class Mapping(dict):
+            def keys(self):
+                raise AssertionError
+
+            items = values = __iter__ = __getitem__ = __len__ = keys
+
+        class Items(list):
+            def __iter__(self):
+                raise AssertionError
+
+            __len__ = __getitem__ = __iter__
+
+        class Colour(enum.IntEnum):
+            RED = 3
+
+        tool = policy.tool(lambda *args: [(type(arg).__name__, arg) for arg in args])
+        given = [Text("a"), Number(10**30), Mapping(a=Number(1)), Items([Text("b")]), Colour.RED]
+        with policy.guard()():
+            found = tool(*given)
+        assert found == [
+            ("str", "a"),
+            ("int", 10**30),
+            ("dict", {"a": 1}),
+            ("list", ["b"]),
+            ("int", 3),
+        ]
+
+    def test_numbers_of_numpy(self, policy):
+        numpy = pytest.importorskip("numpy")
+        tool = policy.tool(lambda number: type(number).__name__)
+        number, array = numpy.float64(1.5), numpy.zeros(3)
+        with policy.guard()():
+            assert tool(number) == "float"
+            with pytest.raises(TypeError, match="number is a ndarray"):
+                tool(array)
+
+    @pytest.mark.parametrize(
+        ("value", "told"),
+        [
+            ({1}, r"value is a set; pass data: list\(value\)"),
+            (bytearray(b""), r"value is a bytearray; pass data: bytes\(value\)"),
+            ([{"a": object()}], r"value\[0\]\[\"a\"\] is a object; pass data \(None, bool"),
+            (lambda: 1, r"value is a function; .* or make the tool with raw=True"),
+            (type, "value is a type"),
+        ],
+    )
+    def test_other_objects_are_errors(self, policy, value, told):
+        tool = policy.tool(lambda value: value, name="save")
+        with policy.guard()(), pytest.raises(TypeError, match=f"tool 'save': {told}"):
+            tool(value)
+
+    def test_nothing_of_an_object_is_called(self, policy):
+        called = []
+
+        class Spy:
+            def __getattr__(self, name):
+                called.append(name)
+                raise AttributeError(name)
+
+            def __repr__(self):
+                called.append("repr")
+                return ""
+
+            __str__ = __fspath__ = __index__ = __bytes__ = __bool__ = __repr__
+
+        tool = policy.tool(echo)
+        with policy.guard()():
+            for given in (Spy(), [Spy()], {"a": Spy()}):
+                with pytest.raises(TypeError, match="is a Spy"):
+                    tool(given)
+                with pytest.raises(TypeError, match="key.* is a Spy"):
+                    tool(key=given)
+        assert called == []
+
+    @pytest.mark.parametrize(
+        ("value", "told"),
+        [
+            ("x" * (16 << 20) + "x", "more than 16 MB"),
+            ([b"x" * (4 << 20)] * 5, "more than 16 MB"),
+            ([None] * (1 << 21), "more than 1,048,576 values"),
+            ([[None] * 1024] * 1025, "more than 1,048,576 values"),
+            (1 << (8 * (17 << 20)), "more than 16 MB"),
+        ],
+        ids=range(5),
+    )
+    def test_too_much(self, policy, value, told):
+        tool = policy.tool(lambda value: None)
+        with policy.guard()(), pytest.raises(ValueError, match=told):
+            tool(value)
+
+    def test_too_deep_and_endless(self, policy):
+        deep, endless, mapping = [], [], {}
+        for _ in range(150):
+            deep = [deep]
+        endless.append((endless,))
+        mapping["a"] = [mapping]
+        tool = policy.tool(lambda value: None)
+        with policy.guard()():
+            with pytest.raises(ValueError, match="nested more than 100 deep"):
+                tool(deep)
+            for value in (endless, mapping):
+                with pytest.raises(ValueError, match="holds itself"):
+                    tool(value)
+
+    def test_results_are_data(self, policy):
+        tool = policy.tool(lambda: {1, 2}, name="numbers")
+        with (
+            policy.guard()(),
+            pytest.raises(TypeError, match="tool 'numbers': its result is a set; .*list"),
+        ):
+            tool()
+
+    def test_raw(self, policy):
+        class Thing:
+            pass
+
+        thing, other = Thing(), Thing()
+        tool = policy.tool(lambda value, key: (value, key, other), raw=True)
+        with policy.guard()():
+            assert tool(thing, key=thing) == (thing, thing, other)
+
+    def test_wrong_calls(self, policy):
+        tool = policy.tool(write)
+        with policy.guard()(), pytest.raises(TypeError, match="unexpected keyword argument 'b'"):
+            tool("a", b=1)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError("a", 1),
+            KeyError("a"),
+            StopIteration(3),
+            UnicodeDecodeError("utf-8", b"a", 0, 1, "no"),
+            TimeoutError(),
+        ],
+        ids=repr,
+    )
+    def test_pythons_own_are_made_anew(self, policy, error):
+        error.secret = object()
+
+        def fail():
+            raise error from ZeroDivisionError()
+
+        tool = policy.tool(fail)
+        with policy.guard()(), pytest.raises(type(error)) as caught:
+            tool()
+        assert caught.value is not error
+        assert caught.value.args == error.args
+        assert caught.value.__cause__ is None
+        assert not hasattr(caught.value, "secret")
+        assert [entry.name for entry in caught.traceback] == [
+            "test_pythons_own_are_made_anew",
+        ]
+
+    def test_an_error_of_the_system(self, policy, out):
+        tool = policy.tool(write)
+        with policy.guard()(), pytest.raises(FileNotFoundError) as caught:
+            tool(str(out / "no/a"))
+        assert caught.value.filename == str(out / "no/a")
+
+    def test_others_become_data(self, policy):
+        class HTTPError(Exception):
+            pass
+
+        @policy.tool(name="fetch")
+        def fail():
+            raise HTTPError("404 Not Found")
+
+        with (
+            policy.guard()(),
+            pytest.raises(ToolError, match="^HTTPError: 404 Not Found$") as caught,
+        ):
+            fail()
+        error = caught.value
+        assert error.tool == "fetch"
+        assert error.kind == HTTPError.__module__ + "." + HTTPError.__qualname__
+        assert error.__context__ is None
+        assert error.__cause__ is None
+        again = pickle.loads(pickle.dumps(error))
+        assert (str(again), again.tool, again.kind) == (str(error), error.tool, error.kind)
+
+    def test_with_objects_become_data(self, policy):
+        @policy.tool
+        def fail():
+            raise ValueError(object())
+
+        with policy.guard()(), pytest.raises(ToolError, match="^ValueError: <object") as caught:
+            fail()
+        assert caught.value.kind == "ValueError"
+
+    def test_raw_ones_have_no_frames_of_the_host(self, policy):
+        class Own(Exception):
+            pass
+
+        error = Own()
+
+        @policy.tool(raw=True)
+        def fail():
+            raise error
+
+        with policy.guard()(), pytest.raises(Own) as caught:
+            fail()
+        assert caught.value is error
+        assert len(caught.traceback) == 1
+
+    def test_the_host_sees_the_real_one(self, policy, caplog):
+        class Own(Exception):
+            pass
+
+        @policy.tool(name="fetch")
+        def fail():
+            raise Own("real")
+
+        with (
+            caplog.at_level(logging.DEBUG, "fastaudit_rs.tools"),
+            policy.guard()(),
+            pytest.raises(ToolError),
+        ):
+            fail()
+        [record] = caplog.records
+        assert record.getMessage() == "tool fetch raised"
+        assert record.exc_info[0] is Own
+        assert record.exc_info[2] is not None
+
+
+class TestAsync:
+    def test_it_is_awaited(self, policy, out):
+        @policy.tool
+        async def save(path, text):
+            write(path + "1", text)
+            await asyncio.sleep(0.001)
+            return write(path + "2", text)
+
+        async def main():
+            found = await save(str(out / "a"), "text")
+            more = await asyncio.gather(save(str(out / "b"), ""), save(str(out / "c"), "x"))
+            task = asyncio.create_task(save(str(out / "d"), "x"))
+            return found, more, await task, denied(out / "e")
+
+        with policy.guard()():
+            assert asyncio.run(main()) == (4, [0, 1], 1, True)
+        assert len(list(out.iterdir())) == 8
+
+    def test_between_its_steps_the_guard_is_in_force(self, policy, out):
+        @policy.tool
+        async def slow(path):
+            for _ in range(5):
+                await asyncio.sleep(0)
+                write(path)
+
+        async def main():
+            task = asyncio.ensure_future(slow(str(out / "a")))
+            found = []
+            while not task.done():
+                found.append(denied(out / "b"))
+                await asyncio.sleep(0)
+            return found
+
+        with policy.guard()():
+            found = asyncio.run(main())
+        assert len(found) > 3
+        assert all(found)
+
+    def test_a_guard_that_it_enters_rests_with_it(self, policy, out, tmp_path):
+        third = Policy(write=[tmp_path / "third"]).guard()
+
+        @policy.tool
+        async def slow(path):
+            with third():
+                await asyncio.sleep(0)
+                first = denied(path)
+                await asyncio.sleep(0)
+            return first, denied(path)
+
+        async def main():
+            return await slow(str(out / "a")), denied(out / "b")
+
+        with policy.guard()(), contextlib.suppress(FileNotFoundError):
+            assert asyncio.run(main()) == ((True, False), True)
+
+    def test_arguments_are_taken_at_the_call(self, policy):
+        @policy.tool
+        async def echo(value):
+            return value
+
+        async def main():
+            value = [1]
+            call = echo(value)
+            value.append(2)
+            with pytest.raises(TypeError, match="value is a set"):
+                echo({1})
+            return await call
+
+        with policy.guard()():
+            assert asyncio.run(main()) == [1]
+
+    def test_cancelling_reaches_the_function(self, policy, out):
+        @policy.tool
+        async def slow(path):
+            try:
+                await asyncio.sleep(10)
+            finally:
+                write(path)
+
+        async def main():
+            task = asyncio.ensure_future(slow(str(out / "a")))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(slow(str(out / "b")), 0.01)
+            return denied(out / "c")
+
+        with policy.guard()():
+            assert asyncio.run(main())
+        assert sorted(path.name for path in out.iterdir()) == ["a", "b"]
+
+    def test_closing_reaches_it_too(self, policy, out):
+        @policy.tool
+        async def slow(path):
+            try:
+                await asyncio.sleep(10)
+            finally:
+                write(path)
+
+        class Loop:
+            def __await__(self):
+                yield
+
+        with policy.guard()():
+            loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+
+            async def begin(path):
+                call = slow(path)
+                call.send(None)
+                return call
+
+            call = loop.run_until_complete(begin(str(out / "a")))
+            call.close()
+            with pytest.raises(RuntimeError, match="awaited already"):
+                call.send(None)
+            call.close()
+            call = loop.run_until_complete(begin(str(out / "b")))
+            del call
+            gc.collect()
+            loop.close()
+        assert sorted(path.name for path in out.iterdir()) == ["a", "b"]
+
+    def test_a_task_has_the_rights_until_the_tool_returns(self, policy, out):
+        found = []
+
+        @policy.tool
+        async def start(path):
+            async def work():
+                found.append(denied(path))
+                await asyncio.sleep(0.02)
+                found.append(denied(path))
+
+            tasks.append(asyncio.ensure_future(work()))
+            await asyncio.sleep(0.001)
+
+        tasks = []
+
+        async def main():
+            await start(str(out / "a"))
+            await tasks[0]
+
+        with policy.guard()():
+            asyncio.run(main())
+        assert found == [False, True]
+
+    def test_errors(self, policy):
+        class Own(Exception):
+            pass
+
+        @policy.tool(name="fetch")
+        async def fail():
+            await asyncio.sleep(0)
+            raise Own("no")
+
+        async def main():
+            with pytest.raises(ToolError, match="Own: no"):
+                await fail()
+
+        with policy.guard()():
+            asyncio.run(main())
+
+
+OTHER = object()
+
+
+class TestLooks:
+    def test_it_tells_about_the_function(self, policy):
+        @policy.tool
+        def save(path: str, text: "list[str]", *more, flag=True, other=OTHER, **rest) -> int:
+            """Save a text."""
+
+        assert repr(save) == "<tool save(path, text, *more, flag, other, **rest)>"
+        assert (save.__name__, save.__doc__) == ("save", "Save a text.")
+        signature = inspect.signature(save)
+        assert str(signature) == (
+            "(path: 'str', text: 'list[str]', *more, flag=True, other=Ellipsis, **rest) -> 'int'"
+        )
+        assert "Save a text." in pydoc.render_doc(save)
+        assert isinstance(save, Tool)
+
+    def test_nothing_of_it_leads_to_the_function(self, policy):
+        @policy.tool
+        def secret(path):
+            """Text."""
+
+        def reached(found, depth):
+            yield found
+            if depth and not isinstance(found, (str, int, type)):
+                for name in dir(found):
+                    with contextlib.suppress(AttributeError, TypeError):
+                        yield from reached(getattr(found, name), depth - 1)
+
+        function = next(
+            found
+            for found in gc.get_objects()
+            if inspect.isfunction(found) and found.__name__ == "secret"
+        )
+        assert function not in gc.get_referents(secret)
+        assert all(found is not function for found in reached(secret, 2))
+        assert not hasattr(secret, "__wrapped__")
+
+    def test_it_is_immutable_and_final(self, policy):
+        tool = policy.tool(write)
+        for change in ("tool.x = 1", "tool.__call__ = print", "Tool.x = 1", "tool.__name__ = 'b'"):
+            with pytest.raises((AttributeError, TypeError)):
+                run(change, tool=tool, Tool=Tool)
+        with pytest.raises(TypeError):
+            type("Other", (Tool,), {})
+        with pytest.raises(TypeError):
+            Tool()
+        with pytest.raises(TypeError):
+            pickle.dumps(tool)
+
+    def test_the_function_goes_with_the_tool(self, policy):
+        def function():
+            pass
+
+        tool = policy.tool(function)
+        gone = weakref.ref(function)
+        with policy.guard()():
+            tool()
+        del tool, function
+        gc.collect()
+        assert gone() is None
+
+
+class TestCodeOfTheGuest:
+    """Code that came into being under the guard stays guarded in the course of a tool."""
+
+    def test_a_callback(self, policy, out):
+        call = policy.tool(lambda function, *args: function(*args), raw=True)
+        with policy.guard()():
+            guest = run("def f(path): open(path, 'w').close()")
+            with pytest.raises(AuditDenied):
+                call(guest["f"], str(out / "a"))
+            # Functions of the host's own are the host's.
+            call(write, str(out / "b"))
+        assert [path.name for path in out.iterdir()] == ["b"]
+
+    def test_a_callback_that_calls_a_tool(self, policy, out):
+        save = policy.tool(write)
+        call = policy.tool(lambda function, *args: function(*args), raw=True)
+        with policy.guard()():
+            guest = run(
+                "def f(path):\n"
+                "    save(path)\n"
+                "    try: open(path + '2', 'w').close()\n"
+                "    except PermissionError: return 'denied'",
+                save=save,
+            )
+            assert call(guest["f"], str(out / "a")) == "denied"
+        assert [path.name for path in out.iterdir()] == ["a"]
+
+    def test_a_module_that_the_guest_wrote(self, policy, out, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path / "in"))
+        call = policy.tool(lambda function, *args: function(*args), raw=True)
+        with policy.guard()():
+            (tmp_path / "in/written.py").write_text("def f(path): open(path, 'w').close()")
+            try:
+                import written
+
+                with pytest.raises(AuditDenied):
+                    call(written.f, str(out / "a"))
+            finally:
+                sys.modules.pop("written", None)
+
+    def test_a_library_that_the_guest_imported_first(self, policy, out, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path / "host"))
+        (tmp_path / "host").mkdir()
+        (tmp_path / "host/mylib.py").write_text("def f(path): open(path, 'w').close()")
+
+        @policy.tool
+        def save(path):
+            import mylib
+
+            mylib.f(path)
+
+        with policy.guard()():
+            run("import mylib")
+            assert "mylib" in sys.modules
+            try:
+                save(str(out / "a"))
+            finally:
+                sys.modules.pop("mylib", None)
+        assert (out / "a").exists()
+
+    def test_an_agent_that_a_tool_runs(self, policy, out, tmp_path):
+        (tmp_path / "third").mkdir()
+        third = Policy(write=[tmp_path / "third"])
+        call = third.tool(lambda function: function(), raw=True, name="call")
+
+        @policy.tool
+        def agent(allowed, other):
+            names = {"call": call, "allowed": allowed, "other": other, "found": []}
+            with third.guard()():
+                exec(
+                    "def f(): open(other, 'w').close()\n"
+                    "open(allowed, 'w').close()\n"
+                    "for way in (f, lambda: call(f)):\n"
+                    "    try: way()\n"
+                    "    except PermissionError: found.append('denied')\n",
+                    names,
+                )
+            return names["found"]
+
+        with policy.guard()():
+            found = agent(str(tmp_path / "third/a"), str(tmp_path / "other"))
+            assert found == ["denied", "denied"]
+        assert (tmp_path / "third/a").exists()
+        assert not (tmp_path / "other").exists()
