@@ -41,7 +41,7 @@ def echo(*args, **kwargs):
 
 
 def denied(path):
-    """Whether writing is denied here."""
+    """True if writing is denied here."""
     try:
         write(path)
     except AuditDenied:

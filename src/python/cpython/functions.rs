@@ -165,7 +165,6 @@ impl<'a, 'py> Builtin<'a, 'py> {
         self.field(self.get().module)
     }
 
-    #[cfg(Py_3_12)]
     fn field(&self, field: *mut PyObject) -> Option<Bound<'py, PyAny>> {
         // SAFETY: callers give a field: null, or an object that the function keeps alive.
         unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), field) }

@@ -27,7 +27,7 @@ pub fn plain_int<'py>(number: &Bound<'py, PyInt>) -> PyResult<Bound<'py, PyInt>>
     // SAFETY: the slot of `int` itself, which every interpreter has, takes any int, and makes a plain
     // one of one of a subclass; a new reference or null.
     unsafe {
-        let slots = (*(&raw mut ffi::PyLong_Type)).tp_as_number;
+        let slots = ffi::PyLong_Type.tp_as_number;
         let Some(as_int) = (*slots).nb_int else {
             return Err(pyo3::exceptions::PySystemError::new_err(
                 "int has no nb_int",

@@ -230,8 +230,8 @@ fn in_tool<'py>(
     let carried = RUN.bind(Bound::new(py, carried)?.as_any())?;
     #[cfg(not(Py_3_12))]
     {
-        let none = py.None().into_bound(py);
-        let args = [&carried, PyTuple::empty(py).as_any(), &none];
+        let (none, empty) = (py.None().into_bound(py), PyTuple::empty(py));
+        let args = [&carried, empty.as_any(), &none];
         raw::audit(py, c"_thread.start_new_thread", &args)?;
     }
     Ok(Some(carried))
