@@ -26,6 +26,9 @@ from .session_process import Process
 #: The time for a step to end by itself when it is interrupted, in seconds.
 GRACE = 0.5
 
+#: The time between two interrupts: a step may not have begun at the first one.
+AGAIN = 0.1
+
 #: The messages that a step may send.
 MESSAGES = 100_000
 
@@ -62,7 +65,7 @@ class Exchange:
         self.calls: Calls | None = None
         #: A function that gets the output as it comes.
         self.on_output: Callable[[Output], None] | None = None
-        self._kill_at = math.inf
+        self._kill_at = self._interrupt_at = math.inf
         self._lock = threading.Lock()
         self._messages = 0
         self._found = {"stdout": bytearray(), "stderr": bytearray()}
@@ -101,7 +104,11 @@ class Exchange:
             self.killed_by = why
             self._kill_at = time.monotonic() + grace
         if grace:
-            self._process.signal(signal.SIGINT)
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        self._interrupt_at = time.monotonic() + AGAIN
+        self._process.signal(signal.SIGINT)
 
     def watch(self) -> None:
         """Watch it to its end: there is an answer then, or the process has ended.
@@ -130,6 +137,8 @@ class Exchange:
                         self.stop("disk", 0)
                     if now > self._kill_at:
                         self._kill()
+                    elif now > self._interrupt_at:
+                        self._interrupt()
                 except BaseException as error:
                     # The host's own: a function of its, or its user. The step ends first.
                     if caught is not None:

@@ -302,6 +302,7 @@ class Sandbox(Runner):
             self._job("", "<session>", (), value=False, session=True),
             self.limits,
             self._base,
+            str(self.directory),
             self._files,
             self._endings,
             functions,

@@ -22,6 +22,7 @@ from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
 from .process import SandboxError, Worker
+from .review import Change, Review
 from .run import limit_of
 from .session_process import Process
 from .stream import OutputStream
@@ -53,6 +54,7 @@ class SandboxSession(Session):
         job: "Job",
         limits: Limits,
         base: str,
+        directory: str,
         files: Files,
         endings: Endings,
         functions: Functions | None,
@@ -73,13 +75,15 @@ class SandboxSession(Session):
         self._keep = checked_count("keep", keep, 0)
         self._calls = checked_count("calls", calls, 1)
         self._busy = threading.Lock()
-        self._number = 0
+        #: The number of the last question, and that of the last step since the beginning.
+        self._number = self._steps = 0
         self._closed = False
         self._loop = HostLoop()
         self._exchange: Exchange | None = None
         self._ending = Ending()
         #: The process, in a list that its end does not need this object for.
         self._held = [Process(start(), job)]
+        self._review = Review(directory, files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
 
     @property
@@ -88,7 +92,7 @@ class SandboxSession(Session):
 
     def __repr__(self) -> str:
         """Show its state."""
-        state = "closed" if self._closed else f"{self._number} steps"
+        state = "closed" if self._closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
     @checked("Session.run")
@@ -122,9 +126,10 @@ class SandboxSession(Session):
         functions: Functions | None,
         timeout: float | None,
         on_output: Callable[[Output], None] | None = None,
+        stopped: threading.Event | None = None,
     ) -> Result:
         loop = asyncio.get_running_loop()
-        cancelled = threading.Event()
+        cancelled = stopped or threading.Event()
         work = asyncio.ensure_future(
             asyncio.to_thread(
                 self._step, code, inputs, functions, timeout, lambda: loop, on_output, cancelled
@@ -153,11 +158,16 @@ class SandboxSession(Session):
         timeout: float | None = None,
     ) -> Stream:
         """Run a step as `arun` does, and have its output as it comes; see `Session.stream`."""
+        stopped = threading.Event()
 
         async def run(on_output: Callable[[Output], None]) -> Result:
-            return await self._arun(code, inputs, functions, timeout, on_output)
+            return await self._arun(code, inputs, functions, timeout, on_output, stopped)
 
-        return OutputStream(run)
+        def stop() -> None:
+            stopped.set()
+            self.interrupt()
+
+        return OutputStream(run, stop)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
@@ -211,6 +221,7 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job)
             self._functions = dict(self._first_functions)
+            self._steps = 0
 
     def undo(self) -> None:
         """Go back to the state before the last step, but for files; see `Session.undo`.
@@ -227,6 +238,52 @@ class SandboxSession(Session):
                 )
             if not self._process.go_back():
                 raise SandboxError("the state from before is lost: reset() begins anew")
+
+    def diff(self) -> list[Change]:
+        """The files that were added, changed and removed since the session began.
+
+        Or since `commit`. Links, and all that is no regular file, are left out.
+
+        Raises:
+            OSError: The directory had more than 100 MB, or a file cannot be read.
+            RuntimeError: The session is closed, or runs a step.
+        """
+        with self._free():
+            return self._review.changes()
+
+    def commit(self, to: str | os.PathLike[str]) -> list[Change]:
+        """Take over the changes: copy and remove files in a directory of the host.
+
+        Links are not followed, and replaced by nothing. Each file is whole at any moment; all of
+        them are there before the first one takes its place. Files are those of everybody to read,
+        and to run if the sandbox's may be run.
+
+        Args:
+            to: The directory, which is made if it is not there.
+
+        Returns:
+            The changes, as `diff` tells them.
+
+        Raises:
+            OSError: The directory had more than 100 MB, or a file cannot be read or written.
+            RuntimeError: The session is closed, or runs a step.
+            ValueError: A link, or a directory that is one, is in the place of a file.
+        """
+        with self._free():
+            return self._review.commit(os.fspath(to))
+
+    def discard(self) -> list[Change]:
+        """Put the files back to those of the beginning of the session, or of the last `commit`.
+
+        Returns:
+            The changes that are no more.
+
+        Raises:
+            OSError: The directory had more than 100 MB, or a file cannot be written.
+            RuntimeError: The session is closed, or runs a step.
+        """
+        with self._free():
+            return self._review.discard()
 
     def close(self) -> None:
         """End it; see `Session.close`."""
@@ -285,10 +342,9 @@ class SandboxSession(Session):
         new = checked_functions(functions)
         seconds = self._seconds if timeout is None else checked_timeout(timeout)
         with self._free():
-            if cancelled is not None and cancelled.is_set():
-                raise RuntimeError("the step was cancelled")
             self._check_process()
             self._functions |= new
+            self._steps += 1
             begun = time.monotonic()
             with self._files.changes() as changed:
                 exchange = self._watched(
@@ -299,6 +355,7 @@ class SandboxSession(Session):
                     on_output,
                     cancelled,
                     code=code,
+                    step=self._steps,
                     functions=told(self._functions),
                 )
             result = self._result(exchange)

@@ -12,11 +12,17 @@ class OutputStream(Stream):
 
     Args:
         run: Runs the step with a function that gets its output, in any thread.
+        stop: Interrupts it.
     """
 
-    def __init__(self, run: Callable[[Callable[[Output], None]], Awaitable[Result]]) -> None:
+    def __init__(
+        self,
+        run: Callable[[Callable[[Output], None]], Awaitable[Result]],
+        stop: Callable[[], None],
+    ) -> None:
         """Begin nothing yet."""
         self._run = run
+        self._stop = stop
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
         self._task: asyncio.Task[Result] | None = None
 
@@ -59,5 +65,5 @@ class OutputStream(Stream):
     async def aclose(self) -> None:
         """Interrupt the step if it still runs, and wait for its end."""
         if self._task is not None and not self._task.done():
-            self._task.cancel()
+            self._stop()
             await asyncio.wait([self._task])

@@ -73,7 +73,9 @@ class _Steps:
         self._shown = Shown()
         self._sources = step.Sources()
         self._denials = 0
-        self._given: set[str] = {"display"}
+        #: The names that the host has given, and its functions as it told of them.
+        self._given = {"display"}
+        self._functions: dict[str, dict[str, Any]] = {}
         self.status = 0
         names.update(__builtins__=__builtins__, display=self._shown.display)
 
@@ -123,8 +125,12 @@ class _Steps:
     def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
         self._denials = 0
         for told in head["functions"]:
-            self._names[told["name"]] = made(self._channel, told)
-            self._given.add(told["name"])
+            name = told["name"]
+            # A step may have given the name to something else.
+            if self._functions.get(name) != told:
+                self._functions[name] = told
+                self._names[name] = made(self._channel, told)
+                self._given.add(name)
         if body:
             inputs = unpack(body)
             self._given -= inputs.keys()
@@ -137,7 +143,7 @@ class _Steps:
             try:
                 self._shown.begin()
                 outcome = step.run(
-                    self._names, head["code"], number, self._loop, self._shown, self._sources
+                    self._names, head["code"], head["step"], self._loop, self._shown, self._sources
                 )
             finally:
                 self._channel.interruptible = False

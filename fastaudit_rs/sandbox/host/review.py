@@ -1,0 +1,336 @@
+"""The files of a sandbox, reviewed before they count: what changed, and where it goes.
+
+No link is followed on either side, and regular files alone are read and written.
+"""
+
+import contextlib
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .files import remove
+
+#: The bytes of the files that are kept to compare with.
+KEPT = 100 << 20
+
+#: The bytes of a text whose changes are shown line by line.
+TEXT = 1 << 20
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a file in the directory of a sandbox.
+
+    Attributes:
+        name: Its name in the directory.
+        kind: ``"added"``, ``"changed"`` or ``"removed"``.
+        before: The bytes that it had; ``None`` for a new file.
+        after: The bytes that it has; ``None`` for one that is gone.
+        diff: The change line by line, as ``diff -u`` shows it; ``None`` unless both are text of at
+            most 1 MB.
+    """
+
+    name: str
+    kind: Literal["added", "changed", "removed"]
+    before: int | None
+    after: int | None
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    data: bytes
+    runs: bool
+
+
+class Review:
+    """The files of a directory beside those that it had.
+
+    Args:
+        directory: The directory.
+        names: Returns the names of all files in it, links among them.
+    """
+
+    def __init__(self, directory: str, names: Callable[[], list[str]]) -> None:
+        """Keep the files that there are."""
+        self._directory = directory
+        self._names = names
+        #: The files that there were; `None` if they are too many bytes to keep.
+        self._before: dict[str, _File] | None = self._now()
+
+    def changes(self) -> list[Change]:
+        """Return the changes, by name.
+
+        Raises:
+            OSError: The directory had more than 100 MB, or a file cannot be read.
+        """
+        before = self._kept()
+        found = []
+        with _opened(self._directory) as root:
+            names = self._names()
+            for name in names:
+                change = _change(root, name, before.get(name))
+                if change is not None:
+                    found.append(change)
+        there = set(names)
+        for name, file in before.items():
+            if name not in there:
+                diff = _diff(name, file.data, b"")
+                found.append(Change(name, "removed", len(file.data), None, diff))
+        return sorted(found, key=lambda change: change.name)
+
+    def commit(self, to: str) -> list[Change]:
+        """Copy what was added and changed to a directory, and remove there what was removed.
+
+        Each file is whole at any moment. All are written before the first one takes its place.
+
+        Returns:
+            The changes.
+
+        Raises:
+            OSError: A file cannot be read or written, or it is too large; `to` is as it was, unless
+                the last step, in which files take their places, fails.
+            ValueError: A link leads to the place of a file.
+        """
+        changes = self.changes()
+        os.makedirs(to, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            root = stack.enter_context(_opened(self._directory))
+            target = stack.enter_context(_opened(to, follow=True))
+            waiting: list[tuple[int, str, str]] = []
+            removed: list[tuple[int, str]] = []
+            try:
+                for change in changes:
+                    self._prepare(change, root, target, stack, waiting, removed)
+                while waiting:
+                    parent, temporary, name = waiting[0]
+                    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    waiting.pop(0)
+            finally:
+                for parent, temporary, _ in waiting:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary, dir_fd=parent)
+            for parent, name in removed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=parent)
+        self._before = self._now()
+        return changes
+
+    @staticmethod
+    def _prepare(
+        change: Change,
+        root: int,
+        target: int,
+        stack: contextlib.ExitStack,
+        waiting: list[tuple[int, str, str]],
+        removed: list[tuple[int, str]],
+    ) -> None:
+        """Write the new file beside its place, and note both; or note the one to remove."""
+        *_, name = parts = _parts(change.name)
+        if change.kind == "removed":
+            with contextlib.suppress(FileNotFoundError):
+                parent = stack.enter_context(_parent(target, parts, makes=False))
+                _check_place(parent, name)
+                removed.append((parent, name))
+            return
+        file = _read(root, change.name, KEPT)
+        if file is not None:
+            parent = stack.enter_context(_parent(target, parts, makes=True))
+            _check_place(parent, name)
+            temporary = f".{secrets.token_hex(8)}.tmp"
+            waiting.append((parent, temporary, name))
+            _write(parent, temporary, file)
+
+    def discard(self) -> list[Change]:
+        """Put the directory back to the files that it had. Return the changes that are no more.
+
+        Raises:
+            OSError: The directory had more than 100 MB, or a file cannot be written.
+        """
+        changes = self.changes()
+        before = self._kept()
+        with _opened(self._directory) as root:
+            for name in {*self._names(), *before}:
+                status = _status(root, name)
+                is_file = status is not None and stat.S_ISREG(status.st_mode)
+                if name not in before or not is_file:
+                    self._remove(root, _parts(name))
+            for name, file in before.items():
+                with contextlib.suppress(_TooLarge):
+                    if _read(root, name, len(file.data)) == file:
+                        continue
+                parts = _parts(name)
+                self._remove(root, parts)
+                with _parent(root, parts, makes=True) as parent:
+                    _write(parent, parts[-1], file)
+        return changes
+
+    def _remove(self, root: int, parts: list[str]) -> None:
+        """Remove a file, a link or a directory, and the directories that are empty then."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
+            with _parent(root, parts, makes=False) as parent:
+                try:
+                    os.unlink(parts[-1], dir_fd=parent)
+                except IsADirectoryError:
+                    # Its directories may be of any depth, and their modes too.
+                    remove(os.path.join(self._directory, parts[0]))
+        with contextlib.suppress(OSError, ValueError):
+            for end in range(len(parts) - 1, 0, -1):
+                with _parent(root, parts[:end], makes=False) as parent:
+                    os.rmdir(parts[end - 1], dir_fd=parent)
+
+    def _now(self) -> "dict[str, _File] | None":
+        found: dict[str, _File] = {}
+        left = KEPT
+        with _opened(self._directory) as root:
+            for name in self._names():
+                try:
+                    file = _read(root, name, left)
+                except _TooLarge:
+                    return None
+                if file is not None:
+                    found[name] = file
+                    left -= len(file.data)
+        return found
+
+    def _kept(self) -> "dict[str, _File]":
+        if self._before is None:
+            raise OSError(
+                f"the directory of the sandbox had more than {KEPT >> 20} MB: "
+                "its changes cannot be told"
+            )
+        return self._before
+
+
+class _TooLarge(OSError):
+    """A file has more bytes than it may."""
+
+
+def _change(root: int, name: str, before: _File | None) -> Change | None:
+    status = _status(root, name)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        # A link or the like in the place of a file: that is gone.
+        if before is None:
+            return None
+        return Change(name, "removed", len(before.data), None, _diff(name, before.data, b""))
+    after = status.st_size
+    runs = bool(status.st_mode & stat.S_IXUSR)
+    if before is None:
+        new = _read(root, name, TEXT) if after <= TEXT else None
+        diff = None if new is None else _diff(name, b"", new.data)
+        return Change(name, "added", None, after, diff)
+    now = _read(root, name, max(after, 0)) if after == len(before.data) or after <= TEXT else None
+    if now is not None and now.data == before.data and runs == before.runs:
+        return None
+    diff = None if now is None else _diff(name, before.data, now.data)
+    return Change(name, "changed", len(before.data), after, diff)
+
+
+def _diff(name: str, before: bytes, after: bytes) -> str | None:
+    if max(len(before), len(after)) > TEXT or b"\0" in before + after:
+        return None
+    try:
+        old, new = before.decode(), after.decode()
+    except UnicodeDecodeError:
+        return None
+    old_lines, new_lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    lines = difflib.unified_diff(old_lines, new_lines, f"a/{name}", f"b/{name}")
+    ended = (line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return "".join(ended)
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.split("/")
+    if any(part in ("", os.curdir, os.pardir) for part in parts):
+        raise ValueError(f"{name!r} is not in the directory")
+    return parts
+
+
+@contextlib.contextmanager
+def _opened(path: str, follow: bool = False) -> Iterator[int]:
+    descriptor = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW if follow else _DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _parent(root: int, parts: list[str], makes: bool) -> Iterator[int]:
+    """The directory that a file is in, opened step by step."""
+    at = os.dup(root)
+    try:
+        for step in parts[:-1]:
+            if makes:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(step, dir_fd=at)
+            try:
+                below = os.open(step, _DIRECTORY, dir_fd=at)
+            except OSError as error:
+                if stat.S_ISLNK(os.lstat(step, dir_fd=at).st_mode):
+                    raise ValueError(f"a link leads to {'/'.join(parts)!r}") from error
+                raise
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def _status(root: int, name: str) -> os.stat_result | None:
+    """The status of a file; `None` if there is none, or a link leads there."""
+    try:
+        parts = _parts(name)
+        with _parent(root, parts, makes=False) as parent:
+            return os.lstat(parts[-1], dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def _read(root: int, name: str, most: int) -> _File | None:
+    """Read a regular file; `None` if it is none, or is gone.
+
+    Raises:
+        OSError: It cannot be read, or has more bytes.
+    """
+    status = _status(root, name)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    parts = _parts(name)
+    with _parent(root, parts, makes=False) as parent:
+        descriptor = os.open(parts[-1], _READ, dir_fd=parent)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        data = file.read(most + 1) if status.st_size <= most else None
+    if data is None or len(data) > most:
+        raise _TooLarge(f"{name!r} has more than {most} bytes")
+    return _File(data, bool(status.st_mode & stat.S_IXUSR))
+
+
+def _check_place(parent: int, name: str) -> None:
+    """Fail if there is something else than a regular file in the place of one."""
+    try:
+        mode = os.lstat(name, dir_fd=parent).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise ValueError(f"{name!r} is a link there: remove it first")
+    if not stat.S_ISREG(mode):
+        raise IsADirectoryError(f"{name!r} is no regular file there")
+
+
+def _write(parent: int, name: str, file: _File) -> None:
+    descriptor = os.open(name, _NEW, 0o600, dir_fd=parent)
+    with open(descriptor, "wb") as made:
+        made.write(file.data)
+        os.fchmod(descriptor, 0o755 if file.runs else 0o644)

@@ -1,0 +1,158 @@
+"""The files of a session, reviewed before they count."""
+
+import os
+import shutil
+import stat
+
+import pytest
+
+from fastaudit_rs import Limits, Sandbox
+
+pytest.importorskip("sandlock")
+
+from sandboxes import LOOSE
+
+from fastaudit_rs.sandbox.host import review
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
+        yield made
+
+
+@pytest.fixture
+def session(shared):
+    for name in shared.list_files():
+        os.unlink(shared.directory / name)
+    shared.write_file("kept.txt", "one\ntwo\n")
+    shared.write_file("gone.txt", "x\n")
+    shared.write_file("same/a.txt", "same")
+    with shared.session(keep=0) as made:
+        yield made
+
+
+#: Changes of each kind.
+STEP = """
+import os
+open("kept.txt", "w").write("one\\n2\\n")
+os.unlink("gone.txt")
+os.makedirs("d/e", exist_ok=True)
+open("d/e/new.bin", "wb").write(b"\\0\\1")
+open("tool.sh", "w").write("#!/bin/sh\\n")
+os.chmod("tool.sh", 0o700)
+"""
+
+
+def told(changes):
+    return [(change.name, change.kind, change.before, change.after) for change in changes]
+
+
+ALL = [
+    ("d/e/new.bin", "added", None, 2),
+    ("gone.txt", "removed", 2, None),
+    ("kept.txt", "changed", 8, 6),
+    ("tool.sh", "added", None, 10),
+]
+
+
+def test_diff(session, shared):
+    assert session.diff() == []
+    assert session.run(STEP).success
+    # A program of the sandbox may make them: a guard would say no.
+    os.symlink("/etc/passwd", shared.directory / "link")
+    os.mkfifo(shared.directory / "pipe")
+    changes = session.diff()
+    assert told(changes) == ALL
+    assert changes[0].diff is None
+    assert changes[1].diff == "--- a/gone.txt\n+++ b/gone.txt\n@@ -1 +0,0 @@\n-x\n"
+    assert changes[2].diff.endswith("@@ -1,2 +1,2 @@\n one\n-two\n+2\n")
+
+
+def test_commit(session, tmp_path):
+    (tmp_path / "gone.txt").write_text("the host's")
+    (tmp_path / "other.txt").write_text("the host's")
+    session.run(STEP)
+    assert told(session.commit(tmp_path)) == ALL
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == ["d", "d/e", "d/e/new.bin", "kept.txt", "other.txt", "tool.sh"]
+    assert (tmp_path / "kept.txt").read_text() == "one\n2\n"
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("kept.txt", "tool.sh")]
+    assert modes == [0o644, 0o755]
+    assert session.diff() == []
+    session.run("open('kept.txt', 'a').write('3\\n')")
+    assert told(session.commit(tmp_path / "new" / "place")) == [("kept.txt", "changed", 6, 8)]
+    assert (tmp_path / "new/place/kept.txt").read_text() == "one\n2\n3\n"
+
+
+def test_links_of_the_target_are_not_followed(session, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "d").symlink_to(outside)
+    session.run(STEP)
+    with pytest.raises(ValueError, match="link"):
+        session.commit(target)
+    assert list(outside.iterdir()) == []
+    # Nothing is applied by half.
+    assert [path.name for path in target.iterdir()] == ["d"]
+    (target / "d").unlink()
+    (target / "kept.txt").symlink_to(outside / "kept.txt")
+    with pytest.raises(ValueError, match="link"):
+        session.commit(target)
+    assert not (outside / "kept.txt").exists()
+    (target / "kept.txt").unlink()
+    session.commit(target)
+    assert (target / "kept.txt").read_text() == "one\n2\n"
+
+
+def test_a_directory_in_the_place_of_a_file(session, tmp_path):
+    (tmp_path / "kept.txt").mkdir()
+    session.run(STEP)
+    with pytest.raises(OSError, match="no regular file"):
+        session.commit(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_links_of_the_sandbox_are_not_followed(session, shared, tmp_path):
+    """Neither those that were made, nor those in the place of files and of directories."""
+    (shared.directory / "kept.txt").unlink()
+    (shared.directory / "kept.txt").symlink_to("/etc/passwd")
+    shutil.rmtree(shared.directory / "same")
+    (shared.directory / "same").symlink_to("/etc")
+    removed = [(name, "removed") for name in ("kept.txt", "same/a.txt")]
+    assert [(change.name, change.kind) for change in session.commit(tmp_path)] == removed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_discard(session, shared):
+    session.run(STEP)
+    code = """
+        import os, shutil
+        shutil.rmtree("same")
+        os.makedirs("empty/deep")
+        os.unlink("kept.txt")
+        os.makedirs("kept.txt/now/a/directory")
+        open("kept.txt/now/a/file", "w").close()
+    """
+    assert session.run("if 1:" + code).success
+    (shared.directory / "same").symlink_to("/etc")
+    assert session.discard()
+    assert session.diff() == []
+    names = shared.list_files()
+    assert names == ["gone.txt", "kept.txt", "same/a.txt"]
+    assert shared.read_file("kept.txt") == b"one\ntwo\n"
+    assert not (shared.directory / "same").is_symlink()
+
+
+def test_more_than_can_be_kept(shared, monkeypatch):
+    monkeypatch.setattr(review, "KEPT", 1000)
+    shared.write_file("large", b"x" * 1001)
+    try:
+        with shared.session(keep=0) as session:
+            for use in (session.diff, session.discard, lambda: session.commit("/tmp")):
+                with pytest.raises(OSError, match="had more than"):
+                    use()
+    finally:
+        os.unlink(shared.directory / "large")
