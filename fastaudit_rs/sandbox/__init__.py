@@ -5,6 +5,7 @@ asked for (PEP 562): a sandbox's process needs few.
 """
 
 _LATER = {
+    "Change": "host.review",
     "HistoryEntry": "host.manager",
     "Limits": "limits",
     "Pool": "host.pool",
@@ -12,6 +13,7 @@ _LATER = {
     "Sandbox": "host.sandbox",
     "SandboxError": "host.process",
     "SandboxManager": "host.manager",
+    "SandboxSession": "host.session",
 }
 
 # pyright: reportUnsupportedDunderAll=false

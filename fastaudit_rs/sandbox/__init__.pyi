@@ -5,10 +5,13 @@ from .host.manager import HistoryEntry as HistoryEntry
 from .host.manager import SandboxManager as SandboxManager
 from .host.pool import Pool as Pool
 from .host.process import SandboxError as SandboxError
+from .host.review import Change as Change
 from .host.sandbox import Sandbox as Sandbox
+from .host.session import SandboxSession as SandboxSession
 from .limits import Limits as Limits
 
 __all__ = [
+    "Change",
     "HistoryEntry",
     "Limits",
     "Pool",
@@ -16,4 +19,5 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxManager",
+    "SandboxSession",
 ]

@@ -1,0 +1,298 @@
+"""Code that has got around its guard in a session: it writes into the connection to the host.
+
+The host neither hangs, nor raises anything but what is documented, nor runs what was not named.
+"""
+
+import os
+import resource
+import threading
+import time
+
+import pytest
+
+from fastaudit_rs import Limits, Sandbox, SandboxError
+from fastaudit_rs.results import Result
+
+pytest.importorskip("sandlock")
+
+from sandboxes import LOOSE, gone, of
+
+#: Our own objects in the process of the session, and ways to write to the host.
+OURS = """
+import gc, json, os, struct, threading, time
+ours = next(found for found in gc.get_objects() if type(found).__name__ == "_Steps")
+channel = ours._channel
+write = channel._connection.sendall
+def raw(head, body=b""):
+    data = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\\n" + body
+    write(struct.pack("!Q", len(data)) + data)
+def call(name, id, args=(), kwargs={}):
+    from fastaudit_rs.sessions.values import pack
+    raw({"kind": "call", "id": id, "name": name}, pack([list(args), kwargs]))
+number = NUMBER
+"""
+
+#: Messages that are malformed, unexpected or not asked for; the step goes on to its end.
+LEFT_OUT = {
+    "no head": 'write(struct.pack("!Q", 3) + b"abc")',
+    "nothing": 'write(struct.pack("!Q", 0))',
+    "no JSON": 'raw(b"{")',
+    "another type": "raw([1])",
+    "no kind": "raw({})",
+    "a kind that is none": 'raw({"kind": ["done"]})',
+    "a kind that there is not": 'raw({"kind": "root"})',
+    "deep": 'raw(b"[" * 100_000)',
+    "many values": 'raw(b"[" + b"0," * 500_000 + b"0]")',
+    "a long head": 'raw(b" " * (3 << 20))',
+    "a long number": 'raw({"kind": "done", "number": int("9" * 4000)})',
+    "done of another step": 'raw({"kind": "done", "number": number + 1, "status": 0})',
+    "done of an earlier step": 'raw({"kind": "done", "number": 1, "status": 0})',
+    "a denial that is none": 'raw({"kind": "denied", "denied": {"event": 1}})',
+    "denials of no kind": 'raw({"kind": "denied"}); raw({"kind": "denied", "denied": [[]]})',
+    "a function that there is not": 'call("system", 900, ["id"])',
+    "a method of a function": 'call("add.__globals__", 901)',
+    "a call without a number": 'raw({"kind": "call", "name": "add"})',
+    "a call with odd names": 'raw({"kind": "call", "id": 902, "name": ["add"]})',
+    "a call with no data": 'raw({"kind": "call", "id": 903, "name": "add"}, b"x")',
+    "a call with a long head": """raw({"kind": "call", "id": 904, "name": "add"},
+        struct.pack("!Q", 1 << 62))""",
+    "a call with odd arguments": 'call("add", 905, 5 * [1], {"1": {}})',
+    "an answer": 'raw({"kind": "return", "id": 1}); raw({"kind": "answer", "number": 5})',
+    "a copy that is none": """
+for process in (1, 0, -1, os.getpid(), os.getppid(), 1 << 40, "1", None, True):
+    raw({"kind": "copied", "process": process, "number": number})
+""",
+    "many copies": """
+for _ in range(1000): raw({"kind": "copied", "process": 1, "number": number})
+""",
+    "many denials": """
+for _ in range(5000): raw({"kind": "denied", "denied": {}})
+""",
+}
+
+#: Messages that end the step: an error, or a result that says so.
+ENDS = {
+    "a huge length": 'write(struct.pack("!Q", (1 << 64) - 1))',
+    "a length above the limit": 'write(struct.pack("!Q", (96 << 20) + 1))',
+    "half a message": 'write(struct.pack("!Q", 100) + b"x"); time.sleep(60)',
+    "a flood": """
+while True: raw({"kind": "denied", "denied": {}})
+""",
+    "a flood of bytes": """
+while True: write(struct.pack("!Q", 1 << 20) + bytes(1 << 20))
+""",
+    "a closed connection": "os.close(channel.fileno()); time.sleep(60)",
+    "a connection that is shut down": "channel._connection.shutdown(2); time.sleep(60)",
+    "another end": "os.dup2(os.open('/dev/null', 2), channel.fileno()); time.sleep(60)",
+    "stopped": """
+import subprocess
+subprocess.run(["/bin/sh", "-c", f"kill -STOP {os.getpid()}"])
+time.sleep(60)
+""",
+    "no interrupts": """
+channel.interrupted = lambda *_: None
+channel.interruptible = False
+while True: time.sleep(0.1)
+""",
+}
+
+
+def add(a, b=1):
+    return a + b
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Sandbox(LOOSE, Limits(wall_seconds=3, output=1 << 20)) as made:
+        yield made
+
+
+@pytest.fixture
+def session(shared):
+    with shared.session(functions={"add": add}) as made:
+        made.run("x = 1")
+        yield made
+
+
+def hostile(session, code):
+    """Run code with our own objects in the next step."""
+    return session.run(OURS.replace("NUMBER", str(session._number + 1)) + code)
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_messages_that_are_left_out(session, name):
+    ran = hostile(session, f"{LEFT_OUT[name]}\n'end'")
+    assert (ran.returncode, ran.value, ran.killed_by) == (0, "end", None), ran.error
+    assert session.run("x, add(2)").value == (1, 3)
+    for change in (session.undo, session.reset):
+        try:
+            change()
+        except (RuntimeError, SandboxError):
+            continue
+    session.reset()
+    assert session.run("add(1)").value == 2
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_messages_that_end_a_step(session, name):
+    begun = time.monotonic()
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        ran = hostile(session, ENDS[name])
+    except SandboxError:
+        pass
+    else:
+        assert isinstance(ran, Result) and not ran.success, ran
+    assert time.monotonic() - begun < 15
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < 400 << 10
+    session.reset()
+    assert session.run("add(1)").value == 2
+
+
+#: The outcome of a step as it is forged.
+FORGED = {
+    "status": '{"status": "0"}',
+    "error": '{"error": {"kind": {}, "line": "x"}}',
+    "errors": '{"error": ["kind"]}',
+    "shown": '{"shown": 10**30}',
+    "shown below": '{"shown": -5}',
+    "shown is none": '{"shown": "0"}',
+    "value_error": '{"value_error": {"a": 1}}',
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_outcomes(session, name):
+    code = (
+        f'raw({{"kind": "done", "number": number, **{FORGED[name]}}}, b"xyz" * 20); time.sleep(9)'
+    )
+    ran = hostile(session, code)
+    assert isinstance(ran, Result) and type(ran.returncode) is int
+    assert ran.display == [] and ran.value is None
+    assert repr(ran) and ran._repr_html_()
+
+
+def test_a_forged_value_is_no_code(session):
+    body = (
+        'struct.pack("!Q", 60) + b\'{"value": {"$": "object", "x": 1}, "lengths": []}\'.ljust(60)'
+    )
+    code = (
+        f'raw({{"kind": "done", "number": number, "shown": 0, "status": 0}}, {body}); time.sleep(9)'
+    )
+    ran = hostile(session, code)
+    assert ran.value is None and "cannot be read" in ran.value_error
+
+
+def test_functions_are_called_with_data_alone(session):
+    """And no more often than they may be."""
+    seen = []
+    session.run("1", functions={"see": lambda *args: seen.append(args)})
+    hostile(session, 'for n in range(3000): call("see", 1000 + n, [n, (1, "a")])\nadd(1)')
+    assert len(seen) == 1000 and seen[0] == (0, (1, "a"))
+
+
+def test_a_function_is_called_in_a_step_alone(session):
+    seen = []
+    session.run("1", functions={"see": seen.append})
+    hostile(session, 'threading.Timer(0.3, call, ("see", 700, [1])).start()')
+    time.sleep(0.6)
+    assert seen == []
+
+
+class TestCopies:
+    """The copy of a process that waits to be gone back to."""
+
+    def test_one_that_code_has_killed(self, session):
+        hostile(session, "y = 2")
+        ran = session.run(
+            "import subprocess, sys\n"
+            "program = '''\n"
+            "import os, signal\n"
+            "own = {os.getpid(), os.getppid(), int(os.sys.argv[1])}\n"
+            "for name in os.listdir('/proc'):\n"
+            "    if name.isdigit() and int(name) not in own:\n"
+            "        try: os.kill(int(name), 9)\n"
+            "        except OSError: pass\n"
+            "'''\n"
+            "subprocess.run([sys.executable, '-I', '-c', program, str(os.getpid())]).returncode"
+        )
+        assert ran.returncode in (0, 77), ran
+        begun = time.monotonic()
+        try:
+            session.undo()
+        except (SandboxError, RuntimeError):
+            session.reset()
+        assert time.monotonic() - begun < 12
+        assert session.run("add(1)").value == 2
+
+    def test_one_that_is_not_ours(self, session):
+        """The number of another process of the sandbox, or of none."""
+        for process in ("os.getppid()", "os.getpid()", "999999"):
+            code = f'raw({{"kind": "copied", "process": {process}, "number": number + 1}})'
+            hostile(session, code)
+            try:
+                session.undo()
+            except (SandboxError, RuntimeError):
+                session.reset()
+            assert session.run("add(1)").value == 2
+
+
+def test_processes_that_steps_leave_end_with_it():
+    with Sandbox(LOOSE) as sandbox:
+        with sandbox.session(keep=2) as session:
+            code = "import subprocess, sys\nsubprocess.Popen(['setsid', 'sleep', '60'])"
+            for _ in range(3):
+                assert session.run(code).success
+            session.undo()
+        assert gone(of(sandbox))
+
+
+def test_threads_that_write_without_end(session):
+    code = "def write():\n  while True: print('x' * 1000)\n"
+    code += "threading.Thread(target=write, daemon=True).start()"
+    hostile(session, code)
+    begun = time.monotonic()
+    for _ in range(3):
+        ran = session.run("1")
+        assert len(ran.stdout) <= 1 << 20
+    session.reset()
+    assert time.monotonic() - begun < 12
+    assert session.run("add(1)").value == 2
+
+
+def test_killing_it_in_each_phase(shared):
+    """From outside: the error is documented, and the session can be reset."""
+    for delay in (0, 0.002, 0.01, 0.05, 0.2):
+        with shared.session(functions={"add": add}) as session:
+            session.run("import time")
+            worker = session._process.worker
+            timer = threading.Timer(delay, os.kill, (worker.pid, 9))
+            timer.start()
+            try:
+                for _ in range(20):
+                    ran = session.run("add(1); time.sleep(0.05)")
+                    if not ran.success:
+                        break
+            except SandboxError as error:
+                assert "reset()" in str(error)
+            timer.join()
+            session.reset()
+            assert session.run("add(1)").value == 2
+
+
+@pytest.mark.slow
+def test_a_thousand_steps_leave_nothing(shared):
+    with shared.session(functions={"add": add}) as session:
+        code = "import os\nx = [add(1)] * 100\nprint(x)\n1 / (len(x) % 2)"
+        for _ in range(50):
+            session.run(code)
+        inside = "len(os.listdir('/proc/self/fd')), int(open('/proc/self/statm').read().split()[1])"
+        before = len(os.listdir("/proc/self/fd")), resource.getrusage(0).ru_maxrss
+        files, memory = session.run(inside).value
+        for _ in range(1000):
+            session.run(code)
+        assert session.run(inside).value[0] <= files
+        assert session.run(inside).value[1] < memory + 2000
+        assert len(os.listdir("/proc/self/fd")) <= before[0] + 2
+        assert resource.getrusage(0).ru_maxrss < before[1] + (50 << 10)
+        assert threading.active_count() < 20
