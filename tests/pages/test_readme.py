@@ -55,7 +55,7 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 41
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 42
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
@@ -69,6 +69,7 @@ ELSEWHERE = {
     ("docs/recipes/index.md", "python"): "test_recipes.py",
     ("docs/recipes/index.md", "text"): "test_recipes.py",
     ("docs/shell.md", "console"): "test_cli.py",
+    ("docs/shell.md", "text"): "test_cli_ask.py",
 }
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from repository import ROOT
 
 from fastaudit_rs import AuditDenied, Policy
 from fastaudit_rs.tools import asking
@@ -88,6 +89,19 @@ def writing(*paths):
 
 
 PROMPT = "└ Allow it? [y]es once / [a]lways / [n]o / [?]: "
+
+
+def test_the_question_is_as_the_page_shows_it(terminal):
+    """The block of docs/shell.md."""
+    page = (ROOT / "docs" / "shell.md").read_text()
+    shown = page.partition("```text\n")[2].partition("\n```")[0]
+    with open("report.py", "w") as file:
+        file.write("import os\n\nopen('/srv/report.txt', 'w')\n")
+    run = terminal("--ask", "report.py")
+    asked = run.until(PROMPT)
+    assert asked.replace("\r\n", "\n").strip() == shown
+    run.type("n\n")
+    assert run.end()[0] == 77
 
 
 def test_yes_is_once(terminal, places):
