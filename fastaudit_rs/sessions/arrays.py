@@ -5,6 +5,7 @@ somebody sends one, and is never needed otherwise.
 """
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .values import NotData, size_of
@@ -20,6 +21,10 @@ DIMENSIONS = 32
 
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
+
+
+def _package(name: str) -> Any:
+    return import_module(name)
 
 
 def form(packer: "Packer", value: Any, place: str, depth: int) -> Any:
@@ -66,7 +71,7 @@ def form(packer: "Packer", value: Any, place: str, depth: int) -> Any:
 
 
 def _array(packer: "Packer", array: Any, place: str) -> Any:
-    import numpy
+    numpy = _package("numpy")
 
     if array.dtype.kind not in PLAIN:
         raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
@@ -83,8 +88,8 @@ def _array(packer: "Packer", array: Any, place: str) -> Any:
 
 def _column(packer: "Packer", column: Any, place: str, depth: int) -> Any:
     """The form of a column: the array below a series or an index."""
-    import numpy
-    import pandas
+    numpy = _package("numpy")
+    pandas = _package("pandas")
 
     kind = column.dtype
     if isinstance(kind, pandas.CategoricalDtype):
@@ -113,7 +118,7 @@ def _column(packer: "Packer", column: Any, place: str, depth: int) -> Any:
 
 
 def _index(packer: "Packer", index: Any, place: str, depth: int) -> Any:
-    import pandas
+    pandas = _package("pandas")
 
     names = [packer.form(name, f"{place}.names", depth) for name in index.names]
     if isinstance(index, pandas.RangeIndex):
@@ -133,7 +138,7 @@ def value(unpacker: "Unpacker", kind: str, form: Any) -> Any:
     try:
         if kind == "array":
             return _made_array(unpacker, form)
-        import pandas
+        pandas = _package("pandas")
     except ImportError as missing:
         raise ValueError(f"the package {missing.name!r} is not installed here") from None
     if kind == "missing":
@@ -159,7 +164,7 @@ def value(unpacker: "Unpacker", kind: str, form: Any) -> Any:
 
 
 def _made_array(unpacker: "Unpacker", form: Any) -> Any:
-    import numpy
+    numpy = _package("numpy")
 
     blob = unpacker.blobs[form["at"]]
     shape = form["shape"]
@@ -172,7 +177,7 @@ def _made_array(unpacker: "Unpacker", form: Any) -> Any:
 
 
 def _made_column(unpacker: "Unpacker", form: Any) -> Any:
-    import pandas
+    pandas = _package("pandas")
 
     kind = form["type"]
     if kind == "array":
@@ -193,7 +198,7 @@ def _made_column(unpacker: "Unpacker", form: Any) -> Any:
 
 
 def _objects(items: list[Any]) -> Any:
-    import numpy
+    numpy = _package("numpy")
 
     made = numpy.empty(len(items), dtype=object)
     made[:] = items
@@ -201,7 +206,7 @@ def _objects(items: list[Any]) -> Any:
 
 
 def _made_index(unpacker: "Unpacker", form: Any) -> Any:
-    import pandas
+    pandas = _package("pandas")
 
     names = [unpacker.value(name) for name in form["names"]]
     if "range" in form:
