@@ -2,6 +2,7 @@
 
 import os
 
+import promises
 import pytest
 from raw_code import SYSTEM_CALLS, raw
 from users import USERS, directory_of, run_as
@@ -59,6 +60,7 @@ after = [sorted(sockets(sandbox.directory)), os.listdir()]
 OWN = sorted(f"{name}-{kind}" for name in ("below/own", "own", "short") for kind in (1, 2))
 
 
+@pytest.mark.holds("kernel", promises.WRITE)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_bound_where_may_be_written(user, network):
     with directory_of(user) as outside:
