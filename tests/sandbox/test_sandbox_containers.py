@@ -315,6 +315,49 @@ class TestLimits:
         """
         assert 5 < said(make(processes=20), code) < 20
 
+    @pytest.mark.holds("container", promises.OPEN_FILES)
+    def test_open_files(self, make):
+        code = """
+            import json, resource
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))
+            except ValueError:
+                pass
+            kept = []
+            try:
+                while len(kept) < 400:
+                    kept.append(open("/dev/null"))
+            except OSError:
+                pass
+            for each in kept[:9]:
+                each.close()
+            print(json.dumps(len(kept)))
+        """
+        assert 20 < said(make(open_files=40), code) < 40
+
+    @pytest.mark.holds("container", promises.SHARE)
+    def test_cpu_percent(self, make):
+        """Processes of it use the part of one core together."""
+        code = """
+            import json, os, time
+            children = [os.fork() for _ in range(3)]
+            while 0 in children:
+                pass
+            begun = time.monotonic()
+            while time.monotonic() < begun + 2:
+                pass
+            used = sum(
+                int(number)
+                for name in os.listdir("/proc")
+                if name.isdigit()
+                for number in open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[11:13]
+            )
+            print(json.dumps(used / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begun)))
+            for child in children:
+                os.kill(child, 9)
+        """
+        assert said(make(cpu_percent=30), code) < 0.6
+
 
 def log_of(container):
     """The bytes of a container's log on the host's disk."""

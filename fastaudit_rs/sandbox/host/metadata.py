@@ -12,6 +12,7 @@ import platform
 import struct
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 AT_FDCWD = -100
@@ -67,19 +68,31 @@ _GENERIC = {
 _NEW = {452: "fchmodat2", 463: None, 466: None, 469: None}
 NUMBERS = {"x86_64": _X86_64 | _NEW, "aarch64": _GENERIC | _NEW, "riscv64": _GENERIC | _NEW}
 
+#: creat(2), by which `sandlock` lets blocked files be opened; it is denied where there are any.
+CREAT = {"x86_64": 85}
+
 
 class Metadata:
     """Answers the kernel's questions about metadata.
 
     Args:
         roots: The places where metadata may be changed: full paths of files and directories.
+            ``None`` if the kernel need not ask about metadata.
+        blocked: Files and directories that exist, and that nothing may touch.
     """
 
-    def __init__(self, roots: Sequence[str]) -> None:
+    def __init__(self, roots: Sequence[str] | None, blocked: Sequence[str]) -> None:
         """Prepare for this machine."""
-        self.roots = tuple(roots)
-        self._roots = [f"{root.rstrip('/')}/" for root in roots]
-        self.numbers = NUMBERS.get(platform.machine(), {})
+        self.roots = ("/",) if roots is None else tuple(roots)
+        self._roots = [f"{root.rstrip('/')}/" for root in self.roots]
+        self._blocked = {_identity(path) for path in blocked}
+        machine = platform.machine()
+        #: The system calls that the kernel asks about, by their numbers.
+        self.numbers: dict[int, str | None] = {}
+        if roots is not None:
+            self.numbers.update(NUMBERS.get(machine, {}))
+        if blocked and machine in CREAT:
+            self.numbers[CREAT[machine]] = None
 
     def answer(self, ctx: Any) -> int:
         """Do the work of a system call. Return 0, or the number of an error.
@@ -105,6 +118,10 @@ class Metadata:
             place = os.readlink(name)
             if not any(f"{place}/".startswith(root) for root in self._roots):
                 raise PermissionError(errno.EACCES, "not in a directory that may be written")
+            # A blocked directory may be in another place by now.
+            around = (name, *map(str, Path(place).parents)) if self._blocked else ()
+            if any(_identity(path) in self._blocked for path in around):
+                raise PermissionError(errno.EACCES, "it is blocked")
             change(name)
         finally:
             os.close(descriptor)
@@ -234,6 +251,11 @@ class _Where:
             return os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
             raise OSError(errno.EBADF, "there is no such descriptor") from None
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _signed(number: int) -> int:

@@ -101,7 +101,7 @@ class _Confined:
         self,
         sandbox: Any,
         command: Sequence[str],
-        metadata: Metadata | None,
+        metadata: Metadata,
         home: str,
         is_alone: bool,
     ) -> None:
@@ -122,15 +122,11 @@ class _Confined:
 
     def wait(self) -> Any:
         metadata = self._metadata
-        roots: Sequence[str] = ("/",)
-        asked: list[tuple[int, Any]] = []
-        if metadata is not None:
-            handler = answering(metadata)
-            asked = [(number, handler) for number in metadata.numbers]
-            roots = metadata.roots
+        handler = answering(metadata)
+        asked = [(number, handler) for number in metadata.numbers]
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
-        _hold_sockets(roots, self._home, self._is_alone)
+        _hold_sockets(metadata.roots, self._home, self._is_alone)
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
@@ -143,8 +139,7 @@ class Worker:
     Args:
         kernel: The package `sandlock`, or `None`.
         options: The options of `sandlock`.
-        metadata: The answers to the kernel's questions about metadata; `None` where metadata may be
-            changed anywhere.
+        metadata: The answers to the kernel's questions about metadata.
         is_alone: True if it uses no network: it gets an empty one, where the system lets it.
         base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
@@ -158,7 +153,7 @@ class Worker:
         self,
         kernel: Any,
         options: Mapping[str, Any],
-        metadata: Metadata | None,
+        metadata: Metadata,
         is_alone: bool,
         base: str,
         task: bytes,
@@ -196,7 +191,7 @@ class Worker:
     def _start(
         self,
         options: Mapping[str, Any],
-        metadata: Metadata | None,
+        metadata: Metadata,
         is_alone: bool,
         address: str,
     ) -> Any:

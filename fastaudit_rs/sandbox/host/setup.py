@@ -92,7 +92,8 @@ class Setup:
         """
         task = pickle.dumps((self.policy, list(self.path), list(preload)))
         write = self.policy.write
-        metadata = None if write is None else Metadata(existing(write))
+        roots = None if write is None else existing(write)
+        metadata = Metadata(roots, existing(self.policy.block))
         base = str(self.directory.parent)
         reached = sandbox_network.reachable(self.policy.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
