@@ -1,6 +1,6 @@
 """The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import Signature
 from os import PathLike
 from pathlib import Path
@@ -13,6 +13,7 @@ from .approvals import Answer, Approvals
 from .calls import TrackedCall
 from .dask import GuardPlugin
 from .denied import AuditDenied
+from .sessions.base import Session
 
 __all__ = [
     "AuditCfg",
@@ -244,6 +245,40 @@ def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
 
     Raises:
         RuntimeError: A guard is active, or a policy is installed.
+    """
+
+@final
+class _Interrupts:
+    """The interrupts of a thread that runs a step.
+
+    They arrive between `begin` and `end` alone, and not in functions of the host.
+    """
+
+    def __new__(cls) -> Self: ...
+    def begin(self) -> None:
+        """Let this thread be interrupted from now on."""
+
+    def end(self) -> None:
+        """Let it be interrupted no longer, and take back what has not arrived."""
+
+    def interrupt(self) -> bool:
+        """Raise ``KeyboardInterrupt`` in the thread.
+
+        Returns:
+            True if it is going to be raised; false if it waits for a function of the host too.
+        """
+
+    def hold(self) -> None:
+        """Let the interrupts of this thread wait: it enters a function of the host."""
+
+    def release(self) -> None:
+        """Undo `hold`, and raise what waited."""
+
+def _own_directory() -> bool:
+    """Give this thread, and those that it starts, a current directory of their own.
+
+    Returns:
+        True if the system lets a thread have one: Linux alone.
     """
 
 def _json_extent(data: bytes) -> tuple[int, int]:
@@ -862,6 +897,39 @@ class Policy:
         policy: Policy | None = None,
         raw: bool = False,
     ) -> Callable[[Callable[_Params, _Result]], Callable[_Params, _Result]]: ...
+    def session(
+        self,
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        directory: _Path | None = None,
+        timeout: float | None = None,
+        output: int | str | None = "10M",
+        monitor_calls: bool = True,
+        **options: Any,
+    ) -> Session:
+        """A session: steps of code that share names, on a thread of their own under a guard.
+
+        ``result = policy.session().run("1 + 1")``
+
+        The thread is no process: native code that does not return cannot be ended, and what the
+        code changes in the interpreter lasts. ``docs/limits.md`` tells; `Sandbox.session` has the
+        same methods and a process of its own.
+
+        Args:
+            functions: Functions of the host that steps may call, by name, as if by `tool`.
+            directory: Its first current directory, that of the process by default. If it is given,
+                `Result.changed` has the files that change in it, on Linux.
+            timeout: The seconds that a step may take.
+            output: The bytes that a step may write to standard output and error, each.
+            monitor_calls: As in `guard`.
+            **options: Other arguments of `guard`.
+
+        Raises:
+            OSError: The directory cannot be used.
+            TypeError: An argument has another type.
+            ValueError: An argument has a wrong value.
+        """
+
     def worker_plugin(self) -> GuardPlugin:
         """Make a plugin that gives the policy to the workers of Dask.
 
@@ -1043,6 +1111,9 @@ class AuditPerms:
 
     def __call__(self) -> Guard:
         """Make a guard to enter with ``with``, or to decorate a function with."""
+
+    def _in_force(self) -> bool:
+        """Tell whether a guard of this configuration is in force here."""
 
     @property
     def tool_id(self) -> int | None:

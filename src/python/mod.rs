@@ -37,6 +37,8 @@ mod _native {
     #[pymodule_export]
     use super::api::installed::{installed_policy, raise_violations};
     #[pymodule_export]
+    use super::api::interrupts::{Interrupts, own_directory};
+    #[pymodule_export]
     use super::api::mk_audit::mk_audit;
     #[pymodule_export]
     use super::api::network_rules::Network;

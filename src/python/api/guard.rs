@@ -110,6 +110,23 @@ impl AuditPerms {
         ))
     }
 
+    #[doc = doc!("AuditPerms._in_force")]
+    #[pyo3(name = "_in_force")]
+    fn in_force(&self, py: Python<'_>) -> PyResult<bool> {
+        let Current::Guarded(active) = scope::own(py)? else {
+            return Ok(false);
+        };
+        let config = self.config(py);
+        let mut next = Some(active.unbind());
+        while let Some(active) = next {
+            if active.get().has_config(&config) {
+                return Ok(true);
+            }
+            next = active.get().outer(py);
+        }
+        Ok(false)
+    }
+
     #[doc = doc!("AuditPerms.tool_id")]
     #[getter]
     fn tool_id(&self, py: Python<'_>) -> Option<i32> {

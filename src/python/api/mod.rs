@@ -9,6 +9,7 @@ pub mod directory;
 pub mod fields;
 pub mod guard;
 pub mod installed;
+pub mod interrupts;
 pub mod mk_audit;
 pub mod network_rules;
 pub mod options;

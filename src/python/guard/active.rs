@@ -214,6 +214,12 @@ impl Active {
         Py::new(py, active)
     }
 
+    /// Returns whether it has this configuration, or a guard beside it.
+    pub fn has_config(&self, config: &Py<AuditCfg>) -> bool {
+        self.config.as_ref().is_some_and(|own| own.is(config))
+            || self.other().is_some_and(|other| other.has_config(config))
+    }
+
     /// The guard that is in force beside this one.
     #[inline]
     pub fn other(&self) -> Option<&Self> {

@@ -1,0 +1,210 @@
+"""The thread that runs the steps of a session in this process."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from .. import AuditPerms
+from .._native import _Interrupts, _own_directory
+from .output import Output
+
+#: The seconds that a step which is interrupted has until it is given up, and those between two
+#: interrupts: it may catch the first one.
+GRACE, AGAIN = 0.5, 0.02
+
+_RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
+
+
+class Job:
+    """A function that the thread calls under the guard."""
+
+    def __init__(
+        self, work: Callable[[], object], notify: Callable[[], object], limit: float | None
+    ) -> None:
+        """Make it.
+
+        Args:
+            work: The function.
+            notify: A function that is called once it has ended, or is to be ended.
+            limit: The seconds that it may take.
+        """
+        self.work = work
+        self.notify = notify
+        self.limit = limit
+        #: A function to call afterwards without the guard.
+        self.outside: Callable[[], object] | None = None
+        self.result: Any = None
+        self.failed: BaseException | None = None
+        self.killed_by: str | None = None
+        self.is_done = False
+        self.started = self.ended = time.monotonic()
+        self._given_up_at: float | None = None
+
+    def stop(self, killed_by: str) -> None:
+        """Have it ended by those who wait for it."""
+        if self.killed_by is None:
+            self.killed_by = killed_by
+        self.notify()
+
+    def wait(self, guest: "Guest") -> float | None:
+        """Return the seconds until it has to be looked at again, ending it if it must.
+
+        Returns:
+            ``None`` if it has ended, or is given up.
+        """
+        if self.is_done:
+            return None
+        now = time.monotonic()
+        if self.killed_by is None:
+            if self.limit is None:
+                return threading.TIMEOUT_MAX
+            left = self.started + self.limit - now
+            if left > 0:
+                return left
+            self.killed_by = "wall_seconds"
+        if self._given_up_at is None:
+            self._given_up_at = now + GRACE
+        if now >= self._given_up_at:
+            guest.give_up(self)
+            return None
+        guest.interrupt()
+        return AGAIN
+
+
+class Guest:
+    """A thread that calls functions under a guard, one after another."""
+
+    def __init__(self, perms: AuditPerms, directory: str, output: Output, name: str) -> None:
+        """Begin without a thread.
+
+        Args:
+            perms: The maker of the guard.
+            directory: The directory that the thread begins in.
+            output: The session's output.
+            name: The name of the thread.
+        """
+        self.directory = directory
+        self.output = output
+        self.interrupts = _Interrupts()
+        #: The job that runs.
+        self.job: Job | None = None
+        self.is_given_up = False
+        self._name = name
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._guard = perms()._keep()
+        self._thread: threading.Thread | None = None
+        #: The directory between jobs, where threads have none of their own.
+        self._current = directory
+
+    def start(self, job: Job) -> None:
+        """Run a job."""
+        self.job = job
+        if self._thread is None:
+            self._thread = threading.Thread(target=_serve, args=(self,), name=self._name)
+            self._thread.daemon = True
+            self._thread.start()
+        self._jobs.put(job)
+
+    def interrupt(self) -> None:
+        """Raise `KeyboardInterrupt` in the job that runs, if it runs code of a step."""
+        thread = self._thread
+        if self.interrupts.interrupt() and thread is not None and thread.ident is not None:
+            _wake(thread.ident)
+
+    def give_up(self, job: Job) -> None:
+        """Go on interrupting a job, without waiting for it."""
+        self.is_given_up = True
+
+        def pursue() -> None:
+            while not job.is_done:
+                self.interrupt()
+                time.sleep(AGAIN)
+
+        threading.Thread(target=pursue, name=f"{self._name}: interrupts", daemon=True).start()
+
+    def end(self) -> None:
+        """End the thread once it has done its jobs."""
+        self._jobs.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait for its end."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+
+def _serve(guest: Guest) -> None:
+    has_own = _own_directory()
+    if has_own:
+        os.chdir(guest.directory)
+    while True:
+        job = guest._jobs.get()
+        if job is None:
+            return
+        _perform(guest, job, has_own)
+        del job
+
+
+def _perform(guest: Guest, job: Job, has_own: bool) -> None:
+    before = None
+    try:
+        if not has_own:
+            before = os.getcwd()
+            os.chdir(guest._current)
+        with guest._guard:
+            job.result = _interruptible(guest.interrupts, job.work)
+    except BaseException as error:
+        job.failed = error
+    finally:
+        if job.outside is not None:
+            job.outside()
+        if before is not None:
+            guest._current = os.getcwd()
+            os.chdir(before)
+        job.ended = time.monotonic()
+        job.is_done = True
+        guest.job = None
+        guest.is_given_up = False
+        job.notify()
+
+
+def _interruptible(interrupts: _Interrupts, work: Callable[[], object]) -> object:
+    """Call a function that may be interrupted; no interrupt arrives after this has returned."""
+    try:
+        return _ended(interrupts, work)
+    except KeyboardInterrupt:
+        interrupts.end()
+        raise
+
+
+def _ended(interrupts: _Interrupts, work: Callable[[], object]) -> object:
+    interrupts.begin()
+    try:
+        result = work()
+        interrupts.end()
+    except BaseException:
+        interrupts.end()
+        raise
+    return result
+
+
+def _wake(thread: int) -> None:
+    """Wake the event loop that a thread waits in: an exception arrives only where Python runs."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code is _RUN_FOREVER:
+            loop = frame.f_locals.get("self")
+            # Types are exact: nothing of a step's own is called here.
+            if type(loop) is asyncio.SelectorEventLoop:
+                end = vars(loop).get("_csock")
+                if type(end) is socket.socket:
+                    with contextlib.suppress(OSError):
+                        socket.socket.send(end, b"\0")
+            return
+        frame = frame.f_back

@@ -1,0 +1,516 @@
+"""A session in this process: steps on a thread of their own, under a guard."""
+
+import asyncio
+import codecs
+import contextlib
+import functools
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from .. import AuditDenied, Policy, _native
+from .._monitoring import MONITORING
+from ..results import Error, Result
+from . import step
+from .arguments import identifier, seconds, size
+from .base import Functions, Output, Session, Stream
+from .coroutines import Coroutines
+from .guest import Guest, Job
+from .output import Name
+from .output import Output as _Output
+from .state import Steps
+from .values import NotData, pack, unpack
+
+#: The denials of a step that are told, as in the log of a guard.
+TOLD = 1000
+
+#: The seconds that work between steps may take: packing a value, finalizers of objects.
+BETWEEN = 30.0
+
+_numbers = itertools.count(1)
+
+
+def session(policy: Policy, /, **options: Any) -> Session:
+    """Make a session: `Policy.session` has its documentation."""
+    return HereSession(policy, **options)
+
+
+class HereSession(Session):
+    """A session in this process."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        functions: Functions | None = None,
+        directory: "str | os.PathLike[str] | None" = None,
+        timeout: float | None = None,
+        output: int | str | None = "10M",
+        monitor_calls: bool = MONITORING,
+        on_denied: Callable[[AuditDenied], object] | None = None,
+        **options: Any,
+    ) -> None:
+        """Begin without a step: the thread is started by the first one."""
+        self._policy = policy
+        self._timeout = seconds("timeout", timeout)
+        self._most = None if output is None else size("output", output)
+        self._denied: list[AuditDenied] = []
+        denied = self._denied
+
+        def note(error: AuditDenied) -> None:
+            if len(denied) < TOLD:
+                denied.append(error)
+            if on_denied is not None:
+                on_denied(error)
+
+        self._perms = policy.guard(monitor_calls=monitor_calls, on_denied=note, **options)
+        self._perms._share(_native._TemporaryFiles())
+        self._directory = os.path.abspath(os.getcwd() if directory is None else directory)
+        if not os.path.isdir(self._directory):
+            raise NotADirectoryError(20, "directory must be a directory", self._directory)
+        self._changes: Any = None
+        if directory is not None and hasattr(_native, "_Directory"):
+            self._changes = _native._Directory(self._directory)
+        self._coroutines: Coroutines | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._name = f"fastaudit_rs session {next(_numbers)}"
+        self._functions = self._made(functions)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make a thread and its state."""
+        is_here = self._perms._in_force if self._policy.threads != "deny" else None
+        self._guest = Guest(self._perms, self._directory, _Output(self._most, is_here), self._name)
+        self._steps = Steps(self._functions, self._most)
+        self._end = weakref.finalize(self, _end, self._guest, self._steps)
+        self._end.atexit = False
+
+    def _made(self, functions: Functions | None) -> dict[str, Callable[..., Any]]:
+        """Make the functions that steps call of those of the host."""
+        if functions is None:
+            return {}
+        if not isinstance(functions, Mapping):
+            raise TypeError(f"functions must be a mapping, not {type(functions).__name__}")
+        made: dict[str, Callable[..., Any]] = {}
+        for name, function in functions.items():
+            identifier("functions", name)
+            if not callable(function):
+                raise TypeError(f"functions[{name!r}] is no function: {type(function).__name__}")
+            if iscoroutinefunction(function):
+                if self._coroutines is None:
+                    self._coroutines = Coroutines()
+                made[name] = self._coroutines.stand_in(name, function)
+            else:
+                made[name] = self._tool(name, function)
+        return made
+
+    def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        interrupts = _Held(self)
+
+        @functools.wraps(function)
+        def held(*args: Any, **kwargs: Any) -> Any:
+            own = interrupts.now()
+            own.hold()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                own.release()
+
+        make: Any = getattr(self._policy, "tool", None)
+        tool: Callable[..., Any] = held if make is None else make(held, name=name)
+        return tool
+
+    def _prepared(
+        self,
+        code: str,
+        inputs: Mapping[str, object] | None,
+        functions: Functions | None,
+        timeout: float | None,
+    ) -> Callable[[Callable[[], object]], "_Running"]:
+        """Check the arguments of a step; return a function that starts it."""
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a str, not {type(code).__name__}")
+        limit = self._timeout if timeout is None else seconds("timeout", timeout)
+        copies: dict[str, Any] = {}
+        if inputs is not None:
+            if not isinstance(inputs, Mapping):
+                raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
+            for name in inputs:
+                identifier("inputs", name)
+            try:
+                copies = unpack(pack(dict(inputs)))
+            except NotData as wrong:
+                raise TypeError(str(wrong).replace("value", "inputs", 1)) from None
+        made = self._made(functions)
+        return lambda notify: self._start(code, copies, made, limit, notify)
+
+    def _start(
+        self,
+        code: str,
+        inputs: dict[str, Any],
+        functions: dict[str, Any],
+        limit: float | None,
+        notify: Callable[[], object],
+    ) -> "_Running":
+        with self._lock:
+            self._check()
+            guest, steps, denied = self._guest, self._steps, self._denied
+
+            def work() -> tuple[step.Outcome | None, list[AuditDenied]]:
+                denied.clear()
+                outcome = None
+                try:
+                    outcome = steps.run(guest.output, code, inputs, functions)
+                except KeyboardInterrupt:
+                    steps.shown.end()
+                told = [AuditDenied.from_dict(error.to_dict()) for error in denied]
+                denied.clear()
+                return outcome, told
+
+            job = Job(work, notify, limit)
+            guest.output.on_full = lambda: job.stop("output")
+            changes = None if self._changes is None else self._changes.begin()
+            guest.start(job)
+            return _Running(self, guest, job, changes)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the session is closed")
+        if self._guest.job is not None:
+            if self._guest.is_given_up:
+                raise RuntimeError(
+                    "a step that could not be interrupted still runs: wait for its end, or call "
+                    "reset(), which leaves it its thread and starts another"
+                )
+            raise RuntimeError("the session runs a step already")
+
+    def run(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step, and wait for its end."""
+        start = self._prepared(code, inputs, functions, timeout)
+        if self._coroutines is not None:
+            self._coroutines.serve_alone()
+        signs: SimpleQueue[None] = SimpleQueue()
+        running = start(lambda: signs.put(None))
+        try:
+            _wait(running.guest, running.job, signs)
+        except BaseException:
+            # Ctrl-C: it is raised here, and in the step.
+            running.job.stop("interrupt")
+            _wait(running.guest, running.job, signs)
+            raise
+        return running.result()
+
+    async def arun(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a step without stopping the event loop."""
+        return await self._run_in_loop(code, inputs, functions, timeout, None)
+
+    async def _run_in_loop(
+        self,
+        code: str,
+        inputs: Mapping[str, object] | None,
+        functions: Functions | None,
+        timeout: float | None,
+        on_piece: Callable[[Name, bytes], None] | None,
+    ) -> Result:
+        start = self._prepared(code, inputs, functions, timeout)
+        loop = asyncio.get_running_loop()
+        sign = asyncio.Event()
+
+        def notify() -> None:
+            # A loop that is closed waits for nothing.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(sign.set)
+
+        if self._coroutines is not None:
+            self._coroutines.leave_alone()
+            self._coroutines.serve(loop)
+        try:
+            running = start(notify)
+            running.guest.output.on_piece = on_piece
+            try:
+                await _awaited(running.guest, running.job, sign)
+            except BaseException:
+                running.job.stop("interrupt")
+                await _awaited(running.guest, running.job, sign)
+                raise
+            finally:
+                running.guest.output.on_piece = None
+            return running.result()
+        finally:
+            if self._coroutines is not None:
+                self._coroutines.leave(loop)
+
+    def stream(
+        self,
+        code: str,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+    ) -> "HereStream":
+        """Run a step, and have its output as it comes."""
+        return HereStream(self, code, inputs, functions, timeout)
+
+    def interrupt(self) -> bool:
+        """End the step that runs."""
+        job = self._guest.job
+        if job is None:
+            return False
+        job.stop("interrupt")
+        return True
+
+    @property
+    def names(self) -> list[str]:
+        """The names that steps have given values."""
+        return list(map(str, self._between(self._steps.named)))
+
+    def get(self, name: str) -> Any:
+        """The value of a name, by value."""
+        steps = self._steps
+        return unpack(self._between(lambda: steps.get(name)))
+
+    def undo(self) -> None:
+        """Go back to the names and the directory before the last step."""
+        steps = self._steps
+        if steps.before is None:
+            with self._lock:
+                self._check()
+            raise RuntimeError("there is no step to undo: one alone can be undone, once")
+        self._between(lambda: steps.undo(self._directory))
+
+    def reset(self) -> None:
+        """Begin anew; a thread that cannot be interrupted is left alone."""
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the session is closed")
+        self._stop()
+        steps, guest = self._steps, self._guest
+        if guest.job is None:
+            with contextlib.suppress(RuntimeError):
+                directory = self._directory
+                self._between(lambda: steps.reset(directory), lambda: os.chdir(directory))
+        if guest.job is not None:
+            self._end()
+            self._begin()
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._stop()
+        self._end()
+        if not self._guest.is_given_up:
+            self._guest.join(1)
+        if self._coroutines is not None:
+            self._coroutines.close()
+        if self._changes is not None:
+            self._changes.close()
+
+    def _stop(self) -> None:
+        """End the step that runs."""
+        job = self._guest.job
+        if job is None or self._guest.is_given_up:
+            return
+        job.stop("interrupt")
+        signs: SimpleQueue[None] = SimpleQueue()
+        while not job.is_done and not self._guest.is_given_up:
+            with contextlib.suppress(Empty):
+                signs.get(timeout=0.005)
+
+    def _between(self, work: Callable[[], Any], outside: Callable[[], object] | None = None) -> Any:
+        """Call a function in the guest's thread."""
+        signs: SimpleQueue[None] = SimpleQueue()
+        with self._lock:
+            self._check()
+            job = Job(work, lambda: signs.put(None), BETWEEN)
+            job.outside = outside
+            self._guest.start(job)
+        _wait(self._guest, job, signs)
+        if job.failed is not None:
+            raise _plain(job.failed)
+        if not job.is_done or job.killed_by is not None:
+            raise RuntimeError("the session did not answer: reset() starts anew")
+        return job.result
+
+
+class _Held:
+    """The interrupts of the thread that a session has now."""
+
+    def __init__(self, session: HereSession) -> None:
+        self._session = weakref.ref(session)
+
+    def now(self) -> Any:
+        session = self._session()
+        return _native._Interrupts() if session is None else session._guest.interrupts
+
+
+class _Running:
+    """A step that was started."""
+
+    def __init__(self, session: HereSession, guest: Guest, job: Job, changes: int | None) -> None:
+        self.session = session
+        self.guest = guest
+        self.job = job
+        self.changes = changes
+
+    def result(self) -> Result:
+        """Return its result, once it has ended or was given up."""
+        job = self.job
+        if job.failed is not None and not isinstance(job.failed, KeyboardInterrupt):
+            raise job.failed
+        outcome, denied = job.result or (None, [])
+        if outcome is None:
+            error = Error("KeyboardInterrupt", "", "KeyboardInterrupt\n")
+            outcome = step.Outcome(step.INTERRUPTED, error)
+        texts = self.guest.output.end()
+        changed = []
+        if self.changes is not None:
+            with contextlib.suppress(RuntimeError):
+                changed = self.session._changes.end(self.changes)
+        killed_by = job.killed_by
+        if killed_by is not None and outcome.error is None and job.is_done:
+            # It ended by itself, just before.
+            killed_by = killed_by if killed_by == "output" else None
+        return Result(
+            returncode=outcome.status,
+            stdout=texts["stdout"],
+            stderr=texts["stderr"],
+            duration=(job.ended if job.is_done else time.monotonic()) - job.started,
+            killed_by=killed_by,
+            violations=denied,
+            value=None if outcome.value is None else unpack(outcome.value),
+            confined=False,
+            changed=changed,
+            value_error=outcome.value_error,
+            error=outcome.error,
+            display=outcome.display,
+        )
+
+
+class HereStream(Stream):
+    """The output of a step of a session in this process."""
+
+    def __init__(self, session: HereSession, *arguments: Any) -> None:
+        """Begin before the step: the first output that is asked for starts it."""
+        self._session = session
+        self._arguments = arguments
+        self._task: asyncio.Task[Result] | None = None
+        self._pieces: asyncio.Queue[Output | None] = asyncio.Queue()
+        make = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+
+    def _begin(self) -> "asyncio.Task[Result]":
+        if self._task is not None:
+            return self._task
+        loop = asyncio.get_running_loop()
+        interrupts = self._session._guest.interrupts
+
+        def on_piece(name: Name, data: bytes) -> None:
+            # The host's loop is left whole by an interrupt.
+            interrupts.hold()
+            try:
+                loop.call_soon_threadsafe(self._arrived, name, data)
+            finally:
+                interrupts.release()
+
+        code, inputs, functions, timeout = self._arguments
+        self._task = loop.create_task(
+            self._session._run_in_loop(code, inputs, functions, timeout, on_piece)
+        )
+        self._task.add_done_callback(lambda _: self._pieces.put_nowait(None))
+        return self._task
+
+    def _arrived(self, name: Name, data: bytes) -> None:
+        text = self._decoders[name].decode(data)
+        if text:
+            self._pieces.put_nowait(Output(name, text))
+
+    async def __anext__(self) -> Output:
+        """The next piece of output."""
+        task = self._begin()
+        try:
+            piece = await self._pieces.get()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if piece is None:
+            self._pieces.put_nowait(None)
+            # It raises what the step's arguments raise.
+            task.result()
+            raise StopAsyncIteration
+        return piece
+
+    @property
+    def result(self) -> Result:
+        """The result of the step."""
+        if self._task is None or not self._task.done():
+            raise RuntimeError("the step has not ended yet: read its output to the end")
+        return self._task.result()
+
+    async def aclose(self) -> None:
+        """Interrupt the step if it still runs, and wait for its end."""
+        if self._task is None or self._task.done():
+            return
+        self._session.interrupt()
+        with contextlib.suppress(BaseException):
+            await asyncio.shield(self._task)
+
+
+def _wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
+    while (seconds := job.wait(guest)) is not None:
+        with contextlib.suppress(Empty):
+            signs.get(timeout=seconds)
+
+
+async def _awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:
+    while (seconds := job.wait(guest)) is not None:
+        waited: Awaitable[object] = sign.wait()
+        with contextlib.suppress(asyncio.TimeoutError):
+            if seconds < threading.TIMEOUT_MAX:
+                waited = asyncio.wait_for(waited, seconds)
+            await waited
+        sign.clear()
+
+
+def _end(guest: Guest, steps: Steps) -> None:
+    """End a session: what its steps made goes in its own thread, under its guard."""
+    if guest.job is None and steps.number:
+        guest.start(Job(steps.clear, guest.output.close, None))
+    else:
+        guest.output.close()
+    guest.end()
+
+
+def _plain(error: BaseException) -> BaseException:
+    """An exception of work between steps, without objects of theirs."""
+    message = step._message(error)
+    if isinstance(error, KeyError):
+        return KeyError(error.args[0])
+    if isinstance(error, NotData):
+        return TypeError(message)
+    if isinstance(error, AuditDenied):
+        return AuditDenied.from_dict(error.to_dict())
+    return RuntimeError(f"{step._kind(error)}: {message}")

@@ -1,0 +1,188 @@
+"""The output of steps in this process, apart from that of other code in it."""
+
+import io
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Literal, TypeAlias
+
+Name: TypeAlias = Literal["stdout", "stderr"]
+
+NAMES: tuple[Name, Name] = ("stdout", "stderr")
+
+#: The output of the session that this context belongs to.
+_here: "ContextVar[Output | None]" = ContextVar("fastaudit_rs_output", default=None)
+
+#: The outputs of the sessions that are open.
+_open: "set[Output]" = set()
+
+#: The ones of them whose code may start threads: a thread begins with an empty context.
+_threaded: "tuple[Output, ...]" = ()
+
+_lock = threading.Lock()
+
+
+class Output:
+    """The output of a session."""
+
+    def __init__(self, most: int | None, is_here: Callable[[], bool] | None) -> None:
+        """Begin without output.
+
+        Args:
+            most: The bytes that a step may write to each stream.
+            is_here: A function that says whether a thread is one that the code has started;
+                ``None`` if it starts none.
+        """
+        self.most = most
+        self.is_here = is_here
+        #: A function that gets each piece, in the thread that writes it.
+        self.on_piece: Callable[[Name, bytes], None] | None = None
+        #: A function that is called when there is more than there may be.
+        self.on_full: Callable[[], None] | None = None
+        self._is_open = True
+        self._pieces: dict[Name, list[bytes]] = {name: [] for name in NAMES}
+        self._sizes: dict[Name, int] = dict.fromkeys(NAMES, 0)
+        self.streams: dict[Name, Any] = {}
+
+    def begin(self) -> None:
+        """Begin a step in this thread: it has new streams, as it may have closed the old ones."""
+        self.streams = {
+            name: io.TextIOWrapper(
+                _Sink(self, name),
+                encoding="utf-8",
+                errors="backslashreplace",
+                newline="\n",
+                write_through=True,
+            )
+            for name in NAMES
+        }
+        _here.set(self)
+        _stand_in(self)
+
+    def end(self) -> dict[Name, str]:
+        """Return the output since the last step."""
+        texts: dict[Name, str] = {}
+        for name in NAMES:
+            pieces, self._pieces[name], self._sizes[name] = self._pieces[name], [], 0
+            texts[name] = b"".join(pieces).decode("utf-8", "replace")
+        return texts
+
+    def close(self) -> None:
+        """Take no more output, and keep away from the process's streams if nobody else needs it."""
+        global _threaded
+        self._is_open = False
+        with _lock:
+            _open.discard(self)
+            _threaded = tuple(output for output in _threaded if output is not self)
+            if _open:
+                return
+            for name in NAMES:
+                stream = getattr(sys, name)
+                if type(stream) is Proxy:
+                    setattr(sys, name, object.__getattribute__(stream, "_other"))
+
+    def take(self, name: Name, data: bytes) -> None:
+        """Take a piece."""
+        if not self._is_open:
+            return
+        left = sys.maxsize if self.most is None else self.most - self._sizes[name]
+        if len(data) > left and self.on_full is not None:
+            self.on_full()
+        data = data[:left]
+        if data:
+            self._sizes[name] += len(data)
+            self._pieces[name].append(data)
+            if self.on_piece is not None:
+                self.on_piece(name, data)
+
+
+class _Sink(io.BufferedIOBase):
+    """The bytes of a stream."""
+
+    def __init__(self, output: Output, name: Name) -> None:
+        self._output = output
+        self.name: Any = name
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = bytes(data)
+        self._output.take(self.name, taken)
+        return len(taken)
+
+
+class Proxy:
+    """A standard stream of the process: that of a session for its code, another for all else."""
+
+    def __init__(self, name: Name, other: Any) -> None:
+        """Stand in for another stream."""
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_other", other)
+
+    def write(self, text: str) -> Any:
+        """Write text."""
+        return _stream_of(self).write(text)
+
+    def flush(self) -> Any:
+        """Flush it."""
+        return _stream_of(self).flush()
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the stream."""
+        return getattr(_stream_of(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the stream."""
+        setattr(_stream_of(self), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of the stream."""
+        delattr(_stream_of(self), name)
+
+    def __iter__(self) -> Any:
+        """The lines of the stream."""
+        return iter(_stream_of(self))
+
+    def __enter__(self) -> Any:
+        """Use the stream."""
+        return _stream_of(self).__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        """Close the stream."""
+        return _stream_of(self).__exit__(*error)
+
+    def __repr__(self) -> str:
+        """Show the stream."""
+        return repr(_stream_of(self))
+
+
+def _stream_of(proxy: Proxy) -> Any:
+    output = _here.get()
+    if output is None and _threaded:
+        output = next((one for one in _threaded if one.is_here is not None and one.is_here()), None)
+        if output is not None:
+            # Looked for once in each thread.
+            _here.set(output)
+    own = output and output.streams.get(object.__getattribute__(proxy, "_name"))
+    return object.__getattribute__(proxy, "_other") if own is None else own
+
+
+def _stand_in(output: Output) -> None:
+    """Have the process's streams ask where they are used.
+
+    Others replace them too, as pytest does for each test: then this one stands in for theirs.
+    """
+    global _threaded
+    if output not in _open:
+        with _lock:
+            _open.add(output)
+            if output.is_here is not None:
+                _threaded = (*_threaded, output)
+    for name in NAMES:
+        if type(getattr(sys, name)) is not Proxy:
+            with _lock:
+                stream = getattr(sys, name)
+                if stream is not None and type(stream) is not Proxy:
+                    setattr(sys, name, Proxy(name, stream))

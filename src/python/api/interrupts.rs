@@ -1,0 +1,102 @@
+//! A session in this process: its thread can be interrupted, and has a directory of its own.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
+
+#[doc = doc!("_Interrupts")]
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Interrupts"
+)]
+pub struct Interrupts(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The thread that may be interrupted.
+    thread: Option<u64>,
+    /// The number of functions of the host that it is in.
+    held: usize,
+    /// True if an interrupt waits for their end.
+    waits: bool,
+}
+
+impl Interrupts {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Interrupts {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    #[doc = doc!("_Interrupts.begin")]
+    fn begin(&self) {
+        *self.state() = State {
+            thread: Some(raw::thread_ident()),
+            ..State::default()
+        };
+    }
+
+    #[doc = doc!("_Interrupts.end")]
+    fn end(&self, py: Python<'_>) {
+        let thread = std::mem::take(&mut *self.state()).thread;
+        if thread == Some(raw::thread_ident()) {
+            raw::raise_in_thread(py, raw::thread_ident(), None);
+        }
+    }
+
+    #[doc = doc!("_Interrupts.interrupt")]
+    fn interrupt(&self, py: Python<'_>) -> bool {
+        let thread = {
+            let mut state = self.state();
+            state.waits = state.held > 0;
+            state.thread.filter(|_| !state.waits)
+        };
+        let error = py.get_type::<PyKeyboardInterrupt>();
+        thread.is_some_and(|thread| raw::raise_in_thread(py, thread, Some(error.as_any())))
+    }
+
+    #[doc = doc!("_Interrupts.hold")]
+    fn hold(&self) {
+        let mut state = self.state();
+        if state.thread == Some(raw::thread_ident()) {
+            state.held += 1;
+        }
+    }
+
+    #[doc = doc!("_Interrupts.release")]
+    fn release(&self, py: Python<'_>) {
+        let waits = {
+            let mut state = self.state();
+            if state.thread != Some(raw::thread_ident()) {
+                return;
+            }
+            state.held = state.held.saturating_sub(1);
+            state.waits && state.held == 0
+        };
+        if waits {
+            self.interrupt(py);
+        }
+    }
+}
+
+#[doc = doc!("_own_directory")]
+#[pyfunction]
+#[pyo3(name = "_own_directory")]
+pub fn own_directory() -> bool {
+    #[cfg(target_os = "linux")]
+    let own = crate::python::cpython::process::own_directory().is_ok();
+    #[cfg(not(target_os = "linux"))]
+    let own = false;
+    own
+}

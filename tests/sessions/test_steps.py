@@ -1,0 +1,399 @@
+"""Steps of a session, the same in this process and in a sandbox."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from fastaudit_rs import AuditDenied
+
+
+def value(session, code, **options):
+    result = session.run(code, **options)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+def test_names_imports_and_the_directory_last(session):
+    assert value(session, "import json, os\nx = [1]\nos.mkdir('sub')\nos.chdir('sub')\nx") == [1]
+    assert value(session, "x.append(2)\njson.dumps(x), os.path.basename(os.getcwd())") == (
+        "[1, 2]",
+        "sub",
+    )
+
+
+def test_output_is_that_of_the_step(session, capfd):
+    result = session.run("import sys\nprint('a', 'ä')\nprint('b', file=sys.stderr)")
+    assert (result.stdout, result.stderr) == ("a ä\n", "b\n")
+    assert session.run("1").stdout == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_result_tells_all(session):
+    result = session.run("1 + 1")
+    assert result.success
+    assert (result.returncode, result.value, result.error, result.killed_by) == (0, 2, None, None)
+    assert 0 <= result.duration < 5
+    assert result.display == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "line"),
+    [
+        ("x = 1\n1 / 0", 1, "ZeroDivisionError", 2),
+        ("a b", 1, "SyntaxError", 1),
+        ("import sys\nsys.exit(3)", 3, "SystemExit", 2),
+        ("x = 1\nopen('/never', 'w')", 77, "fastaudit_rs.AuditDenied", 2),
+    ],
+)
+def test_a_step_that_fails_is_a_result(session, code, status, kind, line):
+    result = session.run(code)
+    assert (result.returncode, result.error.kind, result.error.line) == (status, kind, line)
+    assert '"<step 1>"' in result.error.traceback
+    assert "fastaudit_rs/" not in result.error.traceback
+    assert value(session, "1") == 1
+
+
+def test_denials_are_told_also_if_they_are_caught(session):
+    result = session.run("try:\n    open('/never', 'w')\nexcept OSError:\n    pass\n1")
+    assert result.value == 1
+    assert [type(denied) for denied in result.violations] == [AuditDenied]
+    assert result.violations[0].path == "/never"
+    assert session.run("1").violations == []
+
+
+def test_inputs_are_copied(session):
+    given = {"a": [1, 2]}
+    assert value(session, "x['a'].append(3)\nx", inputs={"x": given}) == {"a": [1, 2, 3]}
+    assert given == {"a": [1, 2]}
+    assert value(session, "x") == {"a": [1, 2, 3]}
+
+
+def test_arrays_and_frames_go_in_and_out(session):
+    numpy = pytest.importorskip("numpy")
+    pandas = pytest.importorskip("pandas")
+    array = numpy.arange(6.0).reshape(2, 3)
+    assert (value(session, "a * 2", inputs={"a": array}) == array * 2).all()
+    frame = pandas.DataFrame({"a": [1, 2]})
+    result = session.run("f", inputs={"f": frame})
+    assert result.value.equals(frame)
+    assert "<table" in result.display[0]["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"code": 1}, TypeError),
+        ({"inputs": {"x": object()}}, TypeError),
+        ({"inputs": {1: 1}}, TypeError),
+        ({"inputs": {"a b": 1}}, ValueError),
+        ({"inputs": {"if": 1}}, ValueError),
+        ({"functions": {"f": 1}}, TypeError),
+        ({"functions": {"a.b": len}}, ValueError),
+        ({"timeout": "1"}, TypeError),
+        ({"timeout": -1}, ValueError),
+    ],
+)
+def test_arguments_are_checked_before_anything_runs(session, options, error):
+    with pytest.raises(error):
+        session.run(**{"code": "x = 1", **options})
+    assert session.names == []
+
+
+def test_names(session):
+    session.run("x = 1\nimport json\ndef f(): pass\n_y = 2", inputs={"z": 1})
+    assert session.names == ["z", "x", "json", "f", "_y"]
+    session.run("del x")
+    assert session.names == ["z", "json", "f", "_y"]
+
+
+def test_get(session):
+    session.run("x = {'a': (1, 2)}\nf = lambda: 1")
+    assert session.get("x") == {"a": (1, 2)}
+    with pytest.raises(KeyError, match="nothing"):
+        session.get("nothing")
+    with pytest.raises(TypeError, match="function"):
+        session.get("f")
+
+
+def test_await_at_the_top(session):
+    assert value(session, "import asyncio\nawait asyncio.sleep(0, 5)") == 5
+    assert value(session, "task = asyncio.ensure_future(asyncio.sleep(0, 6))\nawait task") == 6
+    assert value(session, "async def f(): return 7\nasyncio.run(f())") == 7
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    pass",
+        "import asyncio\nawait asyncio.sleep(60)",
+        "import asyncio\nasyncio.run(asyncio.sleep(60))",
+        "for _ in range(10**12):\n    sum(range(1000))",
+        "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt:\n"
+        "        n = globals().get('n', 0) + 1\n        if n > 2: raise",
+    ],
+)
+def test_a_time_limit_ends_a_step(session, code):
+    session.run("x = 1")
+    began = time.monotonic()
+    result = session.run(code, timeout=0.3)
+    assert 0.3 <= time.monotonic() - began < 10
+    assert result.killed_by == "wall_seconds"
+    assert result.timed_out
+    assert value(session, "x") == 1
+
+
+def test_an_interrupt_ends_a_step(session):
+    session.run("x = 1")
+    interrupted = []
+    timer = threading.Timer(0.3, lambda: interrupted.append(session.interrupt()))
+    timer.start()
+    result = session.run("while True:\n    pass", timeout=60)
+    timer.join()
+    assert interrupted == [True]
+    assert (result.killed_by, result.success) == ("interrupt", False)
+    assert value(session, "x") == 1
+    assert session.interrupt() is False
+
+
+def test_functions_of_the_host(session):
+    called = []
+
+    def add(a, b=1):
+        called.append((a, b))
+        return a + b
+
+    assert value(session, "add(1) + add(2, b=3)", functions={"add": add}) == 7
+    assert called == [(1, 1), (2, 3)]
+    assert value(session, "add(1)") == 2
+    assert session.names == []
+
+
+def test_a_function_raises_in_the_step(session):
+    def fail():
+        raise ValueError("no")
+
+    result = session.run(
+        "try:\n    fail()\nexcept ValueError as error:\n    got = str(error)\ngot\nfail()",
+        functions={"fail": fail},
+    )
+    assert (result.error.kind, result.error.message, result.error.line) == ("ValueError", "no", 6)
+    assert value(session, "got") == "no"
+
+
+def test_coroutine_functions_are_awaited_side_by_side(session):
+    waiting = 0
+    most = 0
+
+    async def wait(n):
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        await asyncio.sleep(0.05)
+        waiting -= 1
+        return n
+
+    code = "import asyncio\nawait asyncio.gather(*(wait(n) for n in range(5)))"
+    assert value(session, code, functions={"wait": wait}) == [0, 1, 2, 3, 4]
+    assert most == 5
+
+    async def main():
+        return await session.arun(code)
+
+    assert asyncio.run(main()).value == [0, 1, 2, 3, 4]
+
+
+def test_coroutine_functions_run_in_the_loop_of_arun(session):
+    async def main():
+        event = asyncio.Event()
+
+        async def wait():
+            await event.wait()
+            return id(asyncio.get_running_loop())
+
+        asyncio.get_running_loop().call_later(0.1, event.set)
+        result = await session.arun("await wait()", functions={"wait": wait}, timeout=20)
+        assert result.value == id(asyncio.get_running_loop()), result.error
+
+    asyncio.run(main())
+
+
+def test_a_coroutine_function_raises_in_the_step(session):
+    async def fail(kind):
+        raise {"own": KeyError("k"), "other": asyncio.QueueFull("full")}[kind]
+
+    result = session.run(
+        "try:\n    await fail('own')\nexcept KeyError as error:\n    got = error.args\n"
+        "await fail('other')",
+        functions={"fail": fail},
+    )
+    assert session.get("got") == ("k",)
+    assert result.error.kind == "fastaudit_rs.ToolError"
+    assert "QueueFull" in result.error.message
+
+
+def test_a_loop_waits_for_no_step(session):
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        result = await session.arun("import time\ntime.sleep(0.3)\n1")
+        ticking.cancel()
+        return ticks, result.value
+
+    ticks, found = asyncio.run(main())
+    assert found == 1
+    assert ticks > 5
+
+
+def test_cancelling_interrupts_the_step(session):
+    async def main():
+        session.run("x = 1")
+        task = asyncio.create_task(session.arun("while True: pass"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return (await session.arun("x")).value
+
+    assert asyncio.run(main()) == 1
+
+
+def test_output_comes_as_it_is_written(session):
+    async def main():
+        stream = session.stream(
+            "import time\nfor n in range(3):\n    print(n)\n    time.sleep(0.2)"
+        )
+        found = []
+        with pytest.raises(RuntimeError):
+            _ = stream.result
+        async for output in stream:
+            found.append((output.name, output.text, time.monotonic()))
+        return found, stream.result
+
+    found, result = asyncio.run(main())
+    assert "".join(text for _, text, _ in found) == "0\n1\n2\n" == result.stdout
+    assert {name for name, _, _ in found} == {"stdout"}
+    assert found[-1][2] - found[0][2] > 0.2
+
+
+def test_a_stream_can_be_closed(session):
+    async def main():
+        stream = session.stream("print(1)\nwhile True: pass")
+        async for _ in stream:
+            break
+        await stream.aclose()
+        return stream.result
+
+    assert asyncio.run(main()).killed_by == "interrupt"
+
+
+def test_undo_goes_back_one_step(session):
+    session.run("import os\nx = 1\nos.mkdir('sub')")
+    session.run("x = 2\ny = 1\nos.chdir('sub')")
+    session.undo()
+    assert session.names == ["os", "x"]
+    assert value(session, "x, os.path.basename(os.getcwd())") == (1, "session")
+
+
+def test_undo_without_a_step(session):
+    with pytest.raises(RuntimeError):
+        session.undo()
+
+
+def test_reset_begins_anew(session):
+    session.run("import os\nx = 1\nos.mkdir('sub')\nos.chdir('sub')")
+    session.reset()
+    assert session.names == []
+    assert value(session, "import os\nos.path.basename(os.getcwd())") == "session"
+    assert '"<step 2>"' in session.run("1 / 0").error.traceback
+
+
+def test_modules_of_its_own_are_imported_anew(session):
+    session.run("import sys\nsys.path.insert(0, '')\nopen('own_module.py', 'w').write('x = 1')")
+    assert value(session, "import own_module\nown_module.x") == 1
+    session.reset()
+    session.run("open('own_module.py', 'w').write('x = 22')")
+    code = "import sys\nsys.path.insert(0, '')\nsys.dont_write_bytecode = True\n"
+    assert value(session, code + "import own_module\nown_module.x") == 22
+
+
+def test_a_closed_session_runs_nothing(session):
+    session.close()
+    session.close()
+    for act in (lambda: session.run("1"), lambda: session.names, session.reset, session.undo):
+        with pytest.raises(RuntimeError, match="closed"):
+            act()
+
+
+def test_with(make):
+    with make() as session:
+        assert value(session, "1") == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        session.run("1")
+
+    async def main():
+        async with make() as session:
+            assert (await session.arun("2")).value == 2
+        with pytest.raises(RuntimeError, match="closed"):
+            await session.arun("1")
+
+    asyncio.run(main())
+
+
+def test_a_session_runs_one_step_at_a_time(session):
+    thread = threading.Thread(target=session.run, args=("import time\ntime.sleep(0.5)",))
+    thread.start()
+    time.sleep(0.2)
+    with pytest.raises(RuntimeError, match="already"):
+        session.run("1")
+    thread.join()
+    assert value(session, "1") == 1
+
+
+def test_sessions_side_by_side(make):
+    first, second = make(), make()
+    results = {}
+
+    def run(name, session):
+        code = f"import time\nfor _ in range(20):\n    print({name!r})\n    time.sleep(0.005)"
+        results[name] = session.run(code).stdout
+
+    threads = [threading.Thread(target=run, args=pair) for pair in (("a", first), ("b", second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {"a": "a\n" * 20, "b": "b\n" * 20}
+
+
+def test_too_much_output_ends_the_step(make):
+    session = make(output=100_000)
+    result = session.run("while True:\n    print('x' * 1000)")
+    assert result.killed_by == "output"
+    assert 50_000 < len(result.stdout) <= 100_000
+
+
+def test_files_that_change_are_told(session):
+    result = session.run(
+        "open('a.txt', 'w').write('1')\nimport os\nos.mkdir('d')\nopen('d/b.txt', 'w').write('1')"
+    )
+    assert result.changed == ["a.txt", "d/b.txt"]
+    assert session.run("1").changed == []
+
+
+def test_no_input_is_read(session):
+    result = session.run("input('?')")
+    assert result.error.kind == "EOFError"
+
+
+def test_exit_ends_the_step_alone(session):
+    assert session.run("exit(3)").returncode == 3
+    assert value(session, "1") == 1
