@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Limits, Policy, Sandbox
 
 #: The places: in this process under a guard, and in a sandbox.
 PLACES = ("here", "sandbox")
@@ -16,7 +16,10 @@ def place(request):
 @pytest.fixture
 def make(place, tmp_path):
     """Make a session whose code may write below its directory."""
+    if place == "sandbox":
+        pytest.importorskip("sandlock")
     made = []
+    opened = []
     directory = tmp_path / "session"
     directory.mkdir()
 
@@ -26,17 +29,16 @@ def make(place, tmp_path):
             policy = Policy(write=[str(directory)], packages=["numpy", "pandas"])
             session = policy.session(**options)
         else:
-            sandboxes = pytest.importorskip("fastaudit_rs").Sandbox
-            if not hasattr(sandboxes, "session"):
-                pytest.skip("sandboxes have no sessions yet")
-            sandbox = sandboxes(directory=directory)
+            limits = {"output": options.pop("output")} if "output" in options else {}
+            sandbox = Sandbox(limits=Limits(**limits))
+            opened.append(sandbox)
             session = sandbox.session(**options)
         made.append(session)
         return session
 
     yield make
-    for session in made:
-        session.close()
+    for one in (*made, *opened):
+        one.close()
 
 
 @pytest.fixture
