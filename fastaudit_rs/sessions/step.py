@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from .. import AuditDenied
@@ -195,17 +196,30 @@ def _evaluate(
         last = None
     else:
         tree.body.pop()
-    if tree.body:
-        _execute(compile(tree, name, "exec", flags, dont_inherit=True), namespace, loop)
-    if last is None:
-        return None
-    expression = ast.Expression(last.value)
-    return _execute(compile(expression, name, "eval", flags, dont_inherit=True), namespace, loop)
+    parts = [compile(tree, name, "exec", flags, dont_inherit=True)] if tree.body else []
+    if last is not None:
+        expression = ast.Expression(last.value)
+        parts.append(compile(expression, name, "eval", flags, dont_inherit=True))
+    if any(map(_awaits, parts)):
+        return loop.run(_awaited(parts, namespace))
+    result = None
+    for part in parts:
+        result = eval(part, namespace)
+    return result
 
 
-def _execute(code: Any, namespace: dict[str, Any], loop: Loop) -> object:
-    result = eval(code, namespace)
-    return loop.run(result) if code.co_flags & inspect.CO_COROUTINE else result
+async def _awaited(parts: list[CodeType], namespace: dict[str, Any]) -> object:
+    """Run the parts of a step in its event loop, also those that await nothing."""
+    result = None
+    for part in parts:
+        result = eval(part, namespace)
+        if _awaits(part):
+            result = await result
+    return result
+
+
+def _awaits(part: CodeType) -> bool:
+    return bool(part.co_flags & inspect.CO_COROUTINE)
 
 
 def _ends_in_semicolon(code: str, last: ast.Expr) -> bool:

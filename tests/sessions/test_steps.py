@@ -119,6 +119,9 @@ def test_get(session):
 
 def test_await_at_the_top(session):
     assert value(session, "import asyncio\nawait asyncio.sleep(0, 5)") == 5
+    session.reset()
+    code = "import asyncio\nfound = asyncio.get_running_loop().is_running()\n"
+    assert value(session, f"{code}await asyncio.sleep(0, found)") is True
     assert value(session, "task = asyncio.ensure_future(asyncio.sleep(0, 6))\nawait task") == 6
     assert value(session, "async def f(): return 7\nasyncio.run(f())") == 7
 

@@ -312,7 +312,6 @@ impl Policy {
         confined.call_method1("call", (slf, function, args, kwargs))
     }
 
-<<<<<<< HEAD
     #[doc = doc!("Policy.tool")]
     #[pyo3(
         signature = (function=None, /, *, name=None, policy=None, raw=OrDefault::Default),
@@ -326,7 +325,8 @@ impl Policy {
         raw: OrDefault<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         tool::tool(slf.py(), function, name, policy, raw)
-=======
+    }
+
     #[doc = doc!("Policy.session")]
     #[pyo3(signature = (**options), text_signature = "($self, *, functions=None, directory=None, timeout=None, output='10M', monitor_calls=True, **options)")]
     fn session<'py>(
@@ -335,7 +335,6 @@ impl Policy {
     ) -> PyResult<Bound<'py, PyAny>> {
         let here = slf.py().import("fastaudit_rs.sessions.here")?;
         here.call_method("session", (slf,), options)
->>>>>>> 1102da9 (Run steps of code in this process: Policy.session)
     }
 
     #[doc = doc!("Policy.worker_plugin")]

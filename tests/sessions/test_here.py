@@ -1,0 +1,395 @@
+"""A session in this process: its thread, the host's streams and directory, and its end."""
+
+import asyncio
+import contextlib
+import gc
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+
+
+@pytest.fixture
+def directory(tmp_path):
+    directory = tmp_path / "session"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def session(directory):
+    with Policy(write=[str(directory)]).session(directory=directory) as session:
+        yield session
+
+
+def value(session, code, **options):
+    result = session.run(code, **options)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+def until(holds, seconds=10.0):
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_host_is_under_no_guard(session, tmp_path):
+    session.run("open('in', 'w')")
+    (tmp_path / "out").write_text("1")
+    assert session.run("open('../out', 'w')").returncode == 77
+    assert (tmp_path / "out").read_text() == "1"
+
+
+def test_the_directory_of_the_host_stays(session):
+    if sys.platform != "linux":
+        pytest.skip("elsewhere the process has one directory")
+    before = os.getcwd()
+    seen = []
+    stop = threading.Event()
+
+    def look():
+        while not stop.is_set():
+            seen.append(os.getcwd())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    session.run("import os\nos.mkdir('a')\nos.chdir('a')\nimport time\ntime.sleep(0.1)")
+    stop.set()
+    looking.join()
+    assert set(seen) == {before}
+    assert value(session, "os.path.basename(os.getcwd())") == "a"
+
+
+def test_other_output_of_the_process_is_left_alone(session, capsys):
+    code = "import time\nfor _ in range(50):\n    print('step')\n    time.sleep(0.002)"
+    results = []
+    thread = threading.Thread(target=lambda: results.append(session.run(code)))
+    thread.start()
+    for _ in range(50):
+        print("host")
+        time.sleep(0.002)
+    thread.join()
+    assert results[0].stdout == "step\n" * 50
+    assert capsys.readouterr().out == "host\n" * 50
+
+
+def test_the_streams_of_the_process_come_back(directory):
+    before = sys.stdout, sys.stderr
+    with Policy().session() as first, Policy().session() as second:
+        first.run("print(1)")
+        second.run("print(1)")
+        assert sys.stdout is not before[0]
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_output_goes_where_the_host_redirects_it_between_steps(session):
+    session.run("1")
+    with contextlib.redirect_stdout(io.StringIO()) as other:
+        print("host")
+        assert session.run("print('step')").stdout == "step\n"
+        print("host")
+    assert other.getvalue() == "host\nhost\n"
+    assert session.run("print('step')").stdout == "step\n"
+
+
+def test_output_of_threads_that_a_step_starts(directory, capsys):
+    with Policy(threads="inherit").session() as session:
+        result = session.run(
+            "import threading\n"
+            "threads = [threading.Thread(target=print, args=(n,)) for n in range(3)]\n"
+            "for one in threads: one.start()\n"
+            "for one in threads: one.join()"
+        )
+    assert sorted(result.stdout.split()) == ["0", "1", "2"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_stream_of_a_step_is_a_text_stream(session):
+    assert value(
+        session,
+        "import sys\nsys.stdout.buffer.write(b'a\\xff')\nsys.stdout.writelines(['b', '\\udc80'])\n"
+        "print('c', flush=True)\nsys.stdout.encoding, sys.stdout.isatty(), sys.stdout.writable()",
+    ) == ("utf-8", False, True)
+    result = session.run("sys.stdout.close()")
+    assert result.success
+    assert session.run("print(1)").stdout == "1\n"
+
+
+def test_a_step_that_catches_every_interrupt_is_given_up(session):
+    began = time.monotonic()
+    code = (
+        "n = 0\nwhile n < 100:\n    try:\n        while 1: pass\n    except BaseException: n += 1"
+    )
+    result = session.run(code, timeout=0.2)
+    assert time.monotonic() - began < 10
+    assert result.killed_by == "wall_seconds"
+    assert result.returncode == -2
+    # It gets them until it ends.
+    until(lambda: not session._guest.is_given_up)
+    assert value(session, "n") == 100
+
+
+def test_native_code_that_waits_does_not_hold_the_host(session):
+    began = time.monotonic()
+    result = session.run("x = 1\nimport time\ntime.sleep(3)\ny = 1", timeout=0.2)
+    assert time.monotonic() - began < 2.5
+    assert result.killed_by == "wall_seconds"
+    with pytest.raises(RuntimeError, match="reset"):
+        session.run("1")
+    session.reset()
+    assert value(session, "globals().get('x')") is None
+    assert session.names == []
+
+
+def test_a_step_goes_on_once_a_given_up_one_has_ended(session):
+    assert session.run("x = 1\nimport time\ntime.sleep(1)\ny = 1", timeout=0.1).killed_by
+    until(lambda: session._guest.job is None)
+    assert session.names == ["x", "time"]
+
+
+def test_no_interrupt_arrives_late(session):
+    for _ in range(60):
+        result = session.run("n = 0\nwhile n < 40000: n += 1", timeout=0.002)
+        assert result.killed_by in (None, "wall_seconds")
+        assert session.run("1").value == 1
+
+
+def test_an_interrupt_waits_for_a_function_of_the_host(session):
+    ended = []
+
+    def slow():
+        time.sleep(0.1)
+        # An interrupt would arrive here.
+        for _ in range(1000):
+            pass
+        ended.append(1)
+
+    result = session.run("slow()\nwhile True: pass", functions={"slow": slow}, timeout=0.05)
+    assert result.killed_by == "wall_seconds"
+    assert ended == [1]
+
+
+def test_ctrl_c_ends_the_step_and_is_raised(directory):
+    code = (
+        "import os, signal, threading, time\n"
+        "from fastaudit_rs import Policy\n"
+        "session = Policy().session()\n"
+        "session.run('x = 1')\n"
+        "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    session.run('while True: pass')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('raised', session.run('x').value)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("raised 1\n", "")
+
+
+def test_a_process_ends_beside_a_step_that_does_not():
+    code = (
+        "from fastaudit_rs import Policy\n"
+        "session = Policy().session()\n"
+        "print(session.run('while True:\\n  try:\\n    while True: pass\\n"
+        "  except BaseException: pass', timeout=0.1).killed_by, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "wall_seconds\n", "")
+
+
+def test_functions_have_the_rights_of_the_host(session, tmp_path):
+    def save(text):
+        (tmp_path / "out").write_text(text)
+
+    async def save_later(text):
+        await asyncio.sleep(0)
+        (tmp_path / "later").write_text(text)
+
+    code = "save('1')\nawait save_later('2')\nopen('../out', 'a')"
+    result = session.run(code, functions={"save": save, "save_later": save_later})
+    assert (result.returncode, result.error.line) == (77, 3)
+    assert (tmp_path / "out").read_text() == "1"
+    assert (tmp_path / "later").read_text() == "2"
+    assert len(result.violations) == 1
+
+
+def test_a_function_gets_data_alone(session):
+    given = []
+
+    async def later(x):
+        given.append(x)
+
+    functions = {"now": given.append, "later": later}
+    result = session.run("class A: pass\nnow(A())", functions=functions)
+    assert result.error.kind == "TypeError"
+    result = session.run("class L(list): pass\nawait later([L([1])])\nawait later(A())")
+    assert result.error.kind == "TypeError"
+    assert "'later'" in result.error.message
+    assert given == [[[1]]]
+    assert type(given[0][0]) is list
+
+
+def test_a_task_of_an_earlier_step_is_guarded_and_told(session, tmp_path):
+    session.run(
+        "import asyncio\nasync def later():\n    await asyncio.sleep(0.05)\n"
+        "    open('../out', 'w')\n"
+    )
+    session.run("task = asyncio.ensure_future(later())\nawait asyncio.sleep(0)")
+    result = session.run("await asyncio.sleep(0.2)\ntask.exception()")
+    assert "AuditDenied" in result.value
+    assert [denied.path for denied in result.violations] == ["../out"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_finalizers_run_under_the_guard(session, tmp_path):
+    code = (
+        "class A:\n    def __init__(self, name): self.name = name\n"
+        "    def __del__(self, open=open): open('../' + self.name, 'w')\n"
+    )
+    session.run(f"{code}a = A('replaced')\nb = A('undone')\nc = A('reset')")
+    session.run("a = None")
+    session.run("b = None")
+    session.reset()
+    session.run(f"{code}a = A('closed')\nr = [A('cycle')]\nr.append(r)")
+    session.close()
+    gc.collect()
+    names = ("replaced", "undone", "reset", "closed")
+    assert [name for name in names if (tmp_path / name).exists()] == []
+
+
+def test_an_exception_of_a_step_holds_nothing(session):
+    session.run(
+        "import weakref\nclass A: pass\ndef f():\n    a = A()\n    r.append(weakref.ref(a))"
+    )
+    session.run("r = []")
+    session.run("def g():\n    f()\n    1 / 0\ng()")
+    assert value(session, "[one() is None for one in r]") == [True]
+
+
+def test_denials_are_data(session):
+    result = session.run("def f():\n    secret = object()\n    open('/never', 'w')\nf()")
+    (denied,) = result.violations
+    assert type(denied) is AuditDenied
+    assert denied.__traceback__ is None
+    assert result.error.kind == "fastaudit_rs.AuditDenied"
+
+
+def test_many_denials_of_many_steps_are_told(session):
+    code = "for _ in range(400):\n    try: open('/never', 'w')\n    except OSError: pass"
+    assert [len(session.run(code).violations) for _ in range(4)] == [400] * 4
+
+
+def test_on_denied_of_the_host_is_told_too(directory):
+    told = []
+    with Policy().session(on_denied=told.append) as session:
+        result = session.run("open('/never', 'w')")
+    assert len(told) == len(result.violations) == 1
+
+
+def test_temporary_files_last(directory):
+    with Policy(write=[str(directory)]).session(directory=directory) as session:
+        session.run("import tempfile\nf = tempfile.NamedTemporaryFile('w', delete=False)")
+        assert value(session, "f.write('1')\nf.close()\nopen(f.name).read()") == "1"
+
+
+def test_a_session_that_is_dropped_ends_its_thread():
+    session = Policy().session()
+    session.run("x = 1")
+    thread = session._guest._thread
+    del session
+    gc.collect()
+    until(lambda: not thread.is_alive())
+
+
+def test_steps_leave_nothing_behind(directory):
+    def count():
+        gc.collect()
+        threads = threading.active_count()
+        return threads, len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+    async def later():
+        return 1
+
+    before = count()
+    for _ in range(3):
+        with Policy(write=[str(directory)]).session(directory=directory) as session:
+            for number in range(100):
+                assert session.run("await later()", functions={"later": later}).value == 1
+                session.run(f"x = {number}\nprint(x)\n1 / 0")
+            assert len(session._steps.sources._steps) <= 100
+    until(lambda: count()[0] <= before[0])
+    assert count()[1] <= before[1] + 1
+
+
+def test_a_session_in_a_running_loop():
+    async def main():
+        with Policy().session() as session:
+            assert session.run("import asyncio\nawait asyncio.sleep(0.01, 1)").value == 1
+            results = await asyncio.gather(*(one(n) for n in range(10)))
+            assert results == list(range(10))
+
+    async def one(number):
+        async with Policy().session() as session:
+            result = await session.arun("import time\ntime.sleep(0.1)\nn", inputs={"n": number})
+            return result.value
+
+    asyncio.run(main())
+
+
+def test_a_closed_stream_tells_its_result(session):
+    async def main():
+        stream = session.stream("print(1)\nwhile True: pass")
+        async for _ in stream:
+            break
+        await stream.aclose()
+        return stream.result
+
+    assert asyncio.run(main()).killed_by == "interrupt"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"directory": "/nowhere/at/all"}, NotADirectoryError),
+        ({"timeout": 0}, ValueError),
+        ({"output": "much"}, ValueError),
+        ({"output": 0}, ValueError),
+        ({"functions": {"f": 1}}, TypeError),
+        ({"nonsense": 1}, TypeError),
+    ],
+)
+def test_arguments_of_a_session_are_checked(options, error):
+    with pytest.raises(error):
+        Policy().session(**options)
+
+
+def test_two_threads_use_two_sessions(directory):
+    failed = []
+
+    def use(number):
+        try:
+            with Policy().session() as session:
+                for step in range(20):
+                    assert value(session, f"x = {number}, {step}\nx") == (number, step)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=partial(use, number)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
