@@ -8,11 +8,12 @@ import time
 
 import pytest
 
-from fastaudit_rs import Limits, Policy, Sandbox, SandboxError
+from fastaudit_rs import AuditDenied, Limits, Policy, Sandbox, SandboxError
 
 pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE, gone, of, running
+from users import USERS, run_as
 
 #: A step that no exception ends.
 STUBBORN = """
@@ -36,6 +37,12 @@ channel = ours._channel
 @pytest.fixture(scope="module")
 def shared():
     with Sandbox(LOOSE, Limits(wall_seconds=20)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def strict():
+    with Sandbox(Policy(read=["/"]), Limits(wall_seconds=20)) as made:
         yield made
 
 
@@ -233,6 +240,86 @@ class TestFunctions:
         assert session.run("x").value == 1
 
 
+class TestQuestions:
+    """A host that is asked before an operation is denied."""
+
+    #: An operation that the guard alone denies.
+    STEP = "import os\nos.environ['PATH'] = '/x'\n'done'"
+
+    @pytest.mark.parametrize("answer", ["once", "deny", None, "odd", object()])
+    def test_answers(self, strict, answer):
+        asked = []
+
+        def ask(denied):
+            asked.append(denied)
+            return answer
+
+        with strict.session(on_ask=ask) as session:
+            ran = session.run(self.STEP)
+            assert [type(denied) for denied in asked] == [AuditDenied]
+            if answer == "once":
+                assert (ran.value, ran.violations) == ("done", [])
+                assert session.run(self.STEP.replace("/x", "/y")).success and len(asked) == 2
+            else:
+                assert (ran.returncode, len(ran.violations)) == (77, 1)
+
+    def test_an_answer_that_is_kept(self, strict):
+        asked = []
+
+        def ask(denied):
+            asked.append(denied)
+            return "guard"
+
+        with strict.session(on_ask=ask) as session:
+            assert session.run(self.STEP).success and session.run(self.STEP).success
+            assert len(asked) == 1
+            # It is part of the state.
+            session.undo()
+            assert session.run(self.STEP).success
+
+    def test_a_coroutine(self, strict):
+        async def ask(denied):
+            await asyncio.sleep(0.1)
+            return "once"
+
+        async def never(denied):
+            await asyncio.sleep(60)
+
+        async def host(session):
+            return await session.arun(self.STEP)
+
+        with strict.session(on_ask=ask) as session:
+            assert session.run(self.STEP).value == "done"
+            assert asyncio.run(host(session)).value == "done"
+        with strict.session(on_ask=never, ask_seconds=0.2) as session:
+            begun = time.monotonic()
+            assert asyncio.run(host(session)).returncode == 77
+            assert time.monotonic() - begun < 10
+
+    def test_one_that_fails(self, strict):
+        def ask(denied):
+            raise KeyError("no")
+
+        with strict.session(on_ask=ask) as session:
+            ran = session.run(self.STEP)
+            assert ran.returncode == 77 and "KeyError" in ran.error.message
+
+    def test_forged_questions(self, strict):
+        asked = []
+        with strict.session(on_ask=asked.append) as session:
+            code = "channel.send('ask', id=5, denied={})\nchannel.send('ask', denied=1)\n1"
+            assert session.run(OURS + code).value == 1
+        with strict.session() as session:
+            assert session.run(OURS + "channel.send('ask', id=5, denied={})\n1").value == 1
+        assert asked == []
+
+    def test_what_is_accepted(self, strict):
+        with pytest.raises(TypeError, match="on_ask"):
+            strict.session(on_ask="once")
+        with pytest.raises(ValueError, match="ask_seconds"):
+            strict.session(on_ask=print, ask_seconds=0)
+
+
 class TestUndo:
     def test_a_step(self, session):
         session.run("import os, sys\nx = [1]; os.mkdir('b'); os.mkdir('c'); os.chdir('b')")
@@ -270,6 +357,21 @@ class TestUndo:
             session.undo()
             ran = session.run("open('/etc/shadow')")
             assert (ran.returncode, len(ran.violations)) == (77, 1)
+
+    def test_an_event_loop(self, session):
+        """Its descriptors are shared with the process that has ended."""
+
+        async def slow(value):
+            await asyncio.sleep(0.05)
+            return value
+
+        session.run("import asyncio\nawait asyncio.sleep(0)", functions={"slow": slow})
+        session.run("await slow(1); await asyncio.sleep(0.01)")
+        session.undo()
+        code = (
+            "await asyncio.sleep(0.01); await asyncio.gather(slow(2), asyncio.to_thread(int, '3'))"
+        )
+        assert session.run(code).value == [2, 3]
 
     def test_threads_stay_in_the_process_that_goes_on(self, session):
         session.run(
@@ -475,6 +577,32 @@ class TestAsync:
 def test_what_is_accepted(shared, arguments, error):
     with pytest.raises(error):
         shared.session(**arguments)
+
+
+HOST = f"""
+from fastaudit_rs import Limits, Policy, Sandbox
+import sys
+policy = Policy(read=["/"])
+with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
+    with sandbox.session(functions={{"add": lambda a: a + 1}}) as session:
+        print(session.run("x = 1; add(x)").value)
+        session.run("x = 2")
+        session.undo()
+        print(session.get("x"), session.names)
+        print(session.run({STUBBORN!r}, timeout=0.2).error.message.rpartition(": ")[2])
+        print(session.run("x").value, session.run("open('/etc/x', 'w')").returncode)
+        session.reset()
+        print(session.names, session.run("open('a', 'w').write('b')").changed)
+        print([change.kind for change in session.discard()], sandbox.list_files())
+"""
+
+
+@pytest.mark.parametrize("confine", ["require", "audit"])
+@pytest.mark.parametrize("user", USERS)
+def test_as_each_user(user, confine):
+    told = run_as(user, HOST, confine)
+    expected = "2\n1 ['x']\nit was undone\n1 77\n[] ['a']\n['added'] []\n"
+    assert told == expected
 
 
 def test_it_leaves_nothing_behind(shared):

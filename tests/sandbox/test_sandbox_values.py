@@ -71,3 +71,31 @@ def test_a_report_that_is_cut_off(make_sandbox):
     """
     ran = make_sandbox().run(textwrap.dedent(code), value=True)
     assert (ran.value, ran.value_error) == (None, "its report is longer than 16 MB")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message", "line"),
+    [
+        ("x = 1\n1 / 0", "ZeroDivisionError", "division by zero", 2),
+        ("def f():\n    raise KeyError('a')\n\nf()", "KeyError", "'a'", 2),
+        ("import json\njson.loads('{')", "json.decoder.JSONDecodeError", "Expecting", 2),
+        ("class A(Exception): pass\nraise A('b')", "A", "b", 2),
+        ("a b", "SyntaxError", "invalid syntax", 1),
+        ("open('/etc/x', 'w')", "fastaudit_rs.AuditDenied", "open '/etc/x'", 1),
+    ],
+)
+def test_the_exception_that_ended_a_run(make_sandbox, code, kind, message, line):
+    """As data; its text is that of standard error."""
+    ran = make_sandbox(Policy()).run(code)
+    assert (ran.error.kind, ran.error.line) == (kind, line)
+    assert ran.error.message.startswith(message)
+    assert ran.error.traceback == ran.stderr
+
+
+def test_runs_without_an_exception(make_sandbox):
+    sandbox = make_sandbox(Policy())
+    assert sandbox.run("1").error is None
+    assert sandbox.run("raise SystemExit(3)").error is None
+    failing = "class A(Exception):\n    def __str__(self): raise SystemExit(5)\nraise A"
+    ran = sandbox.run(failing)
+    assert (ran.returncode, ran.error) == (1, None)

@@ -128,6 +128,8 @@ class Calls:
         send: Sends a message to the step, from any thread.
         loop: Returns the event loop for coroutines.
         most: The number of calls that there may be.
+        on_ask: The function that is asked before an operation is denied.
+        ask_seconds: The time for its answer, if it is a coroutine.
     """
 
     def __init__(
@@ -136,8 +138,12 @@ class Calls:
         send: Callable[[bytes], None],
         loop: Callable[[], asyncio.AbstractEventLoop],
         most: int,
+        on_ask: Callable[[AuditDenied], object] | None,
+        ask_seconds: float | None,
     ) -> None:
         """Begin without calls."""
+        self._on_ask = on_ask
+        self._ask_seconds = ask_seconds
         self._functions = functions
         self._send = send
         self._loop = loop
@@ -171,6 +177,38 @@ class Calls:
             self._fail(number, error)
         else:
             self._answer(number, name, value)
+
+    def ask(self, head: dict[str, Any]) -> None:
+        """Ask whether an operation may be done, and answer.
+
+        Raises:
+            BaseException: The function raises one that is no `Exception`.
+        """
+        number, ask = head.get("id"), self._on_ask
+        if type(number) is not int or ask is None:
+            return
+        self._left -= 1
+        try:
+            if self._left < 0:
+                raise RuntimeError(f"more than {self._most} calls of functions in a step")
+            denied = AuditDenied.from_dict(head["denied"])
+            if is_async(ask):
+                self._start(number, "on_ask", self._waited(ask), [denied], {})
+                return
+            answer = ask(denied)
+        except Exception as error:
+            self._fail(number, error)
+        else:
+            self._answer(number, "on_ask", answer)
+
+    def _waited(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        async def asked(denied: AuditDenied) -> object:
+            try:
+                return await asyncio.wait_for(ask(denied), self._ask_seconds)
+            except (TimeoutError, asyncio.TimeoutError):
+                return None
+
+        return asked
 
     def _start(
         self,

@@ -99,7 +99,7 @@ class Docker:
                 state = self._api.inspect_container(container)["State"]
             finally:
                 self._api.remove_container(container, force=True, v=True)
-            violations, value, value_error = told(report.read(REPORT))
+            reported = told(report.read(REPORT))
         returncode = _returncode(status)
         return Result(
             returncode=returncode,
@@ -107,9 +107,7 @@ class Docker:
             stderr=texts["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
             killed_by=killed_by or _limit_of(returncode, state, limits),
-            violations=violations,
-            value=value,
-            value_error=value_error,
+            **reported,
         )
 
     def _options(self, setup: Setup, limits: Limits, place: str) -> dict[str, Any]:

@@ -201,6 +201,9 @@ class Exchange:
         elif kind == "call":
             if self.calls is not None:
                 self.calls.call(head, body)
+        elif kind == "ask":
+            if self.calls is not None:
+                self.calls.ask(head)
         elif kind == "copied":
             process, number = head.get("process"), head.get("number")
             for copy in self._process.copies:

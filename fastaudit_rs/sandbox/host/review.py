@@ -296,7 +296,7 @@ def _status(root: int, name: str) -> os.stat_result | None:
 
 
 def _read(root: int, name: str, most: int) -> _File | None:
-    """Read a regular file; `None` if it is none, or is gone.
+    """Read a regular file; `None` if there is none.
 
     Raises:
         OSError: It cannot be read, or has more bytes.

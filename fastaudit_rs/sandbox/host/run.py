@@ -13,7 +13,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ..._native import _json_extent
-from ...results import Result
+from ...results import Error, Result
 from ..limits import Limits
 from ..wire import REPORT, receive, send
 from .ending import Ending
@@ -85,17 +85,14 @@ class Run:
             returncode = -signal.SIGKILL
         if self._killed_by is None:
             self._killed_by = limit_of(returncode, worker, self._limits)
-        violations, value, value_error = told(self._found["report"])
         return Result(
             returncode=returncode,
             stdout=self._found["stdout"].decode(errors="replace"),
             stderr=self._found["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
             killed_by=self._killed_by,
-            violations=violations,
-            value=value,
-            value_error=value_error,
             confined=worker.is_confined,
+            **told(self._found["report"]),
         )
 
     def _begin(
@@ -210,21 +207,22 @@ def limit_of(returncode: int, worker: Worker, limits: Limits) -> str | None:
     return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 
 
-def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any, str | None]:
-    """Return a run's denials, its value, and why there is none, as it reported them.
+def told(report: bytes | bytearray) -> dict[str, Any]:
+    """Return the fields of a result that a run reported: denials, its value and its exception.
 
     Malformed lines are left out, and those that could cost the host much: they need not be ours.
     """
     violations: list[AuditDenied] = []
-    value = error = None
+    value = value_error = error = None
     room = VALUES
     *lines, rest = bytes(report[:REPORT]).split(b"\n", LINES)
-    # The value comes last, whatever its process reported before.
+    # The value or the exception comes last, whatever its process reported before.
     for line in (*lines, rest.removesuffix(b"\n").rpartition(b"\n")[2]):
         values, depth = _json_extent(line)
         if depth > DEPTH or values > room:
             if line.startswith(b'{"value"'):
-                error = f"too large: more than {VALUES} values, or nested more than {DEPTH} deep"
+                why = f"more than {VALUES} values, or nested more than {DEPTH} deep"
+                value_error = f"too large: {why}"
             continue
         room -= values
         with contextlib.suppress(
@@ -232,11 +230,28 @@ def told(report: bytes | bytearray) -> tuple[list[AuditDenied], Any, str | None]
         ):
             told = json.loads(line)
             if "value_error" in told:
-                error = str(told["value_error"])
+                value_error = str(told["value_error"])
+            elif "error" in told:
+                error = error_told(told["error"])
             elif "denied" not in told:
                 value = told["value"]
             elif len(violations) < DENIALS:
                 violations.append(AuditDenied.from_dict(told["denied"]))
-    if value is None and error is None and len(report) >= REPORT:
-        error = f"its report is longer than {REPORT >> 20} MB"
-    return violations, value, error
+    if value is None and value_error is None and error is None and len(report) >= REPORT:
+        value_error = f"its report is longer than {REPORT >> 20} MB"
+    return {
+        "violations": violations,
+        "value": value,
+        "value_error": value_error,
+        "error": error,
+    }
+
+
+def error_told(given: Any) -> Error | None:
+    """Return an exception as code told of it; `None` if it told of nothing such."""
+    if type(given) is not dict:
+        return None
+    texts = (given.get(name) for name in ("kind", "message", "traceback"))
+    kind, message, traceback = (text if type(text) is str else "" for text in texts)
+    line = given.get("line")
+    return Error(kind, message, traceback, line if type(line) is int else None)

@@ -9,12 +9,12 @@ import marshal
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ... import Policy
+from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
 from ...sessions.base import Functions
@@ -211,14 +211,21 @@ class Sandbox(Runner):
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
-        job = self._job(text, file, args, value=value, session=False)
+        job = self._job(text, file, args, value=value)
         given = input.encode() if isinstance(input, str) else bytes(input)
         with self._endings.running(ending), self._files.changes() as changed:
             result = self._result(workers, job, given, ending)
         return replace(result, changed=changed)
 
     def _job(
-        self, code: str, file: str, args: Sequence[str], *, value: bool, session: bool
+        self,
+        code: str,
+        file: str,
+        args: Sequence[str],
+        *,
+        value: bool,
+        session: bool = False,
+        asks: bool = False,
     ) -> "Job":
         return {
             "code": code,
@@ -227,6 +234,7 @@ class Sandbox(Runner):
             "path": self.path,
             "value": bool(value),
             "session": session,
+            "asks": asks,
             "cpu_seconds": self.limits.cpu_seconds,
             "disk": cast("int | None", self.limits.disk),
             "cwd": self._cwd,
@@ -271,6 +279,8 @@ class Sandbox(Runner):
         timeout: float | None = None,
         keep: int = 1,
         calls: int = CALLS,
+        on_ask: Callable[[AuditDenied], object] | None = None,
+        ask_seconds: float | None = None,
     ) -> "SandboxSession":
         """Steps of code that share names, imports and a working directory, in one process.
 
@@ -283,7 +293,11 @@ class Sandbox(Runner):
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
             keep: The number of states that `Session.undo` can go back to. Each is a copy of the
                 process that waits.
-            calls: The number of calls of functions that a step may make.
+            calls: The number of calls of functions that a step may make, and of questions.
+            on_ask: A function that is asked before the guard denies an operation, as that of
+                `Policy.guard`; it runs as `functions` do. Its answer opens nothing that the kernel
+                closes.
+            ask_seconds: The time for its answer, if it is a coroutine function.
 
         Raises:
             RuntimeError: The sandbox is closed.
@@ -299,7 +313,7 @@ class Sandbox(Runner):
 
         session = SandboxSession(
             lambda: self._setup.start(SESSION, keep),
-            self._job("", "<session>", (), value=False, session=True),
+            self._job("", "<session>", (), value=False, session=True, asks=on_ask is not None),
             self.limits,
             self._base,
             str(self.directory),
@@ -309,6 +323,8 @@ class Sandbox(Runner):
             timeout,
             keep,
             calls,
+            on_ask,
+            ask_seconds,
         )
         self._sessions.add(session)
         return session

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ... import AuditDenied
 from ..._keywords import checked
 from ...results import Error, Result
 from ...sessions.base import Functions, Output, Session, Stream
-from ...sessions.values import pack, unpack
 from ..limits import Limits
-from ..messages import MESSAGE, encode
+from ..messages import encode
 from .calls import Calls, HostLoop, check_name, checked_functions, told
 from .ending import Ending, Endings
 from .exchange import Exchange
@@ -24,14 +24,12 @@ from .files import Files
 from .process import SandboxError, Worker
 from .review import Change, Review
 from .run import limit_of
+from .session_data import checked_count, checked_seconds, outcome, packed_inputs, unpacked
 from .session_process import Process
 from .stream import OutputStream
 
 if TYPE_CHECKING:
     from ..inside.child import Job
-
-#: The bytes that the inputs of a step may have.
-INPUTS = 64 << 20
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
@@ -61,8 +59,16 @@ class SandboxSession(Session):
         timeout: float | None,
         keep: int,
         calls: int,
+        on_ask: Callable[[AuditDenied], object] | None,
+        ask_seconds: float | None,
     ) -> None:
         """Start its process."""
+        if on_ask is not None and not callable(on_ask):
+            raise TypeError(f"on_ask must be a function, not {type(on_ask).__name__}")
+        self._on_ask = on_ask
+        self._ask_seconds = (
+            None if ask_seconds is None else checked_seconds("ask_seconds", ask_seconds)
+        )
         self._start = start
         self._job = job
         self._limits = limits
@@ -71,7 +77,9 @@ class SandboxSession(Session):
         self._endings = endings
         self._first_functions = checked_functions(functions)
         self._functions = dict(self._first_functions)
-        self._seconds = limits.wall_seconds if timeout is None else checked_timeout(timeout)
+        self._seconds = (
+            limits.wall_seconds if timeout is None else checked_seconds("timeout", timeout)
+        )
         self._keep = checked_count("keep", keep, 0)
         self._calls = checked_count("calls", calls, 1)
         self._busy = threading.Lock()
@@ -182,7 +190,7 @@ class SandboxSession(Session):
         """The names that steps have given values; see `Session.names`."""
         with self._free():
             answer, body = self._asked("names")
-            found = _unpacked(body)
+            found = unpacked(body)
             if type(found) is not list:
                 raise SandboxError(f"the session's process gave a malformed answer: {answer!r}")
             return [name for name in found if type(name) is str]
@@ -196,7 +204,7 @@ class SandboxSession(Session):
             raise KeyError(name)
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        return _unpacked(body)
+        return unpacked(body)
 
     def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
         """Ask the process a question between steps."""
@@ -338,9 +346,9 @@ class SandboxSession(Session):
     ) -> Result:
         if not isinstance(code, str):
             raise TypeError(f"code must be a str, not {type(code).__name__}")
-        given = _packed(inputs)
+        given = packed_inputs(inputs)
         new = checked_functions(functions)
-        seconds = self._seconds if timeout is None else checked_timeout(timeout)
+        seconds = self._seconds if timeout is None else checked_seconds("timeout", timeout)
         with self._free():
             self._check_process()
             self._functions |= new
@@ -379,7 +387,14 @@ class SandboxSession(Session):
         exchange = Exchange(process, number, self._limits, self._base, seconds, ending)
         passed = None
         if loop is not None:
-            exchange.calls = Calls(self._functions, exchange.send, loop, self._calls)
+            exchange.calls = Calls(
+                self._functions,
+                exchange.send,
+                loop,
+                self._calls,
+                self._on_ask,
+                self._ask_seconds,
+            )
             exchange.on_output = on_output
             if self._keep:
                 while len(process.copies) >= self._keep:
@@ -413,7 +428,7 @@ class SandboxSession(Session):
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:
-            return replace(result, **_told(*exchange.answer))
+            return replace(result, **outcome(*exchange.answer))
         if exchange.was_killed and killed_by in KILLED:
             kind, message = KILLED[killed_by]
             lost = f"its process was killed: {self._ways()}"
@@ -422,94 +437,6 @@ class SandboxSession(Session):
         status = -signal.SIGKILL if process.status is None else process.status
         killed_by = killed_by or limit_of(status, process.worker, self._limits)
         return replace(result, returncode=status, killed_by=killed_by)
-
-
-def _told(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
-    """The fields of a result that the process told."""
-    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
-    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
-    error = head.get("error")
-    if type(error) is dict:
-        line = error.get("line")
-        found["error"] = Error(
-            str(error.get("kind", "")),
-            str(error.get("message", "")),
-            str(error.get("traceback", "")),
-            line if type(line) is int else None,
-        )
-    if type(value_error) is str:
-        found["value_error"] = value_error
-    if type(shown) is not int or not 0 <= shown <= len(body):
-        return found
-    with contextlib.suppress(ValueError):
-        found["display"] = _display(unpack(body[:shown], arrays=False))
-    if len(body) > shown:
-        try:
-            found["value"] = unpack(body[shown:])
-        except ValueError as bad:
-            found["value_error"] = f"it cannot be read: {bad}"
-    return found
-
-
-def _display(given: Any) -> list[dict[str, str | bytes]]:
-    """The things that a step showed, as far as they are such."""
-    shown = [] if type(given) is not list else given
-    return [
-        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
-        for thing in shown
-        if type(thing) is dict and all(type(mime) is str for mime in thing)
-    ]
-
-
-def _unpacked(body: memoryview) -> Any:
-    try:
-        return unpack(body)
-    except ValueError as error:
-        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
-
-
-def _packed(inputs: Mapping[str, object] | None) -> bytes:
-    if inputs is None:
-        return b""
-    if not isinstance(inputs, Mapping):
-        raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
-    given: dict[str, object] = {}
-    for name, value in inputs.items():
-        given[check_name(name, "inputs")] = value
-    if not given:
-        return b""
-    data = pack(given)
-    if len(data) > min(INPUTS, MESSAGE):
-        raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
-    return data
-
-
-def checked_timeout(timeout: object) -> float:
-    """Return a time limit.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is not positive.
-    """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number, not {type(timeout).__name__}")
-    if not timeout > 0:
-        raise ValueError(f"timeout must be positive, not {timeout!r}")
-    return float(timeout)
-
-
-def checked_count(name: str, value: object, least: int) -> int:
-    """Return a count.
-
-    Raises:
-        TypeError: It is no whole number.
-        ValueError: It is too small.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value!r}")
-    return value
 
 
 def _finish(process: int, held: list[Process], loop: HostLoop) -> None:

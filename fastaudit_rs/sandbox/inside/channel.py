@@ -98,15 +98,14 @@ class Channel:
         self._pump(lambda: bool(self._commands))
         return self._commands.popleft()
 
-    def call(self, name: str, body: bytes) -> Message:
-        """Call a function of the host, and wait for its answer."""
-        with self._shielded():
-            with self._changed:
-                self._next += 1
-                number = self._next
-                self._returns[number] = None
-            self.send("call", body, id=number, name=name)
+    def call(self, kind: str, body: bytes = b"", **head: object) -> Message:
+        """Ask the host something, such as to call a function, and wait for its answer."""
+        with self._changed:
+            self._next += 1
+            number = self._next
+            self._returns[number] = None
         try:
+            self.send(kind, body, id=number, **head)
             self._pump(lambda: self._returns[number] is not None)
             answer = self._returns[number]
             assert answer is not None

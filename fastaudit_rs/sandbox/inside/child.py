@@ -23,6 +23,9 @@ from ..wire import REPORT
 #: The number of denials that are reported.
 TOLD = 1000
 
+#: The characters of an exception's message and traceback that are reported, each.
+TEXT = 100_000
+
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
 
@@ -42,6 +45,8 @@ class Job(TypedDict):
     cwd: str | None
     #: True if it is no code, but a process for the steps of a session.
     session: bool
+    #: True if that asks the host before an operation is denied.
+    asks: bool
     cpu_seconds: int | None
     #: The bytes that a file may have.
     disk: int | None
@@ -130,6 +135,7 @@ def program(policy: Policy, job: Job, report: int) -> int:
         starters = () if job["cwd"] is None else (job["file"], *RUNNERS)
         error.__traceback__ = own_traceback(error, (__file__, *starters))
         traceback.print_exception(error)
+        told.write_error(error, job["file"])
         status = DENIED if isinstance(error, AuditDenied) else 1
     value = None
     _end_program(names)
@@ -168,6 +174,24 @@ class _Report:
             os.write(self._descriptor, data)
             return 0
         return len(data)
+
+    def write_error(self, error: BaseException, file: str) -> None:
+        """Write the exception that ends the run, as far as it can be told."""
+        with contextlib.suppress(BaseException):
+            kind = type(error)
+            is_plain = kind.__module__ in ("builtins", "__main__")
+            lines = [
+                line
+                for frame, line in traceback.walk_tb(error.__traceback__)
+                if frame.f_code.co_filename == file
+            ]
+            found = {
+                "kind": kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}",
+                "message": str(error)[:TEXT],
+                "traceback": "".join(traceback.format_exception(error))[:TEXT],
+                "line": lines[-1] if lines else getattr(error, "lineno", None),
+            }
+            self.write({"error": found})
 
     def write_value(self, value: object) -> None:
         """Write the value if JSON can hold it, else its `repr()`, else why it cannot be told."""

@@ -31,7 +31,7 @@ def made(channel: Channel, told: dict[str, Any]) -> Callable[..., Any]:
     name = told["name"]
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return _result(name, channel.call(name, _packed(name, args, kwargs)))
+        return _result(name, channel.call("call", _packed(name, args, kwargs), name=name))
 
     async def coroutine(*args: Any, **kwargs: Any) -> Any:
         return _result(name, await channel.acall(name, _packed(name, args, kwargs)))
@@ -71,6 +71,11 @@ def _packed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     except NotData as error:
         where = str(error).replace("value[0]", "args", 1).replace("value[1]", "kwargs", 1)
         raise TypeError(f"tool {name!r}: {where}; pass data") from None
+
+
+def asked(channel: Channel, denied: AuditDenied) -> Any:
+    """Return the host's answer to a denial."""
+    return _result("on_ask", channel.call("ask", denied=denied.to_dict()))
 
 
 def _result(name: str, answer: Message) -> Any:

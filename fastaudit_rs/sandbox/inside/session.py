@@ -17,7 +17,7 @@ from ...sessions import step
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
 from .channel import Channel, Message, take_interrupts
-from .functions import made
+from .functions import asked, made
 
 if TYPE_CHECKING:
     from .child import Job
@@ -54,7 +54,8 @@ def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
     for stream in streams:
         stream.reconfigure(line_buffering=True)
     take_interrupts(channel)
-    policy.install(monitor_calls=MONITORING, on_denied=session.tell)
+    asks = session.ask if job["asks"] else None
+    policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks)
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:
             with contextlib.suppress(KeyboardInterrupt):
@@ -84,6 +85,10 @@ class _Steps:
         self._denials += 1
         if self._denials <= TOLD and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
+
+    def ask(self, denied: AuditDenied) -> object:
+        """Ask the host whether an operation may be done. Processes that a step makes ask nobody."""
+        return asked(self._channel, denied) if self._channel.is_here else None
 
     def obey(self, message: Message) -> None:
         """Do what the host says."""

@@ -1,0 +1,106 @@
+"""The data of a session: arguments that its host gives, outcomes that its process tells."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from ...sessions.values import pack, unpack
+from ..messages import MESSAGE
+from .calls import check_name
+from .process import SandboxError
+from .run import error_told
+
+#: The bytes that the inputs of a step may have.
+INPUTS = 64 << 20
+
+
+def outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
+    """The fields of a result that the process told."""
+    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
+    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
+    found["error"] = error_told(head.get("error"))
+    if type(value_error) is str:
+        found["value_error"] = value_error
+    if type(shown) is not int or not 0 <= shown <= len(body):
+        return found
+    # The packages that make arrays and frames of them raise errors of many classes.
+    with contextlib.suppress(Exception):
+        found["display"] = displays(unpack(body[:shown], arrays=False))
+    if len(body) > shown:
+        try:
+            found["value"] = unpack(body[shown:])
+        except Exception as bad:
+            found["value_error"] = f"it cannot be read: {bad}"
+    return found
+
+
+def displays(given: Any) -> list[dict[str, str | bytes]]:
+    """The things that a step showed, as far as they are such."""
+    shown = [] if type(given) is not list else given
+    return [
+        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
+        for thing in shown
+        if type(thing) is dict and all(type(mime) is str for mime in thing)
+    ]
+
+
+def unpacked(body: memoryview) -> Any:
+    """Return the value of an answer.
+
+    Raises:
+        SandboxError: It is malformed.
+    """
+    try:
+        return unpack(body)
+    except Exception as error:
+        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+
+
+def packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
+    """Return the inputs of a step as bytes; none if there are none.
+
+    Raises:
+        TypeError: They are no mapping from names, or one of them is no data.
+        ValueError: Code cannot use a name, or they are too large.
+    """
+    if inputs is None:
+        return b""
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
+    given: dict[str, object] = {}
+    for name, value in inputs.items():
+        given[check_name(name, "inputs")] = value
+    if not given:
+        return b""
+    data = pack(given)
+    if len(data) > min(INPUTS, MESSAGE):
+        raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
+    return data
+
+
+def checked_seconds(name: str, value: object) -> float:
+    """Return a time limit.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is not positive.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, not {value!r}")
+    return float(value)
+
+
+def checked_count(name: str, value: object, least: int) -> int:
+    """Return a count.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    return value
