@@ -1084,6 +1084,10 @@ class Effect:
         """The number of times that it was done."""
 
     @property
+    def tool(self) -> str | None:
+        """The name of the tool that did it with rights of its own; ``None`` for the guest's acts."""
+
+    @property
     def call_chain(self) -> tuple[str, ...]:
         """The functions that led to it the first time, the outermost first."""
 
@@ -1304,6 +1308,8 @@ class _Denial:
     def callee(self) -> str | None: ...
     @property
     def roots(self) -> tuple[str, ...]: ...
+    @property
+    def tool(self) -> str | None: ...
     @property
     def place(self) -> str | None: ...
     @property

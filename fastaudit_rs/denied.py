@@ -122,6 +122,11 @@ class AuditDenied(PermissionError):
         return _of(self).place
 
     @property
+    def tool(self) -> str | None:
+        """The name of the tool in whose course the operation was asked for."""
+        return _of(self).tool
+
+    @property
     def origin(self) -> str | None:
         """Where the guard was entered, if that was in another thread or task.
 
@@ -175,7 +180,7 @@ class AuditDenied(PermissionError):
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
-        ``origin``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and
+        ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and
         ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)

@@ -282,7 +282,7 @@ def test_it_keeps_no_argument_alive(perms):
 
 
 FIELDS = """
-message event args effect path rule host command callee roots call_chain place origin hint
+message event args effect path rule host command callee roots call_chain place origin tool hint
 suggestion approvals answer
 """.split()
 

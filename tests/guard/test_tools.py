@@ -5,6 +5,7 @@ import contextlib
 import enum
 import gc
 import inspect
+import json
 import logging
 import pickle
 import pydoc
@@ -861,3 +862,33 @@ class TestCodeOfTheGuest:
             assert found == ["denied", "denied"]
         assert (tmp_path / "third/a").exists()
         assert not (tmp_path / "other").exists()
+
+
+class TestReports:
+    def test_a_recording_has_the_operations_of_tools(self, policy, out):
+        save = policy.tool(write, name="save")
+        with policy.observe()() as recording:
+            save(str(out / "a"))
+            save(str(out / "a"))
+            write(out / "b")
+        found = {effect.path: effect for effect in recording.effects if effect.effect == "write"}
+        by_tool, own = found[str(out / "a")], found[str(out / "b")]
+        assert (by_tool.tool, by_tool.verdict, by_tool.count) == ("save", "allowed", 2)
+        assert (own.tool, own.verdict) == (None, "write")
+        told = [effect.get("tool") for effect in json.loads(recording.to_json())["effects"]]
+        assert sorted(told, key=str) == [None, "save"]
+        # A policy for the guest need not allow them.
+        assert str(out / "a") not in repr(recording.suggest())
+
+    def test_a_denial_names_the_tool(self, policy, out):
+        third = Policy()
+        save = policy.tool(write, name="save", policy=third)
+        with policy.guard()():
+            with pytest.raises(AuditDenied) as caught:
+                save(str(out / "a"))
+            with pytest.raises(AuditDenied) as own:
+                write(out / "a")
+        assert caught.value.tool == "save"
+        assert caught.value.to_dict()["tool"] == "save"
+        assert pickle.loads(pickle.dumps(caught.value)).tool == "save"
+        assert own.value.tool is None

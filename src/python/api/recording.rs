@@ -234,7 +234,9 @@ impl Recording {
     }
 
     fn needs(&self, py: Python<'_>) -> BTreeSet<Need> {
+        // A policy need not allow the acts of tools, which have rights of their own.
         let entries = self.entries(py).into_iter();
+        let entries = entries.filter(|entry| entry.tool.is_none());
         entries.flat_map(|entry| entry.needs).collect()
     }
 }

@@ -77,6 +77,8 @@ pub struct Denial {
     pub asked: Option<Asked>,
     pub(super) told: Option<Box<Told>>,
     pub(super) place: Option<Place>,
+    /// The name of the tool in whose course it was asked for.
+    pub(super) tool: Option<String>,
     /// The values that were worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
@@ -142,6 +144,8 @@ pub struct Decision<'py> {
     pub told: Option<Box<Told>>,
     /// Where in the user's files it was asked for.
     pub place: Option<Place>,
+    /// The name of the tool in whose course it was asked for.
+    pub tool: Option<String>,
 }
 
 /// The facts of a denial under the rules of fastaudit 0.2 beside its message.
@@ -238,6 +242,7 @@ impl Denial {
             asked: decision.asked,
             told: decision.told,
             place: decision.place,
+            tool: decision.tool,
             read: OnceLock::new(),
         })
     }

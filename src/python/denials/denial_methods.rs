@@ -132,6 +132,11 @@ impl Denial {
     }
 
     #[getter]
+    fn tool(&self) -> Option<&str> {
+        self.tool.as_deref()
+    }
+
+    #[getter]
     fn place(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.place.as_ref().map(|place| place.text(py)).transpose()
     }
@@ -202,6 +207,7 @@ impl Denial {
         dict.set_item("call_chain", self.chain_of(traceback)?)?;
         dict.set_item("place", self.place(py)?)?;
         dict.set_item("origin", self.origin())?;
+        dict.set_item("tool", self.tool())?;
         dict.set_item("hint", self.hint(py))?;
         dict.set_item("suggestion", self.suggestion(py)?)?;
         dict.set_item("approvals", self.offers_dict(py)?)?;
@@ -255,6 +261,7 @@ impl Denial {
                 })
             }),
             place: optional("place")?.map(Place::Told),
+            tool: optional("tool")?,
         };
         let event = Cow::Owned(text("event")?.to_string_lossy().into_owned());
         let denial = Self::new(event, &args, Message::Written(text("message")?), decision)?;

@@ -34,6 +34,9 @@ pub struct Effect {
     #[doc = doc!("Effect.count")]
     #[pyo3(get)]
     count: u64,
+    #[doc = doc!("Effect.tool")]
+    #[pyo3(get)]
+    tool: Option<String>,
     #[doc = doc!("Effect.call_chain")]
     #[pyo3(get)]
     call_chain: Py<PyTuple>,
@@ -63,6 +66,7 @@ impl Effect {
             host: host(entry),
             verdict: entry.verdict(),
             count: entry.count,
+            tool: entry.tool.clone(),
             call_chain: PyTuple::new(py, &entry.call_chain)?.unbind(),
         })
     }
@@ -109,6 +113,9 @@ fn fields(py: Python<'_>, entry: &Entry) -> PyResult<Map<String, Value>> {
     put("path", json!(path(entry)));
     put("host", json!(host(entry)));
     put("verdict", json!(entry.verdict()));
+    if let Some(tool) = &entry.tool {
+        put("tool", json!(tool));
+    }
     Ok(fields)
 }
 

@@ -15,7 +15,7 @@ use crate::python::denials::denial::Asked;
 use crate::python::denials::denial::{Decision, Denial, Message, Told};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::guard::event::Event;
-use crate::python::guard::scope::Active;
+use crate::python::guard::scope::{self, Active};
 use crate::python::values::place;
 use crate::python::values::simple;
 use crate::python::values::stack;
@@ -117,6 +117,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             asked: Some(asked),
             told: self.told,
             place: place::here(py)?,
+            tool: scope::tool_running(py)?,
         };
         let message = match self.message.into_inner() {
             Some(message) => Message::Written(message),

@@ -13,6 +13,7 @@ use crate::policy::files::path::Target;
 use crate::policy::{Operation, Policy};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::events::observe;
 use crate::python::guard::scope::{self, Active};
 use crate::python::guard::tool_rights;
 use crate::python::values::imports;
@@ -57,6 +58,26 @@ pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResul
         return Ok(());
     }
     tool_rights::note_guest(&code, level)
+}
+
+/// Records an event in the course of a tool, if the guard of the guest records.
+///
+/// # Errors
+/// Errors raised while reading an argument.
+#[cold]
+#[inline(never)]
+pub fn note_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let py = args.py();
+    let Some(tool) = scope::tool_in_force(py)? else {
+        return Ok(());
+    };
+    match tool.get().tool() {
+        Some((call, guest)) => {
+            let name = call.name().bind(py).to_string_lossy();
+            observe::event_of_tool(event, args, guest.get(), &name)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Notes the name of a file that the guest gives to code, an argument of the event; any name without one.

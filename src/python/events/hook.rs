@@ -181,6 +181,10 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         return Ok(());
     }
     let active = match scope::current(py) {
+        Ok(Current::Unguarded) if tool_rights::any_tool() => {
+            let seen = raw::with_attachment_counted(|| guest_code::note_tool(event, args));
+            return seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)));
+        }
         Ok(Current::Unguarded) => return Ok(()),
         Ok(Current::Guarded(active)) => active,
         Ok(Current::Tampered) => {

@@ -1,7 +1,7 @@
 //! Observing: an event is recorded, and judged if the guard enforces its policy.
 
 use std::ffi::CStr;
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
@@ -115,6 +115,55 @@ pub fn event(
     result
 }
 
+/// Records an event in the course of a tool, which has rights of its own, for the guest's guard.
+///
+/// # Errors
+/// Errors raised while reading an argument.
+#[cold]
+pub fn event_of_tool(
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    guest: &Active,
+    tool: &str,
+) -> PyResult<()> {
+    let Some(config) = guest.config() else {
+        return Ok(());
+    };
+    let config = config.get();
+    let Some(records) = config.records() else {
+        return Ok(());
+    };
+    let class = CLASSES.get(event.to_bytes());
+    if !class.is_none_or(|class| class.is_recorded) {
+        return Ok(());
+    }
+    let rule = class.and_then(|class| class.rule);
+    let recorder = guest.log().recorder();
+    let mut hasher = HASHING.build_hasher();
+    hasher.write_u64(key(event, args, rule, recorder));
+    hasher.write(tool.as_bytes());
+    let key = hasher.finish();
+    if recorder.count(key, records) {
+        return Ok(());
+    }
+    let probe = Probe::new(false);
+    let judged = Event {
+        name: event,
+        args,
+        active: guest,
+        config,
+        reads_passed: false,
+        probe: Some(&probe),
+    };
+    judge::judge_any(&judged, rule)?;
+    let mut entry = entry(&judged, class.map(|class| class.known), &probe)?;
+    entry.denied = None;
+    entry.tool = Some(tool.to_owned());
+    entry.line = report::line(args.py(), &entry)?;
+    recorder.add(key, entry, records);
+    Ok(())
+}
+
 /// Judges an event that is an effect only if it is denied.
 fn note_if_denied(
     judged: &Event<'_, '_>,
@@ -178,6 +227,7 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
         call_chain: chain::shown(py, None)?,
         denied,
         count: 1,
+        tool: None,
         line: String::new(),
     };
     entry.line = report::line(py, &entry)?;
@@ -186,7 +236,6 @@ fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) ->
 
 /// The key of an event: its name and its target.
 fn key(event: &CStr, args: &Bound<'_, PyTuple>, rule: Option<Rule>, recorder: &Recorder) -> u64 {
-    use std::hash::BuildHasher;
     let mut hasher = HASHING.build_hasher();
     hasher.write(event.to_bytes());
     hasher.write_u64(recorder.directories.load(Ordering::Relaxed));

@@ -43,6 +43,8 @@ pub struct Entry {
     /// `None` if it is allowed; `Some(None)` if the event is denied as such.
     pub denied: Option<Option<Why>>,
     pub count: u64,
+    /// The tool that did it, with rights of its own.
+    pub tool: Option<String>,
     /// The line of the log for each such decision.
     pub line: String,
 }
@@ -55,6 +57,7 @@ impl Entry {
             args: self.args.clone_ref(py),
             needs: self.needs.clone(),
             call_chain: self.call_chain.clone(),
+            tool: self.tool.clone(),
             line: String::new(),
             ..*self
         }

@@ -169,6 +169,19 @@ pub fn tool_in_force(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
     Ok(is_it.then_some(value))
 }
 
+/// The name of the tool in whose course the running code runs, its own or code of the guest.
+pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
+    if !tool_rights::any_tool() {
+        return Ok(None);
+    }
+    let value = raw::context_var_get(py, var(py)?)?;
+    let value = value.and_then(|value| value.cast_into_exact::<Active>().ok());
+    Ok(value.and_then(|value| {
+        let (call, _) = value.get().tool().filter(|(call, _)| !call.is_over())?;
+        Some(call.name().bind(py).to_string_lossy().into_owned())
+    }))
+}
+
 /// A guard that was entered, with the data to leave it.
 pub struct Entered {
     active: Py<Active>,
