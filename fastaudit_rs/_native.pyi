@@ -1085,7 +1085,7 @@ class Effect:
 
     @property
     def tool(self) -> str | None:
-        """The name of the tool that did it with rights of its own; ``None`` for the guest's acts."""
+        """The tool that did it with rights of its own; ``None`` if the guest did."""
 
     @property
     def call_chain(self) -> tuple[str, ...]:

@@ -180,8 +180,8 @@ class AuditDenied(PermissionError):
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
-        ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and
-        ``'pattern'``) and ``answer``.
+        ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'``
+        and ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
 
