@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
+from ...approvals import Approvals
 from ...results import Result
 from ...sessions.base import Functions
 from ..limits import Limits
@@ -63,6 +64,9 @@ class Sandbox(Runner):
             so.
         backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
         image: The image of the containers: it has Python, with this package installed.
+        ask_up_to: The most that answers to ``on_ask`` of a session may open: the kernel lets pass
+            what this policy allows too (``write``, ``read``, ``commands``, ``network``), and the
+            guard asks before. Native code can do it without being asked.
 
     Raises:
         SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
@@ -82,6 +86,7 @@ class Sandbox(Runner):
         confine: Literal["require", "prefer", "audit"] = "require",
         backend: Literal["process", "docker"] = "process",
         image: str | None = None,
+        ask_up_to: Policy | None = None,
     ) -> None:
         """Make one, with a directory of its own."""
         if policy is None:
@@ -91,6 +96,10 @@ class Sandbox(Runner):
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be Limits, not {type(limits).__name__}")
         check_backend(backend, image, confine)
+        if ask_up_to is not None and not isinstance(ask_up_to, Policy):
+            raise TypeError(f"ask_up_to must be a Policy, not {type(ask_up_to).__name__}")
+        if ask_up_to is not None and backend != "process":
+            raise ValueError("ask_up_to needs backend='process': only its sessions ask")
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
@@ -115,6 +124,7 @@ class Sandbox(Runner):
             self.directory,
             # Of the host's files a container has none.
             public() if self._docker is None else (),
+            None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
         self._workers = Workers(setup.start, setup.state)
@@ -295,8 +305,8 @@ class Sandbox(Runner):
                 process that waits.
             calls: The number of calls of functions that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
-                `Policy.guard`; it runs as `functions` do. Its answer opens nothing that the kernel
-                closes.
+                `Policy.guard`; it runs as `functions` do. Its answer opens what the kernel lets
+                pass: see ``ask_up_to`` of `Sandbox`.
             ask_seconds: The time for its answer, if it is a coroutine function.
 
         Raises:
@@ -309,6 +319,9 @@ class Sandbox(Runner):
         self._check_open()
         if self._docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
+        if isinstance(on_ask, Approvals):
+            # The sandbox words what an answer would add, and code there may lie.
+            raise TypeError("on_ask must not be Approvals: a session keeps its answers itself")
         from .session import SandboxSession
 
         session = SandboxSession(

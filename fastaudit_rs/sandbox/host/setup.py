@@ -17,6 +17,7 @@ from typing import Any
 from ... import Network, Policy
 from ..limits import Limits
 from . import network as sandbox_network
+from .asked import bound
 from .metadata import Metadata
 from .process import SandboxError, Worker
 
@@ -53,6 +54,7 @@ class Setup:
         kernel: The package `sandlock`, or `None`.
         directory: Its directory, which it may write too.
         public: Places that it may read too.
+        up_to: The most that answers of the host may open, besides the policy.
     """
 
     def __init__(
@@ -64,12 +66,16 @@ class Setup:
         kernel: Any,
         directory: Path,
         public: Iterable[str],
+        up_to: Policy | None = None,
     ) -> None:
         """Start none yet."""
+        held = policy if up_to is None else bound(policy, up_to)
         #: The places that it depends on, but for those that are the same for all.
-        self._named = (*(policy.write or ()), *(policy.read or ()), *policy.block, *path)
-        wider = _with(policy, [*path, *public], str(directory))
-        self.policy = wider._told_in("sandbox", policy)
+        self._named = (*(held.write or ()), *(held.read or ()), *held.block, *path)
+        more = [*path, *public]
+        self.policy = _with(policy, more, str(directory))._told_in("sandbox", policy)
+        #: The policy that the kernel holds: answers may open more than the guard lets through.
+        self._held = self.policy if up_to is None else _with(held, more, str(directory))
         self._limits = limits
         self.env = env
         self.path = path
@@ -91,11 +97,11 @@ class Setup:
             SandboxError: It does not start.
         """
         task = pickle.dumps((self.policy, list(self.path), list(preload)))
-        write = self.policy.write
+        write = self._held.write
         roots = None if write is None else existing(write)
-        metadata = Metadata(roots, existing(self.policy.block))
+        metadata = Metadata(roots, existing(self._held.block))
         base = str(self.directory.parent)
-        reached = sandbox_network.reachable(self.policy.network)
+        reached = sandbox_network.reachable(self._held.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
         worker = Worker(
             self._kernel, self.options(copies), metadata, is_alone, base, task, self._limits
@@ -118,13 +124,13 @@ class Setup:
 
     def state(self) -> Hashable:
         """Return the state that a process depends on: the identities of files and directories."""
-        policy = self.policy
+        policy = self._held
         sockets = sandbox_network.sockets(policy.network)
         return tuple(map(_identity, (*self._named, str(self.directory), *sockets)))
 
     def options(self, copies: int = 0) -> dict[str, Any]:
         """Return what the kernel is to hold, as `sandlock` takes it; see `start`."""
-        policy = self.policy
+        policy = self._held
         write = ["/"]
         if policy.write is not None:
             write = [*policy.write, *sandbox_network.sockets(policy.network), "/dev/null"]

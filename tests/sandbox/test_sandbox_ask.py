@@ -1,0 +1,155 @@
+"""The most that answers to the questions of a session in a sandbox open."""
+
+import os
+import threading
+
+import pytest
+
+from fastaudit_rs import Approvals, Network, Policy, Sandbox
+
+pytest.importorskip("sandlock")
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """`asking(*answers, **options)`: a sandbox, a session that asks, and what it was asked."""
+    made = []
+
+    def make(*answers, **options):
+        asked, left = [], list(answers)
+
+        def on_ask(denied):
+            asked.append((threading.current_thread(), denied))
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        policy = options.pop("policy", Policy.preset("sandbox"))
+        sandbox = Sandbox(policy, parent=tmp_path, **options)
+        made.append(sandbox)
+        return sandbox.session(on_ask=on_ask), asked
+
+    try:
+        yield make
+    finally:
+        for sandbox in made:
+            sandbox.close()
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def writing(path):
+    return f"open({str(path)!r}, 'w').close()"
+
+
+def test_an_answer_opens_what_the_kernel_lets_through(asking, out):
+    up_to = Policy(write=[str(out)], network=False)
+    session, asked = asking("once", "pattern", "deny", ask_up_to=up_to)
+    assert session.run(writing(out / "a")).error is None
+    assert session.run(writing(out / "b")).error is None
+    ran = session.run(writing(out / "c"))
+    assert (ran.error, ran.violations) == (None, [])
+    assert [denied.path for _, denied in asked] == [str(out / "a"), str(out / "b")]
+    assert {thread for thread, _ in asked} == {threading.current_thread()}
+    assert asked[0][1].answers == ("once", "guard", "pattern", "deny")
+    assert sorted(os.listdir(out)) == ["a", "b", "c"]
+
+
+def test_no_is_a_denial_that_says_so(asking, out):
+    session, asked = asking("deny", ask_up_to=Policy(write=[str(out)]))
+    ran = session.run(writing(out / "a"))
+    assert ran.error.kind.endswith("AuditDenied")
+    assert [denied.answer for denied in ran.violations] == ["the answer was no"]
+    assert len(asked) == 1
+    assert os.listdir(out) == []
+
+
+def test_an_answer_does_not_open_what_the_kernel_holds(asking, out, tmp_path):
+    (tmp_path / "other").mkdir()
+    session, asked = asking("pattern", ask_up_to=Policy(write=[str(out)]))
+    ran = session.run(writing(tmp_path / "other" / "a"))
+    assert ran.error.kind == "PermissionError"
+    assert len(asked) == 1
+    assert os.listdir(tmp_path / "other") == []
+
+
+def test_without_it_an_answer_opens_nothing_outside(asking, out):
+    session, _ = asking("once")
+    assert session.run(writing(out / "a")).error.kind == "PermissionError"
+    assert os.listdir(out) == []
+
+
+def test_an_answer_for_the_guard_alone(asking):
+    session, asked = asking("guard")
+    code = "import os; os.environ['LD_LIBRARY_PATH'] = '1'; os.environ['LD_LIBRARY_PATH'] = '2'"
+    assert session.run(code).error is None
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("answer", ["maybe", 3])
+def test_another_answer_is_a_denial(asking, out, answer):
+    session, _ = asking(answer, ask_up_to=Policy(write=[str(out)]))
+    [denied] = session.run(writing(out / "a")).violations
+    assert "on_ask must return" in denied.answer
+
+
+def test_what_the_host_raises_is_told(tmp_path, out):
+    def on_ask(denied):
+        raise LookupError("nobody")
+
+    with Sandbox(parent=tmp_path) as sandbox:
+        [denied] = sandbox.session(on_ask=on_ask).run(writing(out / "a")).violations
+    assert "on_ask raised LookupError: nobody" in denied.answer
+
+
+def test_a_coroutine_answers(tmp_path, out):
+    async def on_ask(denied):
+        return "once"
+
+    with Sandbox(parent=tmp_path, ask_up_to=Policy(write=[str(out)])) as sandbox:
+        assert sandbox.session(on_ask=on_ask).run(writing(out / "a")).error is None
+    assert os.listdir(out) == ["a"]
+
+
+def test_what_is_blocked_stays_so(asking, out):
+    (out / "secret").mkdir()
+    (out / "secret" / "key").write_text("key")
+    policy = Policy.preset("sandbox").replace(block=[str(out / "secret")])
+    session, _ = asking("once", policy=policy, ask_up_to=Policy(read=[str(out)]))
+    ran = session.run(f"open({str(out / 'secret' / 'key')!r}).read()")
+    assert ran.error.kind == "PermissionError"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"ask_up_to": "/"}, "ask_up_to must be a Policy"),
+        ({"on_ask": Approvals("x", lambda denied: None)}, "must not be Approvals"),
+    ],
+)
+def test_arguments(tmp_path, options, told):
+    with pytest.raises(TypeError, match=told):
+        if "on_ask" in options:
+            with Sandbox(parent=tmp_path) as sandbox:
+                sandbox.session(**options)
+        else:
+            Sandbox(parent=tmp_path, **options)
+
+
+def test_the_kernel_holds_both_policies():
+    from fastaudit_rs.sandbox.host.asked import bound
+
+    own = Policy(write=["/a"], read=["/b"], commands=["ls"], network=False, block=["/x"])
+    more = Policy(write=["/c"], read=["/d"], commands=["cat"], network=True)
+    held = bound(own, more)
+    assert (held.write, held.read, held.commands) == (("/a", "/c"), ("/b", "/d"), ("ls", "cat"))
+    assert (held.network, held.block) == (True, ("/x",))
+    one, two = Network(hosts=["a:1"], ports=[1]), Network(hosts=["b:2"], listen=["*:3"])
+    network = bound(own.replace(network=one), more.replace(network=two)).network
+    assert network == Network(hosts=["a:1", "b:2"], ports=None, listen=["*:3"])
+    assert bound(own, more.replace(network=one)).network == one
+    assert bound(own.replace(network=one), more.replace(network=False)).network == one
+    assert bound(own, Policy()).read == ("/b",)
+    assert bound(own, Policy(commands=True)).commands is True
