@@ -105,6 +105,7 @@ pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
 
 /// Raises an exception of a class in a thread as soon as it runs Python code, in the place of one that
 /// waits there; none takes that one back. Returns whether there is such a thread.
+#[allow(irrefutable_let_patterns, reason = "it has 32 bits on some platforms")]
 pub fn raise_in_thread(py: Python<'_>, thread: u64, class: Option<&Bound<'_, PyAny>>) -> bool {
     let Ok(thread) = c_ulong::try_from(thread) else {
         return false;
