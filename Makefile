@@ -121,6 +121,10 @@ bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the 
 bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
 	$(PY) benches/scaling.py
 
+.PHONY: bench-tools
+bench-tools: $(VENV)/.built ## Measure what a tool's call costs more than the plain one, and fail above 2 µs under a guard
+	$(PY) benches/tools.py
+
 .PHONY: bench-observe
 bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard, and fail above 150 ns for an event
 	$(PY) benches/observe.py
