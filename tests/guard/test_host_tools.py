@@ -892,3 +892,38 @@ class TestReports:
         assert caught.value.to_dict()["tool"] == "save"
         assert pickle.loads(pickle.dumps(caught.value)).tool == "save"
         assert own.value.tool is None
+
+
+class TestBeside:
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are watched from 3.12 on")
+    def test_native_code_that_a_tool_calls(self, policy):
+        numpy = pytest.importorskip("numpy")
+        total = policy.tool(lambda items: numpy.array(items).sum(), name="total")
+        call = policy.tool(lambda function: function(), raw=True, name="call")
+        with policy.guard()():
+            assert total([1.5, 2.0]) == 3.5
+            with pytest.raises(AuditDenied):
+                numpy.zeros(3)
+            # Code of the guest calls none by way of a tool.
+            guest = run("def f(): return zeros(3)", zeros=numpy.zeros)
+            with pytest.raises(AuditDenied):
+                call(guest["f"])
+
+    def test_tracked_calls(self, policy, out):
+        from fastaudit_rs.calls import active_calls, track_call
+
+        found = []
+
+        @track_call
+        async def work(path):
+            found.append([call.fn.__name__ for call in active_calls()])
+            return write(path)
+
+        save = policy.tool(work, name="save")
+
+        async def main():
+            return await save(str(out / "a"))
+
+        with policy.guard()():
+            assert asyncio.run(main()) == 1
+        assert found == [["work"]]
