@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isfunction
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -22,7 +22,7 @@ from .arguments import identifier, seconds, size
 from .base import Functions, Output, Session, Stream
 from .coroutines import Coroutines
 from .guest import Guest, Job
-from .output import Name
+from .output import Name, of_host
 from .output import Output as _Output
 from .state import Steps
 from .values import NotData, pack, unpack
@@ -66,9 +66,13 @@ class HereSession(Session):
         def note(error: AuditDenied) -> None:
             if len(denied) < TOLD:
                 denied.append(error)
-            if on_denied is not None:
-                on_denied(error)
+            if tell is not None:
+                tell(error)
 
+        tell = None if on_denied is None else self._held(on_denied)
+        ask = options.get("on_ask")
+        if isfunction(ask) and not iscoroutinefunction(ask):
+            options["on_ask"] = self._held(ask)
         self._perms = policy.guard(monitor_calls=monitor_calls, on_denied=note, **options)
         self._perms._share(_native._TemporaryFiles())
         self._directory = os.path.abspath(os.getcwd() if directory is None else directory)
@@ -112,20 +116,24 @@ class HereSession(Session):
         return made
 
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        tool: Callable[..., Any] = self._policy.tool(self._held(function), name=name)
+        return tool
+
+    def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of the host that no interrupt breaks off, with output of the host's."""
         interrupts = _Held(self)
+        called = of_host(function)
 
         @functools.wraps(function)
         def held(*args: Any, **kwargs: Any) -> Any:
             own = interrupts.now()
             own.hold()
             try:
-                return function(*args, **kwargs)
+                return called(*args, **kwargs)
             finally:
                 own.release()
 
-        make: Any = getattr(self._policy, "tool", None)
-        tool: Callable[..., Any] = held if make is None else make(held, name=name)
-        return tool
+        return held
 
     def _prepared(
         self,

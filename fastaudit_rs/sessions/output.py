@@ -1,5 +1,6 @@
 """The output of steps in this process, apart from that of other code in it."""
 
+import functools
 import io
 import sys
 import threading
@@ -7,12 +8,16 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
+from .shown import shown_here
+
 Name: TypeAlias = Literal["stdout", "stderr"]
 
 NAMES: tuple[Name, Name] = ("stdout", "stderr")
 
-#: The output of the session that this context belongs to.
-_here: "ContextVar[Output | None]" = ContextVar("fastaudit_rs_output", default=None)
+#: The output of the session that this context belongs to; ``False`` in a function of the host that
+#: a step has called.
+_here: "ContextVar[Output | Literal[False] | None]"
+_here = ContextVar("fastaudit_rs_output", default=None)
 
 #: The outputs of the sessions that are open.
 _open: "set[Output]" = set()
@@ -166,7 +171,22 @@ def _stream_of(proxy: Proxy) -> Any:
             # Looked for once in each thread.
             _here.set(output)
     own = output and output.streams.get(object.__getattribute__(proxy, "_name"))
-    return object.__getattribute__(proxy, "_other") if own is None else own
+    return own or object.__getattribute__(proxy, "_other")
+
+
+def of_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, with output that is the host's where a step calls it."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        output, shown = _here.set(False), shown_here.set(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            shown_here.reset(shown)
+            _here.reset(output)
+
+    return called
 
 
 def _stand_in(output: Output) -> None:

@@ -29,7 +29,7 @@ METHODS = {
 TEXT = 10_000
 
 #: The things that the step of this context shows.
-_here: "ContextVar[Shown | None]" = ContextVar("fastaudit_rs_shown", default=None)
+shown_here: "ContextVar[Shown | None]" = ContextVar("fastaudit_rs_shown", default=None)
 
 _PYPLOT = "matplotlib.pyplot"
 
@@ -92,12 +92,12 @@ class Shown:
     def begin(self) -> None:
         """Begin a step in this context, without things that it showed."""
         self._kept, self._left, self._cut = [], self._most, 0
-        _here.set(self)
+        shown_here.set(self)
         watch()
 
     def end(self) -> list[dict[str, str | bytes]]:
         """Return the things that the step showed."""
-        _here.set(None)
+        shown_here.set(None)
         kept, self._kept = self._kept, []
         if self._cut:
             noun = "thing" if self._cut == 1 else "things"
@@ -224,7 +224,7 @@ def _take_over(pyplot: Any) -> None:
     show: Callable[..., Any] = pyplot.show
 
     def new_figure_manager(*args: Any, **kwargs: Any) -> Any:
-        shown = _here.get()
+        shown = shown_here.get()
         if shown is None:
             return make(*args, **kwargs)
         memory: Any = importlib.import_module("matplotlib.backends.backend_agg")
@@ -233,7 +233,7 @@ def _take_over(pyplot: Any) -> None:
         return manager
 
     def show_figures(*args: Any, **kwargs: Any) -> Any:
-        shown = _here.get()
+        shown = shown_here.get()
         if shown is None:
             return show(*args, **kwargs)
         shown.figures()
@@ -243,7 +243,7 @@ def _take_over(pyplot: Any) -> None:
 
     def get_active() -> Any:
         """The figure that is drawn on: a step does not draw on one of other code."""
-        shown = _here.get()
+        shown = shown_here.get()
         own = [made for made in managers.figs.values() if _owners.get(made) is shown]
         return own[-1] if own else None
 

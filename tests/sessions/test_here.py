@@ -299,6 +299,19 @@ def test_on_denied_of_the_host_is_told_too(directory):
     assert len(told) == len(result.violations) == 1
 
 
+@pytest.mark.parametrize("threads", ["deny", "inherit"])
+def test_callbacks_of_the_host_have_its_output(threads, capsys):
+    def ask(denied):
+        print("asked")
+        return "deny"
+
+    policy = Policy(threads=threads)
+    with policy.session(on_ask=ask, on_denied=lambda denied: print("told")) as session:
+        result = session.run("print(1)\nopen('/never', 'w')")
+    assert (result.returncode, result.stdout) == (77, "1\n")
+    assert capsys.readouterr().out == "asked\ntold\n"
+
+
 def test_temporary_files_last(directory):
     with Policy(write=[str(directory)]).session(directory=directory) as session:
         session.run("import tempfile\nf = tempfile.NamedTemporaryFile('w', delete=False)")

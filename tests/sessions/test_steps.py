@@ -173,6 +173,19 @@ def test_functions_of_the_host(session):
     assert session.names == []
 
 
+def test_output_of_a_function_is_that_of_the_host(session, capfd):
+    def say():
+        print("host")
+
+    async def say_later():
+        print("later")
+
+    functions = {"say": say, "say_later": say_later}
+    result = session.run("print(1)\nsay()\nawait say_later()\nprint(2)", functions=functions)
+    assert result.stdout == "1\n2\n"
+    assert capfd.readouterr().out == "host\nlater\n"
+
+
 def test_a_function_raises_in_the_step(session):
     def fail():
         raise ValueError("no")
