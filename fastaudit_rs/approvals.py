@@ -24,8 +24,8 @@ class Approvals:
     of which a guard takes the fields that are there as additions to its own policy. The guard adds
     the answers ``"guard"`` and ``"pattern"`` to it, and puts another file in its place.
 
-    Called by code outside of guards (for a sandbox, say) it asks, keeps the answer in the file and
-    returns it.
+    Called by code outside of guards it asks, keeps the answer in the file and returns it. It must
+    not be called with a denial that other code worded, such as that of a sandbox.
     """
 
     __slots__ = ("ask", "path")

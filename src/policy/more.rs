@@ -8,7 +8,7 @@ use crate::policy::environment::Environment;
 use crate::policy::files::roots::Roots;
 use crate::policy::network::{Network, Rules};
 use crate::policy::written::spec::Spec;
-use crate::policy::written::values::Choice;
+use crate::policy::written::values::{Choice, is_within_module};
 
 /// The permissions to add: their names, and the places that their paths led to when they were given.
 #[derive(Debug)]
@@ -60,6 +60,16 @@ impl Policy {
             policy.while_importing = Some(Box::new(importing.with_more(more)));
         }
         policy
+    }
+
+    /// Returns whether nobody may import a module, whatever else is allowed.
+    #[must_use]
+    pub fn blocks_import(&self, module: &str) -> bool {
+        let imports = self.imports.as_ref();
+        imports.is_some_and(|imports| {
+            let mut blocked = imports.block.iter();
+            blocked.any(|name| is_within_module(module, name))
+        })
     }
 
     /// Returns whether a root approves its own entry, not just the entries below it.

@@ -150,6 +150,37 @@ def test_what_is_blocked_or_protected_stays_so(asking, places):
     assert [denied.approval("guard") for denied in asked[1:]] == [None, None]
 
 
+def test_a_blocked_module_is_imported_once(asking, monkeypatch, places):
+    for name in ("approvals_one", "approvals_two"):
+        with open(f"{places.ok}/{name}.py", "w") as file:
+            file.write("X = 1\n")
+    monkeypatch.syspath_prepend(places.ok)
+    blocked = {"allow": ["approvals_two"], "block": ["approvals_one"]}
+    perms, asked = asking("once", imports=blocked)
+    with perms():
+        import approvals_one
+        import approvals_two  # noqa: F401
+
+        assert approvals_one.X == 1
+    # Its code is asked about as well.
+    assert {denied.event for denied in asked} == {"import", "exec"}
+    assert {denied.answers for denied in asked} == {("once", "deny")}
+
+
+def test_an_answer_reaches_past_the_ports(asking):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        other = 1 if port != 1 else 2
+        network = Network(ports=[other])
+        perms, asked = asking("guard", "deny", network=network)
+        with perms():
+            for _ in range(2):
+                socket.create_connection(("127.0.0.1", port), 5).close()
+            with pytest.raises(AuditDenied):
+                socket.create_connection(("127.0.0.1", port + 1), 5)
+    assert len(asked) == 2
+
+
 def test_reading(asking, places):
     for name in "ab":
         write(f"{places.out}/{name}")

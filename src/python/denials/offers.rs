@@ -3,8 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::policy::learn::Need;
 use crate::policy::written::approved::{Extent, additions};
 use crate::policy::written::spec::Spec;
+use crate::policy::written::widening::Lack;
 use crate::python::denials::denial::{Denial, Offers};
 use crate::python::denials::hint::{self, Here};
 use crate::python::values::wording;
@@ -43,6 +45,13 @@ impl Denial {
     pub fn offer(&self, py: Python<'_>, extent: Extent) -> Option<Spec> {
         let asked = self.asked.as_ref()?;
         let lacks = asked.own_lacks(py, self);
+        let is_blocked = |lack: &Lack| match &lack.need {
+            Need::Module(module) => asked.policy.blocks_import(module),
+            _ => false,
+        };
+        if lacks.iter().any(is_blocked) {
+            return None;
+        }
         let roots = asked.policy.approves_root_entries();
         let found = additions(lacks, extent, &Here(py), roots)?;
         // Another field may deny it all the same.
