@@ -924,7 +924,7 @@ def attempt(place, monkeypatch):
     home, target = str(place / "home"), place / "out/target.txt"
 
     def run(name, guarded):
-        if name == "sys.monitoring" and sys.version_info < (3, 12):
+        if name in ("sys.monitoring", "the context of a task") and sys.version_info < (3, 12):
             pytest.skip("it came with 3.12")
         if name == "a signal" and sys.platform == "win32":
             pytest.skip("there are no such signals")

@@ -51,7 +51,9 @@ fn log(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<()> {
     };
     let logger = logging.call_method1("getLogger", (LOGGER,))?;
     let options = PyDict::new(py);
-    options.set_item("exc_info", error.value(py))?;
+    // Before 3.12 the exception itself does not know the traceback yet.
+    let told = (error.get_type(py), error.value(py), error.traceback(py));
+    options.set_item("exc_info", told)?;
     let debug = logger.getattr("debug")?;
     let args = ("tool %s raised", &tool.name).into_pyobject(py)?;
     calling::call(&debug, &args, Some(&options)).map(|_| ())
