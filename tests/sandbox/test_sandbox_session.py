@@ -373,6 +373,25 @@ class TestUndo:
         )
         assert session.run(code).value == [2, 3]
 
+    @pytest.mark.parametrize("keep", [0, 3])
+    def test_copies_are_no_processes_of_the_code(self, keep):
+        """The limit of processes is that of the code's own."""
+        code = """
+            import subprocess
+            started = []
+            try:
+                for _ in range(9):
+                    started.append(subprocess.Popen(["sleep", "30"]))
+            except OSError:
+                pass
+            len(started)
+        """
+        with Sandbox(LOOSE, Limits(wall_seconds=20, processes=5)) as sandbox:
+            with sandbox.session(keep=keep) as session:
+                for _ in range(4):
+                    assert session.run("1").success
+                assert session.run(inspect.cleandoc(code)).value == 4
+
     def test_threads_stay_in_the_process_that_goes_on(self, session):
         session.run(
             "import threading, time; n = 0\n"

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,11 @@ class Setup:
         base = str(self.directory.parent)
         reached = sandbox_network.reachable(self._held.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
-        worker = Worker(
-            self._kernel, self.options(copies), metadata, is_alone, base, task, self._limits
-        )
+        limits = self._limits
+        if limits.processes is not None:
+            limits = replace(limits, processes=limits.processes + copies)
+        options = self.options(limits)
+        worker = Worker(self._kernel, options, metadata, is_alone, base, task, limits)
         with self._lock:
             closed = self._closed
             self._started.add(worker)
@@ -128,8 +131,8 @@ class Setup:
         sockets = sandbox_network.sockets(policy.network)
         return tuple(map(_identity, (*self._named, str(self.directory), *sockets)))
 
-    def options(self, copies: int = 0) -> dict[str, Any]:
-        """Return what the kernel is to hold, as `sandlock` takes it; see `start`."""
+    def options(self, limits: Limits) -> dict[str, Any]:
+        """Return what the kernel is to hold, as `sandlock` takes it, with these limits."""
         policy = self._held
         write = ["/"]
         if policy.write is not None:
@@ -144,7 +147,6 @@ class Setup:
             # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
-        limits = self._limits
         home = str(self.directory)
         return {
             "fs_readable": existing(read),
@@ -155,7 +157,7 @@ class Setup:
             "net_allow_bind": network.listen,
             "max_memory": None if limits.memory is None else RESERVED * int(limits.memory),
             # Start one more, which waits for work.
-            "max_processes": None if limits.processes is None else limits.processes + 1 + copies,
+            "max_processes": None if limits.processes is None else limits.processes + 1,
             "max_open_files": limits.open_files,
             "max_cpu": limits.cpu_percent,
             "cwd": home,
