@@ -38,8 +38,6 @@ class Job:
         self.work = work
         self.notify = notify
         self.limit = limit
-        #: A function to call afterwards without the guard.
-        self.outside: Callable[[], object] | None = None
         self.result: Any = None
         self.failed: BaseException | None = None
         self.killed_by: str | None = None
@@ -100,16 +98,19 @@ class Guest:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._guard = perms()._keep()
         self._thread: threading.Thread | None = None
-        #: The directory between jobs, where threads have none of their own.
-        self._current = directory
+        #: The directory to enter: the first one, and that between jobs where threads have none of
+        #: their own.
+        self._next_directory: str | None = directory
 
     def start(self, job: Job) -> None:
         """Run a job."""
-        self.job = job
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self,), name=self._name)
-            self._thread.daemon = True
-            self._thread.start()
+            thread = threading.Thread(target=_serve, args=(self,), name=self._name)
+            thread.daemon = True
+            # A guard that the caller is under may deny it.
+            thread.start()
+            self._thread = thread
+        self.job = job
         self._jobs.put(job)
 
     def interrupt(self) -> None:
@@ -129,6 +130,10 @@ class Guest:
 
         threading.Thread(target=pursue, name=f"{self._name}: interrupts", daemon=True).start()
 
+    def begin_again(self) -> None:
+        """Have the next job begin in the first directory."""
+        self._next_directory = self.directory
+
     def end(self) -> None:
         """End the thread once it has done its jobs."""
         self._jobs.put(None)
@@ -141,8 +146,6 @@ class Guest:
 
 def _serve(guest: Guest) -> None:
     has_own = _own_directory()
-    if has_own:
-        os.chdir(guest.directory)
     while True:
         job = guest._jobs.get()
         if job is None:
@@ -156,17 +159,18 @@ def _perform(guest: Guest, job: Job, has_own: bool) -> None:
     try:
         if not has_own:
             before = os.getcwd()
-            os.chdir(guest._current)
+        if guest._next_directory is not None:
+            os.chdir(guest._next_directory)
+            guest._next_directory = None
         with guest._guard:
             job.result = _interruptible(guest.interrupts, job.work)
     except BaseException as error:
         job.failed = error
     finally:
-        if job.outside is not None:
-            job.outside()
         if before is not None:
-            guest._current = os.getcwd()
-            os.chdir(before)
+            with contextlib.suppress(OSError):
+                guest._next_directory = guest._next_directory or os.getcwd()
+                os.chdir(before)
         job.ended = time.monotonic()
         job.is_done = True
         guest.job = None

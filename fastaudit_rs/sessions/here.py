@@ -83,6 +83,7 @@ class HereSession(Session):
             self._changes = _native._Directory(self._directory)
         self._coroutines: Coroutines | None = None
         self._is_closed = False
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._name = f"fastaudit_rs session {next(_numbers)}"
         self._functions = self._made(functions)
@@ -191,6 +192,8 @@ class HereSession(Session):
     def _check(self) -> None:
         if self._is_closed:
             raise RuntimeError("the session is closed")
+        if os.getpid() != self._process:
+            raise RuntimeError("the session is one of another process: make one in this process")
         if self._guest.job is not None:
             if self._guest.is_given_up:
                 raise RuntimeError(
@@ -317,7 +320,8 @@ class HereSession(Session):
         if guest.job is None:
             with contextlib.suppress(RuntimeError):
                 directory = self._directory
-                self._between(lambda: steps.reset(directory), lambda: os.chdir(directory))
+                self._between(lambda: steps.reset(directory))
+                guest.begin_again()
         if guest.job is not None:
             self._end()
             self._begin()
@@ -348,13 +352,12 @@ class HereSession(Session):
             with contextlib.suppress(Empty):
                 signs.get(timeout=0.005)
 
-    def _between(self, work: Callable[[], Any], outside: Callable[[], object] | None = None) -> Any:
+    def _between(self, work: Callable[[], Any]) -> Any:
         """Call a function in the guest's thread."""
         signs: SimpleQueue[None] = SimpleQueue()
         with self._lock:
             self._check()
             job = Job(work, lambda: signs.put(None), BETWEEN)
-            job.outside = outside
             self._guest.start(job)
         _wait(self._guest, job, signs)
         if job.failed is not None:

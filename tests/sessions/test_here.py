@@ -389,6 +389,40 @@ def test_arguments_of_a_session_are_checked(options, error):
         Policy().session(**options)
 
 
+def test_a_directory_that_is_gone_is_told(directory):
+    with Policy(write=[str(directory)]).session(directory=directory) as session:
+        directory.rmdir()
+        with pytest.raises(FileNotFoundError):
+            session.run("1")
+        directory.mkdir()
+        assert value(session, "1") == 1
+
+
+def test_code_under_a_guard_starts_no_session(directory):
+    session = Policy(write=[str(directory)]).session(directory=directory)
+    with Policy().guard()(), pytest.raises(AuditDenied):
+        session.run("1")
+    assert value(session, "1") == 1
+    session.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it copies the process")
+def test_a_copy_of_the_process_does_not_wait_for_a_session():
+    code = (
+        "import os\nfrom fastaudit_rs import Policy\n"
+        "session = Policy().session()\nsession.run('1')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n        session.run('1')\n"
+        "    except RuntimeError as error:\n        os._exit(0 if 'process' in str(error) else 1)\n"
+        "    os._exit(2)\n"
+        "print(os.waitpid(child, 0)[1])"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_two_threads_use_two_sessions(directory):
     failed = []
 
