@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from users import USERS, run_as
 
 from fastaudit_rs import Approvals, Network, Policy, Sandbox
 
@@ -153,3 +154,22 @@ def test_the_kernel_holds_both_policies():
     assert bound(own.replace(network=one), more.replace(network=False)).network == one
     assert bound(own, Policy()).read == ("/b",)
     assert bound(own, Policy(commands=True)).commands is True
+
+
+OF_A_USER = """
+import os
+from fastaudit_rs import Policy, Sandbox
+for name in ("out", "other"):
+    os.mkdir(name)
+out, other = map(os.path.abspath, ("out", "other"))
+with Sandbox(ask_up_to=Policy(write=[out])) as sandbox:
+    session = sandbox.session(on_ask=lambda denied: "once")
+    for place in (out, other):
+        error = session.run(f"open({place!r} + '/a', 'w')").error
+        print(error and error.kind, os.listdir(place))
+"""
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_for_each_user(user):
+    assert run_as(user, OF_A_USER) == "None ['a']\nPermissionError []\n"
