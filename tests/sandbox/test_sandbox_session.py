@@ -1,10 +1,12 @@
 """Sessions in sandboxes: steps in one process, values in and out, functions of the host."""
 
 import asyncio
+import contextlib
 import inspect
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +62,16 @@ def until(condition, seconds=5.0):
             return False
         time.sleep(0.02)
     return True
+
+
+def children(process):
+    """The numbers of the children of a process, with those that have ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(stat.parent.name))
+    return found
 
 
 class TestSteps:
@@ -635,5 +647,8 @@ def test_it_leaves_nothing_behind(shared):
         # The thread that looks at the disk closes its own as it ends.
         assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
         assert session.run("len(os.listdir('/proc/self/fd'))").value == inside
+        # Also none that has ended, and that nobody has waited for.
+        process = session.run("os.getpid()").value
+        assert until(lambda: len(children(process)) <= 2), children(process)
         # The one that waits for work, the session's, and its copy.
         assert until(lambda: len(running(of(shared))) <= 4)

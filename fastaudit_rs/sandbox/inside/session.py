@@ -78,6 +78,8 @@ class _Steps:
         self._given = {"display"}
         self._functions: dict[str, dict[str, Any]] = {}
         self.status = 0
+        #: The copies of this process that nobody has waited for.
+        self._copies: set[int] = set()
         names.update(__builtins__=__builtins__, display=self._shown.display)
 
     def tell(self, denied: AuditDenied) -> None:
@@ -116,6 +118,7 @@ class _Steps:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        self._forget_ended()
         try:
             process = self._child.copy(self._channel.fileno(), host)
         except OSError:
@@ -123,9 +126,23 @@ class _Steps:
         os.close(host)
         if process == 0:
             self._channel.begin_anew()
+            self._copies.clear()
             return False
+        if process > 0:
+            self._copies.add(process)
         self._channel.send("copied", process=process, number=number)
         return True
+
+    def _forget_ended(self) -> None:
+        """Wait for the copies that have ended: the kernel keeps their numbers until then."""
+        for process in list(self._copies):
+            try:
+                has_ended = os.waitpid(process, os.WNOHANG)[0] != 0
+            except OSError:
+                # The code has waited for it.
+                has_ended = True
+            if has_ended:
+                self._copies.discard(process)
 
     def _step(self, head: dict[str, Any], body: memoryview, number: int) -> None:
         self._denials = 0
