@@ -215,13 +215,20 @@ class HereSession(Session):
         if self._coroutines is not None:
             self._coroutines.serve_alone()
         signs: SimpleQueue[None] = SimpleQueue()
-        running = start(lambda: signs.put(None))
+        guest = self._guest
+
+        def notify() -> None:
+            signs.put(None)
+
         try:
+            running = start(notify)
             _wait(running.guest, running.job, signs)
         except BaseException:
-            # Ctrl-C: it is raised here, and in the step.
-            running.job.stop("interrupt")
-            _wait(running.guest, running.job, signs)
+            # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
+            job = guest.job
+            if job is not None and job.notify is notify:
+                job.stop("interrupt")
+                _wait(guest, job, signs)
             raise
         return running.result()
 

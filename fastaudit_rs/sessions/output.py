@@ -119,20 +119,15 @@ class _Sink(io.BufferedIOBase):
 
 
 class Proxy:
-    """A standard stream of the process: that of a session for its code, another for all else."""
+    """A standard stream of the process: that of a session for its code, another for all else.
+
+    It has no methods of its own: IPython wraps `write` and puts it back later.
+    """
 
     def __init__(self, name: Name, other: Any) -> None:
         """Stand in for another stream."""
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_other", other)
-
-    def write(self, text: str) -> Any:
-        """Write text."""
-        return _stream_of(self).write(text)
-
-    def flush(self) -> Any:
-        """Flush it."""
-        return _stream_of(self).flush()
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the stream."""

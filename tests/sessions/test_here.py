@@ -102,6 +102,20 @@ def test_output_goes_where_the_host_redirects_it_between_steps(session):
     assert session.run("print('step')").stdout == "step\n"
 
 
+def test_the_host_wraps_methods_of_its_streams(session, capsys):
+    session.run("1")
+    wrapped, texts = sys.stdout.write, []
+    sys.stdout.write = lambda text: (texts.append(text), wrapped(text))
+    try:
+        print("host")
+        assert session.run("print('step')").stdout == "step\n"
+    finally:
+        sys.stdout.write = wrapped
+    print("host")
+    assert texts == ["host", "\n"]
+    assert capsys.readouterr().out == "host\nhost\n"
+
+
 def test_output_of_threads_that_a_step_starts(directory, capsys):
     with Policy(threads="inherit").session() as session:
         result = session.run(

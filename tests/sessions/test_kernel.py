@@ -1,0 +1,58 @@
+"""A session in a notebook's kernel, whose streams and event loop are its own."""
+
+import os
+
+import pytest
+
+pytest.importorskip("ipykernel")
+
+from kernels import Kernel
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    kernel = Kernel(tmp_path_factory.mktemp("kernel"), dict(os.environ))
+    yield kernel
+    kernel.manager.shutdown_kernel(now=True)
+
+
+def test_output_and_figures_are_those_of_the_step(kernel):
+    kernel(
+        "from fastaudit_rs import Policy\n"
+        "session = Policy(packages=['matplotlib', 'numpy']).session()"
+    )
+    ran = kernel("print('host')\nresult = session.run('print(1)\\ndisplay(2)\\n3')\nprint('host')")
+    assert (ran.status, ran.out, ran.data) == ("ok", "host\nhost\n", [])
+    ran = kernel("result.stdout, result.display, result.value")
+    assert ran.value == "('1\\n', [{'text/plain': '2'}], 3)"
+
+
+def test_a_step_is_awaited_in_the_loop_of_the_kernel(kernel):
+    kernel("import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x + 1")
+    ran = kernel("(await session.arun('await f(1)', functions={'f': f})).value")
+    assert ran.value == "2"
+    assert kernel("session.run('await f(2)').value").value == "3"
+
+
+def test_pyplot_of_a_step_is_not_shown_by_the_kernel(kernel):
+    pytest.importorskip("matplotlib")
+    ran = kernel(
+        "%matplotlib inline\nimport matplotlib.pyplot as plt\n"
+        "result = session.run('import matplotlib.pyplot as plt\\nplt.plot([1, 2])\\nplt.show()')\n"
+        "print([sorted(item) for item in result.display], result.error)"
+    )
+    assert ran.status == "ok"
+    assert ran.out == "[['image/png', 'text/plain']] None\n"
+    assert ran.data == []
+
+
+def test_interrupting_the_kernel_ends_the_step(kernel):
+    request = kernel.client.execute("print('begun', flush=True)\nsession.run('while True: pass')")
+    while True:
+        message = kernel.client.get_iopub_msg(timeout=60)
+        if message["msg_type"] == "stream" and "begun" in message["content"]["text"]:
+            break
+    kernel.manager.interrupt_kernel()
+    ran = kernel.finish(request)
+    assert (ran.status, "KeyboardInterrupt" in ran.error) == ("error", True)
+    assert kernel("session.run('1').value").value == "1"
