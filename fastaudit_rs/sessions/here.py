@@ -93,7 +93,7 @@ class HereSession(Session):
         """Make a thread and its state."""
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
         self._guest = Guest(self._perms, self._directory, _Output(self._most, is_here), self._name)
-        self._steps = Steps(self._functions, self._most)
+        self._steps = Steps(self._policy, self._functions, self._most)
         self._end = weakref.finalize(self, _end, self._guest, self._steps)
         self._end.atexit = False
 

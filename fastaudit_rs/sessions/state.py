@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .. import Policy
 from . import step
 from .output import Output
 from .shown import Shown
@@ -15,10 +16,12 @@ from .values import pack
 class Steps:
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
-    def __init__(self, functions: dict[str, Callable[..., Any]], most: int | None) -> None:
+    def __init__(
+        self, policy: Policy, functions: dict[str, Callable[..., Any]], most: int | None
+    ) -> None:
         """Begin without names but those of the session."""
         self.loop = step.Loop()
-        self.sources = step.Sources()
+        self.sources = step.Sources(policy)
         self.shown = Shown(step.VALUE if most is None else most)
         self.number = 0
         self.functions = functions

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from .. import AuditDenied
+from .. import AuditDenied, Policy
 from ..programs import DENIED
 from ..results import Error
 from .shown import Shown
@@ -112,9 +112,20 @@ class Loop:
 class Sources:
     """The lines of the last steps of a session, for tracebacks."""
 
-    def __init__(self) -> None:
-        """Begin without steps."""
+    def __init__(self, policy: Policy | None = None) -> None:
+        """Begin without steps.
+
+        Args:
+            policy: The policy of the steps: lines of files that they may not read are not shown.
+        """
         self._steps: deque[tuple[str, Any]] = deque()
+        self._policy = policy
+
+    def may_show(self, file: str) -> bool:
+        """Tell whether lines of a file may be looked up, which is no act of the step."""
+        if self._policy is None or file in linecache.cache or not os.path.isfile(file):
+            return True
+        return self._policy.explain("open", file, "r", 0).allowed
 
     def add(self, name: str, code: str) -> None:
         """Add a step."""
@@ -287,7 +298,11 @@ def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, 
     del whole.stack[:begins]
     with sources.shown():
         for part in _parts(whole):
-            part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OWN)]
+            part.stack[:] = [
+                frame if sources.may_show(frame.filename) else _without_line(frame)
+                for frame in part.stack
+                if not frame.filename.startswith(_OWN)
+            ]
             for frame in part.stack:
                 _ = frame.line
     return "".join(whole.format()), line
@@ -295,6 +310,13 @@ def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, 
 
 def _is_step(frame: traceback.FrameSummary) -> bool:
     return frame.filename.startswith("<step ")
+
+
+def _without_line(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """A frame whose line is not looked up."""
+    return traceback.FrameSummary(
+        frame.filename, frame.lineno, frame.name, lookup_line=False, line=""
+    )
 
 
 def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackException]:

@@ -46,7 +46,7 @@ def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
     module = type(sys)("__main__")
-    session = _Steps(child, channel, vars(module))
+    session = _Steps(child, channel, vars(module), policy)
     sys.modules["__main__"] = module
     sys.argv = [job["file"]]
     sys.path[:0] = [os.getcwd(), *job["path"]]
@@ -66,13 +66,15 @@ def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
 class _Steps:
     """The names of a session, and its steps."""
 
-    def __init__(self, child: _Child, channel: Channel, names: dict[str, Any]) -> None:
+    def __init__(
+        self, child: _Child, channel: Channel, names: dict[str, Any], policy: Policy
+    ) -> None:
         self._child = child
         self._channel = channel
         self._names = names
         self._loop = step.Loop()
         self._shown = Shown()
-        self._sources = step.Sources()
+        self._sources = step.Sources(policy)
         self._denials = 0
         #: The names that the host has given, and its functions as it told of them.
         self._given = {"display"}

@@ -53,6 +53,7 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(unchanging::changes_nothing(event));
         }
         b"os.mkdir" if unchanging::is_there(event, reason)? => return Ok(true),
+        b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
         b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
         b"os.fork" => return workers::is_copied(event),
         b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),

@@ -1,5 +1,6 @@
 //! Acts that change nothing: a signal that the process ignores, its current priority, processors
-//! and limits, its own program opened as a library, an existing directory made.
+//! and limits, its own program opened as a library, an existing directory made; a look for the
+//! source of text.
 
 use pyo3::prelude::*;
 #[cfg(target_os = "linux")]
@@ -56,6 +57,25 @@ pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     };
     let landing = path::resolve(&Os, name, event.args.base(Some(2)));
     Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
+}
+
+/// Returns whether the source of text that has no file is to be read, such as `<unknown>`. CPython
+/// opens a file of that name to show the line of a syntax error, also where `ast.parse` is only
+/// tried, as by tracebacks since 3.11. Opening it fails, as there is no such file.
+pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
+    if !matches!(reason, Reason::Path(0, Why::Unreadable)) {
+        return Ok(false);
+    }
+    let name = decode::name_at(event.args, 0, false, PathLikes::AskedLater)?;
+    let Name::Path(name) = name.name() else {
+        return Ok(false);
+    };
+    let is_of_text = name.starts_with(b"<") && name.ends_with(b">") && !name.contains(&b'/');
+    if !is_of_text {
+        return Ok(false);
+    }
+    let landing = path::resolve(&Os, name, event.args.base(None));
+    Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_err()))
 }
 
 /// Returns whether a number is that of this process.
