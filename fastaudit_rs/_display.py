@@ -1,8 +1,10 @@
-"""The display of a sandbox's result: in one line, and in a notebook.
+"""The display of a result: in one line, and in a notebook.
 
-The code in the sandbox wrote most of it: it becomes neither markup nor control characters.
+The code that ran wrote most of it: it becomes neither markup of the host's page nor control
+characters. HTML of its own is shown in a frame without scripts that loads nothing.
 """
 
+import base64
 import html
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,17 @@ if TYPE_CHECKING:
 
 #: The number of characters that are shown of each text.
 SHOWN = 10_000
+
+#: The characters that things which a step displayed may have on a page, together.
+DISPLAYED = 5_000_000
+
+#: The beginning of the document in a frame. Its policy comes first: no later one makes it wider.
+_FRAMED = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
+)
+
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 #: Control characters as their pictures (U+2400), and those that turn the direction of writing.
 _HARMLESS = {
@@ -52,13 +65,57 @@ def page(result: "Result") -> str:
     for name in ("stdout", "stderr"):
         if text := getattr(result, name):
             parts.append(_block(name, [text]))
-    if result.value is not None:
+    parts += _displayed(result.display)
+    if result.value is not None and not _is_displayed(result):
         parts.append(_block("value", [repr(result.value)]))
+    if result.value_error is not None:
+        parts.append(_block("no value", [result.value_error]))
+    if result.error is not None:
+        parts.append(_block("error", [result.error.traceback or str(result.error)]))
     if result.violations:
         parts.append(_block("denied", (denied.message for denied in result.violations)))
     if result.changed:
         parts.append(_block("files", result.changed))
     return f"<div>{''.join(parts)}</div>"
+
+
+def _is_displayed(result: "Result") -> bool:
+    """Return whether the value is a frame or the like, which is shown as one."""
+    texts = (repr(result.value), result.value if isinstance(result.value, str) else None)
+    return any(thing.get("text/plain", "") in texts for thing in result.display)
+
+
+def _displayed(display: "list[dict[str, str | bytes]]") -> "list[str]":
+    parts: list[str] = []
+    left = DISPLAYED
+    for thing in display:
+        part = _thing(thing)
+        if len(part) > left:
+            part = _block("display", ["too large to be shown: result.display has it"])
+        left -= len(part)
+        if left < 0:
+            parts.append(_block("display", ["more is in result.display"]))
+            break
+        parts.append(part)
+    return parts
+
+
+def _thing(thing: "dict[str, str | bytes]") -> str:
+    image, markup = thing.get("image/png"), thing.get("text/html")
+    if isinstance(image, bytes) and image.startswith(_PNG):
+        data = base64.b64encode(image).decode()
+        return f'<img style="max-width: 100%" src="data:image/png;base64,{data}">'
+    if isinstance(markup, str):
+        # Without `allow-scripts` and `allow-same-origin` it is a page that can do nothing.
+        return (
+            '<iframe sandbox="" referrerpolicy="no-referrer" style="width: 100%; height: 20em; '
+            'border: 0; background: white; resize: vertical" '
+            f'srcdoc="{html.escape(_FRAMED + markup)}"></iframe>'
+        )
+    for text in (thing.get("text/plain"), *thing.values()):
+        if isinstance(text, str):
+            return _block("display", [text])
+    return _block("display", [f"{mime}: {len(data)} bytes" for mime, data in thing.items()])
 
 
 def _block(head: str, texts: "Iterable[str]") -> str:

@@ -118,10 +118,15 @@ def _names(function: str) -> list[str]:
     """The arguments of a function of this package."""
     *path, last = function.split(".")
     found: Any = sys.modules[_PACKAGE]
+    if path == ["Session"]:
+        found = importlib.import_module(f"{_PACKAGE}.sessions.base")
     for part in path:
         found = getattr(found, part, None) or importlib.import_module(f"{_PACKAGE}.{part}")
-    parameters = inspect.signature(getattr(found, last)).parameters
-    return [name for name in parameters if name != "self"]
+    parameters = inspect.signature(getattr(found, last)).parameters.values()
+    names = [one.name for one in parameters if one.name != "self" and one.kind != one.VAR_KEYWORD]
+    if function == "Policy.session":
+        names += [name for name in _names("Policy.guard") if name not in names]
+    return names
 
 
 def event(name: str, names: Iterable[str]) -> str:

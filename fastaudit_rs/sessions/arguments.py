@@ -1,11 +1,28 @@
 """Arguments of sessions that are checked."""
 
 import keyword
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
 
 from .. import Policy
+from .values import NotData, pack
 
 
-def identifier(argument: str, name: object) -> None:
+def text_of(code: object) -> str:
+    """Check the code of a step.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if isinstance(code, str):
+        return code
+    instead = ": write path.read_text()" if isinstance(code, PurePath) else ""
+    raise TypeError(f"code must be a str, not {type(code).__name__}{instead}")
+
+
+def identifier(argument: str, name: object) -> str:
     """Check a name for code.
 
     Raises:
@@ -15,7 +32,62 @@ def identifier(argument: str, name: object) -> None:
     if type(name) is not str:
         raise TypeError(f"{argument}: names must be str, not {type(name).__name__}")
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"{argument}: {name!r} is no name that code can have")
+        near = re.sub(r"\W+", "_", name)
+        near = f"{near}_" if keyword.iskeyword(near) else near
+        instead = f": write {near!r}" if near.isidentifier() else ""
+        raise ValueError(f"{argument}: {name!r} is no name that code can have{instead}")
+    return name
+
+
+def functions_of(given: object) -> dict[str, Callable[..., Any]]:
+    """Check the functions that a step may call.
+
+    Raises:
+        TypeError: They are no mapping from names to functions.
+        ValueError: Code cannot have such a name.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        several = given if isinstance(given, (list, tuple)) else (given,)
+        names = [getattr(one, "__name__", None) or type(one).__name__ for one in several]
+        pairs = ", ".join(f"{name!r}: {name}" for name in names[:3] if name.isidentifier())
+        raise TypeError(
+            f"functions must be a mapping from names, not {type(given).__name__}: "
+            f"write {{{pairs or repr('name') + ': function'}}}"
+        )
+    found: dict[str, Callable[..., Any]] = {}
+    for name, function in given.items():
+        found[identifier("functions", name)] = function
+        if not callable(function):
+            kind = type(function).__name__
+            raise TypeError(
+                f"functions[{name!r}] must be a function, not {kind}: inputs= takes values"
+            )
+    return found
+
+
+def inputs_of(given: object) -> bytes:
+    """Check the inputs of a step; return them packed, empty if there are none.
+
+    Raises:
+        TypeError: They are no mapping from names to data.
+        ValueError: Code cannot have such a name.
+    """
+    if given is None:
+        return b""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"inputs must be a mapping from names, not {type(given).__name__}: "
+            "write {'name': value}"
+        )
+    values = {identifier("inputs", name): value for name, value in given.items()}
+    try:
+        return pack(values, place="inputs") if values else b""
+    except NotData as wrong:
+        called = any(map(callable, values.values()))
+        instead = "functions= takes functions" if called else "data, arrays and frames can"
+        raise TypeError(f"{wrong}: {instead}") from None
 
 
 def seconds(name: str, value: object) -> float | None:
@@ -28,7 +100,7 @@ def seconds(name: str, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     if not value > 0:
         raise ValueError(f"{name} must be positive, not {value!r}")
     return value

@@ -15,23 +15,29 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
+from .._keywords import checked
 from .._monitoring import MONITORING
 from ..results import Error, Result
 from . import step
-from .arguments import identifier, seconds, size
+from .arguments import functions_of, identifier, inputs_of, seconds, size, text_of
 from .base import Functions, Output, Session, Stream
 from .coroutines import Coroutines
 from .guest import Guest, Job
 from .output import Name, of_host
 from .output import Output as _Output
 from .state import Steps
-from .values import NotData, pack, unpack
+from .values import NotData, unpack
 
 #: The denials of a step that are told, as in the log of a guard.
 TOLD = 1000
 
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
+
+#: The arguments of `Policy.guard` that are handed on to it as they are.
+_OPTIONS = frozenset(
+    ("before_deny", "on_call", "data", "tool_id", "retire_sites", "on_ask", "ask_seconds")
+)
 
 _numbers = itertools.count(1)
 
@@ -57,6 +63,10 @@ class HereSession(Session):
         **options: Any,
     ) -> None:
         """Begin without a step: the thread is started by the first one."""
+        for wrong in options.keys() - _OPTIONS:
+            from .._near import unknown
+
+            raise TypeError(unknown("Policy.session", wrong))
         self._policy = policy
         self._timeout = seconds("timeout", timeout)
         self._most = None if output is None else size("output", output)
@@ -99,15 +109,8 @@ class HereSession(Session):
 
     def _made(self, functions: Functions | None) -> dict[str, Callable[..., Any]]:
         """Make the functions that steps call of those of the host."""
-        if functions is None:
-            return {}
-        if not isinstance(functions, Mapping):
-            raise TypeError(f"functions must be a mapping, not {type(functions).__name__}")
         made: dict[str, Callable[..., Any]] = {}
-        for name, function in functions.items():
-            identifier("functions", name)
-            if not callable(function):
-                raise TypeError(f"functions[{name!r}] is no function: {type(function).__name__}")
+        for name, function in functions_of(functions).items():
             if iscoroutinefunction(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines()
@@ -144,21 +147,12 @@ class HereSession(Session):
         timeout: float | None,
     ) -> Callable[[Callable[[], object]], "_Running"]:
         """Check the arguments of a step; return a function that starts it."""
-        if not isinstance(code, str):
-            raise TypeError(f"code must be a str, not {type(code).__name__}")
+        text = text_of(code)
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
-        copies: dict[str, Any] = {}
-        if inputs is not None:
-            if not isinstance(inputs, Mapping):
-                raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
-            for name in inputs:
-                identifier("inputs", name)
-            try:
-                copies = unpack(pack(dict(inputs)))
-            except NotData as wrong:
-                raise TypeError(str(wrong).replace("value", "inputs", 1)) from None
+        packed = inputs_of(inputs)
+        copies: dict[str, Any] = unpack(packed) if packed else {}
         made = self._made(functions)
-        return lambda notify: self._start(code, copies, made, limit, notify)
+        return lambda notify: self._start(text, copies, made, limit, notify)
 
     def _start(
         self,
@@ -200,8 +194,11 @@ class HereSession(Session):
                     "a step that could not be interrupted still runs: wait for its end, or call "
                     "reset(), which leaves it its thread and starts another"
                 )
-            raise RuntimeError("the session runs a step already")
+            raise RuntimeError(
+                "the session runs a step already: wait for its end, or call interrupt()"
+            )
 
+    @checked("Session.run")
     def run(
         self,
         code: str,
@@ -232,6 +229,7 @@ class HereSession(Session):
             raise
         return running.result()
 
+    @checked("Session.run")
     async def arun(
         self,
         code: str,
@@ -279,6 +277,7 @@ class HereSession(Session):
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
 
+    @checked("Session.run")
     def stream(
         self,
         code: str,
@@ -298,6 +297,11 @@ class HereSession(Session):
         job.stop("interrupt")
         return True
 
+    def __repr__(self) -> str:
+        """Show its state."""
+        state = "closed" if self._is_closed else f"{self._steps.number} steps"
+        return f"<session in this process, {state}>"
+
     @property
     def names(self) -> list[str]:
         """The names that steps have given values."""
@@ -305,6 +309,7 @@ class HereSession(Session):
 
     def get(self, name: str) -> Any:
         """The value of a name, by value."""
+        identifier("name", name)
         steps = self._steps
         return unpack(self._between(lambda: steps.get(name)))
 

@@ -74,7 +74,7 @@ class Steps:
         """The value of a name, packed."""
         if name not in self.names or name not in self.named():
             raise KeyError(name)
-        return pack(self.names[name])
+        return pack(self.names[name], place=name)
 
     def undo(self, below: str) -> None:
         """Go back to the state before the last step."""

@@ -30,24 +30,25 @@ class NotData(TypeError):
     """An object that cannot be passed by value."""
 
 
-def pack(value: object, *, arrays: bool = True) -> bytes:
+def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
     """Return a value as bytes.
 
     Args:
         value: ``None``, numbers, text, bytes, and lists, tuples, sets and dictionaries of such
             values, nested at most 100 deep. Subclasses become their base.
         arrays: True if arrays of numpy, and frames, series and indices of pandas may be in it.
+        place: Its name in messages.
 
     Raises:
         NotData: Something in it is nothing of that; the message names it by its place.
     """
-    return pack_all(value, arrays=arrays)[0]
+    return pack_all(value, arrays=arrays, place=place)[0]
 
 
-def pack_all(value: object, *, arrays: bool = True) -> tuple[bytes, int]:
+def pack_all(value: object, *, arrays: bool = True, place: str = "value") -> tuple[bytes, int]:
     """Return a value as bytes, and the number of values in it."""
     packer = Packer(arrays)
-    head = {"value": packer.form(value, "value", 0)}
+    head = {"value": packer.form(value, place, 0)}
     lengths = [len(blob) for blob in packer.blobs]
     text = json.dumps({**head, "lengths": lengths}).encode()
     return b"".join((_LENGTH.pack(len(text)), text, *packer.blobs)), packer.count

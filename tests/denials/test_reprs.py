@@ -1,11 +1,14 @@
 """Each thing says in one line which it is; a notebook shows results without believing them."""
 
+import base64
 import os
+from html.parser import HTMLParser
 
 import peers
 import pytest
 
 from fastaudit_rs import AuditDenied, Network, Policy, mk_audit, v02
+from fastaudit_rs.results import Result
 
 EVIL = "<script>alert(1)</script>\x1b[2J\x1b]0;title\x07\u202eabc\x9b31m"
 
@@ -117,6 +120,99 @@ evil
             result = sandbox.run("print('x' * 50_000)")
         assert len(result._repr_html_()) < 11_000
         assert "characters more" in result._repr_html_()
+
+
+class Tags(HTMLParser):
+    """The tags of a page, as a browser reads them, and their attributes."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(*display, **fields):
+    return Result(0, "", "", 0.0, None, display=list(display), **fields)._repr_html_()
+
+
+class TestDisplays:
+    PNG = b"\x89PNG\r\n\x1a\nrest"
+    OURS = frozenset({"div", "p", "b", "pre"})
+
+    def test_an_image(self):
+        shown = Tags(page_of({"image/png": self.PNG, "text/plain": "<Figure>"}))
+        [image] = [attributes for tag, attributes in shown.tags if tag == "img"]
+        kind, data = image["src"].split(",")
+        assert (kind, base64.b64decode(data)) == ("data:image/png;base64", self.PNG)
+        assert {tag for tag, _ in shown.tags} <= {"img", *self.OURS}
+
+    @pytest.mark.parametrize(
+        "thing",
+        [
+            {"image/png": b"<svg onload=alert(1)>"},
+            {"image/png": EVIL},
+            {"image/svg+xml": "<svg onload='alert(1)'></svg>"},
+            {"text/markdown": EVIL},
+            {"text/plain": EVIL, "image/svg+xml": "<svg/>"},
+            {"text/html": EVIL.encode()},
+            {'"><script>': b""},
+            {},
+        ],
+    )
+    def test_others_are_text(self, thing):
+        shown = Tags(page_of(thing))
+        assert {tag for tag, _ in shown.tags} <= self.OURS
+        assert not any(odd in shown.text for odd in "\x1b\x07\x9b\u202e")
+
+    @pytest.mark.parametrize(
+        "markup",
+        [
+            "<table><tr><td>1</td></tr></table>",
+            EVIL,
+            '"></iframe><script>alert(1)</script>',
+            "'></iframe><img src=x onerror=alert(1)>",
+            '" sandbox="allow-scripts" x="',
+            "&quot;&gt;&lt;script&gt;",
+        ],
+    )
+    def test_markup_is_in_a_frame_without_scripts(self, markup):
+        shown = Tags(page_of({"text/html": markup}))
+        [frame] = [attributes for tag, attributes in shown.tags if tag == "iframe"]
+        assert {tag for tag, _ in shown.tags} <= {"iframe", *self.OURS}
+        assert frame["sandbox"] == ""
+        assert frame["srcdoc"].endswith(markup)
+        assert shown.text == Tags(page_of({"text/html": ""})).text
+        policy = Tags(frame["srcdoc"]).tags[1][1]
+        assert policy["http-equiv"] == "Content-Security-Policy"
+        assert policy["content"].startswith("default-src 'none'; ")
+
+    def test_much_is_left_out(self):
+        large = {"text/html": "&" * 2_000_000}
+        shown = page_of(large, {"text/plain": "small"}, *[{"image/png": self.PNG}] * 100_000)
+        assert len(shown) < 5_100_000
+        assert "too large to be shown" in shown and "small" in shown
+        assert "more is in result.display" in shown
+
+    def test_an_error(self):
+        with Policy().session(monitor_calls=False) as session:
+            ran = session.run("def f():\n    raise ValueError('<b>\x1b')\nf()")
+        shown = ran._repr_html_()
+        assert "<b>error</b><pre>Traceback (most recent call last):" in shown
+        assert "ValueError: &lt;b&gt;␛" in shown
+
+    def test_a_value_that_is_displayed_is_shown_once(self):
+        code = "class A:\n  def _repr_html_(self): return '<b>'\n  __repr__ = lambda a: 'A!'\nA()"
+        with Policy().session(monitor_calls=False) as session:
+            shown = session.run(code)._repr_html_()
+            assert "<iframe" in shown and "<b>value</b>" not in shown
+            assert "<b>value</b><pre>2</pre>" in session.run("1 + 1")._repr_html_()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")

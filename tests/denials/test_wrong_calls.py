@@ -1,6 +1,7 @@
 """Wrong calls that people make: the error, or the warning, names what to write instead."""
 
 import asyncio
+import inspect
 import os
 import pickle
 import subprocess
@@ -147,6 +148,69 @@ SANDBOXES = [
     ("sandbox.write_file('a', sys.stdin)", "data must be str or bytes, not "),
 ]
 
+# The same of sessions in both places.
+STEPS = [
+    ("session.run(3)", "code must be a str, not int"),
+    ("session.run(Path('a.py'))", "code must be a str, not PosixPath: write path.read_text()"),
+    ("session.run('1', input={})", "Session.run() has no argument 'input'. Did you mean 'inputs'?"),
+    ("session.run('1', function={})", "Did you mean 'functions'? It takes code, inputs, functions"),
+    ("session.run('1', wall_seconds=3)", "Limits(wall_seconds=…)) has it"),
+    ("asyncio.run(session.arun('1', input={}))", "Did you mean 'inputs'?"),
+    ("session.stream('1', input={})", "Did you mean 'inputs'?"),
+    ("session.run('1', functions=[price])", "not list: write {'price': price}"),
+    ("session.run('1', functions=price)", "not function: write {'price': price}"),
+    ("session.run('1', functions=[lambda: 1])", "not list: write {'name': function}"),
+    (
+        "session.run('1', functions={'a b': price})",
+        "'a b' is no name that code can have: write 'a_b'",
+    ),
+    (
+        "session.run('1', functions={'class': price})",
+        "'class' is no name that code can have: write 'class_'",
+    ),
+    ("session.run('1', functions={'1': price})", "functions: '1' is no name that code can have"),
+    ("session.run('1', functions={1: price})", "functions: names must be str, not int"),
+    (
+        "session.run('1', functions={'a': 1})",
+        "functions['a'] must be a function, not int: inputs= takes values",
+    ),
+    (
+        "session.run('1', inputs=[1])",
+        "inputs must be a mapping from names, not list: write {'name': value}",
+    ),
+    (
+        "session.run('1', inputs={'a b': 1})",
+        "inputs: 'a b' is no name that code can have: write 'a_b'",
+    ),
+    (
+        "session.run('1', inputs={'x': object()})",
+        "inputs['x'] is an object of object, which cannot be passed by value",
+    ),
+    ("session.run('1', inputs={'x': [1, object()]})", "inputs['x'][1] is an object of object"),
+    (
+        "session.run('1', inputs={'f': price})",
+        "which cannot be passed by value: functions= takes functions",
+    ),
+    ("session.run('1', timeout=-1)", "timeout must be positive, not -1"),
+    ("session.run('1', timeout=0)", "timeout must be positive, not 0"),
+    ("session.run('1', timeout=float('nan'))", "timeout must be positive, not nan"),
+    ("session.run('1', timeout='1')", "timeout must be a number of seconds, not str"),
+    ("session.get(1)", "name: names must be str, not int"),
+    (
+        "session.get('function')",
+        "function is an object of function, which cannot be passed by value",
+    ),
+]
+SESSIONS = [
+    ("make(function={})", "session() has no argument 'function'. Did you mean 'functions'?"),
+    ("make(on_aks=print)", "session() has no argument 'on_aks'. Did you mean 'on_ask'?"),
+    ("make(write=['.'])", "Policy(write=…) has it"),
+    ("make(functions=[price])", "not list: write {'price': price}"),
+    ("make(timeout=-1)", "timeout must be positive, not -1"),
+    ("make(on_ask=3)", "on_ask must be"),
+    ("make(on_ask=print, ask_seconds=-1)", "ask_seconds"),
+]
+
 
 def fails(code, says, more=()):
     names = {**NAMES, **dict(more)}
@@ -185,6 +249,63 @@ def test_it_says_what_to_write_of_sandboxes(alone, code, says):
     with Sandbox(Policy(), confine="audit") as sandbox:
         fails(code, says, {**made, "sandbox": sandbox})
         assert sandbox.list_files() == []
+
+
+@pytest.fixture(scope="module", params=["here", "sandbox"])
+def makes_sessions(request):
+    """A function that makes sessions, in each place."""
+    if request.param == "here":
+        yield Policy().session
+        return
+    from fastaudit_rs import Sandbox
+
+    with Sandbox(Policy(), confine="audit") as sandbox:
+        yield sandbox.session
+
+
+@pytest.fixture(scope="module")
+def session(makes_sessions):
+    with makes_sessions() as session:
+        session.run("def function(): pass")
+        yield session
+
+
+def price(item):
+    return len(item)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
+class TestSessions:
+    @pytest.mark.parametrize(("code", "says"), STEPS)
+    def test_a_step(self, session, code, says):
+        names = session.names
+        fails(code, says, {"session": session, "price": price})
+        assert session.names == names and session.run("1 + 1").value == 2
+
+    @pytest.mark.parametrize(("code", "says"), SESSIONS)
+    def test_a_session(self, makes_sessions, code, says):
+        fails(code, says, {"make": makes_sessions, "price": price})
+
+    def test_a_step_in_a_step(self, session):
+        ran = session.run("f()", functions={"f": lambda: session.run("1")})
+        assert str(ran.error) == (
+            "RuntimeError: the session runs a step already: wait for its end, or call interrupt()"
+        )
+
+    @pytest.mark.parametrize("code", ["session.run('1')", "session.names", "session.reset()"])
+    def test_after_its_end(self, makes_sessions, code):
+        with makes_sessions() as session:
+            pass
+        with pytest.raises(RuntimeError, match="^the session is closed$"):
+            exec(code, {"session": session})
+        assert session.interrupt() is False
+        assert repr(session).endswith(", closed>")
+
+
+def test_a_session_takes_what_a_guard_takes():
+    given = {"tool_id": 3, "monitor_calls": False, "retire_sites": False}
+    for name in inspect.signature(Policy.guard).parameters.keys() - {"self"}:
+        Policy().session(**{name: given.get(name)}).close()
 
 
 def test_a_guard_that_was_entered_wrongly_works_when_it_is_called(tmp_path):

@@ -5,13 +5,11 @@ import builtins
 import concurrent.futures
 import contextlib
 import inspect
-import keyword
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import AuditDenied
-from ...sessions.base import Functions
 from ...sessions.values import pack, unpack
 from ..messages import encode
 
@@ -20,39 +18,6 @@ TEXT = 10_000
 
 #: The bytes that the arguments of a call may have, and its result.
 DATA = 16 << 20
-
-
-def check_name(name: object, argument: str) -> str:
-    """Return a name that code can use.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is no name.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"a name in {argument} must be a str, not {type(name).__name__}")
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"{name!r} in {argument} is no name that code can use")
-    return str(name)
-
-
-def checked_functions(functions: Functions | None) -> dict[str, Callable[..., Any]]:
-    """Return functions by their names.
-
-    Raises:
-        TypeError: They are no mapping from names to functions.
-        ValueError: Code cannot use such a name.
-    """
-    if functions is None:
-        return {}
-    if not isinstance(functions, Mapping):
-        raise TypeError(f"functions must be a mapping, not {type(functions).__name__}")
-    found: dict[str, Callable[..., Any]] = {}
-    for name, function in functions.items():
-        if not callable(function):
-            raise TypeError(f"functions[{name!r}] must be callable, not {type(function).__name__}")
-        found[check_name(name, "functions")] = function
-    return found
 
 
 def told(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:

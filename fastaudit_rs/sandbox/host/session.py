@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 from ... import AuditDenied
 from ..._keywords import checked
 from ...results import Error, Result
+from ...sessions.arguments import functions_of, identifier, seconds, text_of
 from ...sessions.base import Functions, Output, Session, Stream
 from ..limits import Limits
 from ..messages import encode
-from .calls import Calls, HostLoop, check_name, checked_functions, told
+from .calls import Calls, HostLoop, told
 from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
 from .process import SandboxError, Worker
 from .review import Change, Review
 from .run import limit_of
-from .session_data import checked_count, checked_seconds, outcome, packed_inputs, unpacked
+from .session_data import checked_count, outcome, packed_inputs, unpacked
 from .session_process import Process
 from .stream import OutputStream
 
@@ -66,20 +67,16 @@ class SandboxSession(Session):
         if on_ask is not None and not callable(on_ask):
             raise TypeError(f"on_ask must be a function, not {type(on_ask).__name__}")
         self._on_ask = on_ask
-        self._ask_seconds = (
-            None if ask_seconds is None else checked_seconds("ask_seconds", ask_seconds)
-        )
+        self._ask_seconds = seconds("ask_seconds", ask_seconds)
         self._start = start
         self._job = job
         self._limits = limits
         self._base = base
         self._files = files
         self._endings = endings
-        self._first_functions = checked_functions(functions)
+        self._first_functions = functions_of(functions)
         self._functions = dict(self._first_functions)
-        self._seconds = (
-            limits.wall_seconds if timeout is None else checked_seconds("timeout", timeout)
-        )
+        self._seconds = limits.wall_seconds if timeout is None else seconds("timeout", timeout)
         self._keep = checked_count("keep", keep, 0)
         self._calls = checked_count("calls", calls, 1)
         self._busy = threading.Lock()
@@ -197,7 +194,7 @@ class SandboxSession(Session):
 
     def get(self, name: str) -> Any:
         """The value of a name, by value; see `Session.get`."""
-        check_name(name, "name")
+        identifier("name", name)
         with self._free():
             answer, body = self._asked("get", name=name)
         if answer.get("missing"):
@@ -311,7 +308,9 @@ class SandboxSession(Session):
         if self._closed:
             raise RuntimeError("the session is closed")
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError("the session runs a step already")
+            raise RuntimeError(
+                "the session runs a step already: wait for its end, or call interrupt()"
+            )
         try:
             yield
         finally:
@@ -344,11 +343,10 @@ class SandboxSession(Session):
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        if not isinstance(code, str):
-            raise TypeError(f"code must be a str, not {type(code).__name__}")
+        text = text_of(code)
         given = packed_inputs(inputs)
-        new = checked_functions(functions)
-        seconds = self._seconds if timeout is None else checked_seconds("timeout", timeout)
+        new = functions_of(functions)
+        limit = self._seconds if timeout is None else seconds("timeout", timeout)
         with self._free():
             self._check_process()
             self._functions |= new
@@ -358,11 +356,11 @@ class SandboxSession(Session):
                 exchange = self._watched(
                     "step",
                     given,
-                    seconds,
+                    limit,
                     loop,
                     on_output,
                     cancelled,
-                    code=code,
+                    code=text,
                     step=self._steps,
                     functions=told(self._functions),
                 )

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from ...sessions.values import pack, unpack
+from ...sessions.arguments import inputs_of
+from ...sessions.values import unpack
 from ..messages import MESSAGE
-from .calls import check_name
 from .process import SandboxError
 from .run import error_told
 
@@ -63,33 +63,10 @@ def packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
         TypeError: They are no mapping from names, or one of them is no data.
         ValueError: Code cannot use a name, or they are too large.
     """
-    if inputs is None:
-        return b""
-    if not isinstance(inputs, Mapping):
-        raise TypeError(f"inputs must be a mapping, not {type(inputs).__name__}")
-    given: dict[str, object] = {}
-    for name, value in inputs.items():
-        given[check_name(name, "inputs")] = value
-    if not given:
-        return b""
-    data = pack(given)
+    data = inputs_of(inputs)
     if len(data) > min(INPUTS, MESSAGE):
         raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
     return data
-
-
-def checked_seconds(name: str, value: object) -> float:
-    """Return a time limit.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is not positive.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, not {value!r}")
-    return float(value)
 
 
 def checked_count(name: str, value: object, least: int) -> int:

@@ -199,14 +199,14 @@ class _Steps:
         try:
             self._channel.interruptible = True
             try:
-                value = pack(self._names[name])
+                value = pack(self._names[name], place=name)
             finally:
                 self._channel.interruptible = False
             if len(value) > step.VALUE:
                 size, most = len(value) / (1 << 20), step.VALUE >> 20
-                raise NotData(f"too large: {size:.1f} MB, of at most {most} MB")
+                raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
         except BaseException as error:
-            told = step.limited(f"{name}: {error}", 1000)
+            told = step.limited(str(error), 1000)
             self._channel.send("answer", number=number, failed=told)
             return
         self._channel.send("answer", value, number=number)
