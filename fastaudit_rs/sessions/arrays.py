@@ -4,6 +4,7 @@ Numbers are their bytes; text and the like are lists. A package is imported to m
 somebody sends one, and is never needed otherwise.
 """
 
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ PLAIN = frozenset("biufcmMSU")
 
 #: The number of dimensions of an array: numpy's own limit was this for long.
 DIMENSIONS = 32
+
+#: Names of time zones, as the IANA has them, and differences from UTC.
+ZONE = re.compile(r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,3}|UTC[+-][0-9:]+", re.ASCII)
 
 #: Types of columns that are made of a list.
 LISTED = ("object", "str", "string", "boolean", "Int", "UInt", "Float")
@@ -145,7 +149,7 @@ def value(unpacker: "Unpacker", kind: str, form: Any) -> Any:
         return {"<NA>": pandas.NA, "NaT": pandas.NaT}[form["name"]]
     if kind in ("Timestamp", "Timedelta"):
         made = getattr(pandas, kind)(str(form["text"]))
-        return made if form["zone"] is None else made.tz_convert(str(form["zone"]))
+        return made if form["zone"] is None else made.tz_convert(_zone(form))
     index = _made_index(unpacker, form["index"])
     if kind == "index":
         return index
@@ -161,6 +165,16 @@ def value(unpacker: "Unpacker", kind: str, form: Any) -> Any:
     frame = pandas.DataFrame(dict(enumerate(columns)), index=index)
     frame.columns = _made_index(unpacker, form["names"])
     return frame
+
+
+def _zone(form: Any) -> str:
+    """The name of a time zone: a name of another kind could make pandas open a file."""
+    name = str(form["zone"])
+    if not re.fullmatch(
+        r"(?!dateutil)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,3}|UTC[+-][0-9:]+", name
+    ):
+        raise ValueError(f"a time zone {name[:50]!r}")
+    return name
 
 
 def _made_array(unpacker: "Unpacker", form: Any) -> Any:
@@ -184,7 +198,7 @@ def _made_column(unpacker: "Unpacker", form: Any) -> Any:
         return _made_array(unpacker, form["array"])
     if kind == "zoned":
         times = pandas.DatetimeIndex(_made_array(unpacker, form["array"]))
-        return times.tz_localize("UTC").tz_convert(str(form["zone"])).array
+        return times.tz_localize("UTC").tz_convert(_zone(form)).array
     if kind == "category":
         return pandas.Categorical.from_codes(
             _made_array(unpacker, form["codes"]),

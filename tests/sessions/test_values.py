@@ -209,6 +209,13 @@ def test_frames():
     assert isinstance(unpack(pack(plain)).index, pandas.RangeIndex)
 
 
+@pytest.mark.parametrize("zone", ["dateutil//etc/hostname", "../UTC", "/etc/hostname", "", 1])
+def test_time_zones_that_are_files(zone):
+    pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="time zone"):
+        unpack(message({"$": "Timestamp", "text": "2026-01-01T00:00:00Z", "zone": zone}))
+
+
 def test_periods_are_no_data():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(NotData, match=r"iloc\[:, 0\]"):
