@@ -47,6 +47,8 @@ __all__ = [
     "_own_directory",
     "_raise_violations",
     "_remove_directory",
+    "_tool_arguments",
+    "_tool_result",
     "_use_tracker",
     "installed_policy",
     "mk_audit",
@@ -282,6 +284,25 @@ def _own_directory() -> bool:
     Returns:
         True if the system lets a thread have one: Linux alone.
     """
+
+def _tool_arguments(
+    name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copies of the arguments of a tool, by value.
+
+    Args:
+        name: The name of the tool, for errors.
+        parameters: The names of its parameters, those by position first.
+        args: The arguments by position.
+        kwargs: The arguments by name.
+
+    Raises:
+        TypeError: One is no data.
+        ValueError: They are too large, or nested too deep.
+    """
+
+def _tool_result(name: str, result: object) -> Any:
+    """A copy of the result of a tool, by value; raises as `_tool_arguments` does."""
 
 def _json_extent(data: bytes) -> tuple[int, int]:
     """The number of values in a JSON text, and their greatest depth, before it is read.
@@ -1184,6 +1205,10 @@ class Tool:
     __name__: str
     __qualname__: str
     __signature__: Signature | None
+
+    @property
+    def _is_async(self) -> bool:
+        """True if calls of it are awaited."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 

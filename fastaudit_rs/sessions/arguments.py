@@ -1,12 +1,13 @@
 """Arguments of sessions that are checked."""
 
+import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from .. import Policy
+from .. import Policy, Tool
 from .values import NotData, pack
 
 
@@ -65,6 +66,14 @@ def functions_of(given: object) -> dict[str, Callable[..., Any]]:
                 f"functions[{name!r}] must be a function, not {kind}: inputs= takes values"
             )
     return found
+
+
+def is_async(function: object) -> bool:
+    """True if calls of it are awaited."""
+    if isinstance(function, Tool):
+        return function._is_async
+    call = inspect.getattr_static(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def inputs_of(given: object) -> bytes:

@@ -1,12 +1,12 @@
 """Coroutine functions of a host that the steps of a session in this process await.
 
-They run in the host's event loop. Each side has a pipe that wakes its loop, and leaves the other
-side's objects alone: arguments and results are bytes.
+They run in the host's event loop. Each side has a pipe that wakes its loop. A tool takes arguments
+and results across, by value; nothing that the guest's loop holds leads to the host's side.
 """
 
 import asyncio
-import builtins
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -14,9 +14,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
-
-from ..tool_error import ToolError
-from .values import NotData, pack, unpack
 
 Function = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -53,29 +50,63 @@ class _Pipe:
                 os.close(end)
 
 
-class Coroutines:
-    """The calls of coroutine functions that are under way."""
+class _Answers:
+    """The guest's side: the futures of its calls. The guest reaches it, by its event loop."""
 
     def __init__(self) -> None:
-        """Begin without calls."""
-        self._to_host, self._to_guest = _Pipe(), _Pipe()
-        self._asked: deque[tuple[int, Function | None, bytes]] = deque()
-        self._answers: deque[tuple[int, bytes]] = deque()
+        self.pipe = _Pipe()
+        self.given: deque[tuple[int, str, Any]] = deque()
         self._numbers = itertools.count()
-        #: On the host's side.
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._own: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
-        #: On the guest's side.
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
+    def future(self) -> "tuple[int, asyncio.Future[Any]]":
+        """Return a future of the running event loop, and its number."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops.add(loop)
+            self.pipe.watch(loop, self._settle)
+        number = next(self._numbers)
+        future = self._futures[number] = loop.create_future()
+        return number, future
+
+    def drop(self, number: int) -> None:
+        """Wait for no answer with this number any more."""
+        self._futures.pop(number, None)
+
+    def _settle(self) -> None:
+        """Give the futures their results, in their event loop."""
+        while self.given:
+            number, kind, answer = self.given.popleft()
+            future = self._futures.pop(number, None)
+            if future is None or future.done():
+                continue
+            if kind == "value":
+                future.set_result(answer)
+            elif kind == "cancelled":
+                future.cancel()
+            else:
+                future.set_exception(answer)
+
+
+class Coroutines:
+    """The calls of coroutine functions that are under way: the host's side."""
+
+    def __init__(self) -> None:
+        """Begin without calls."""
+        self._pipe = _Pipe()
+        self._asked: deque[tuple[int, Callable[[], Coroutine[Any, Any, Any]] | None]] = deque()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._own: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._answers = _Answers()
+
     def serve(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run functions in this event loop, until `leave`."""
-        self._to_host.watch(loop, self._start)
+        self._pipe.watch(loop, self._start)
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start no more of them there."""
-        self._to_host.leave(loop)
+        self._pipe.leave(loop)
 
     def serve_alone(self) -> None:
         """Run functions in an event loop of a thread of its own, unless there is one already."""
@@ -101,103 +132,56 @@ class Coroutines:
     def close(self) -> None:
         """End all."""
         self.leave_alone()
-        for pipe in (self._to_host, self._to_guest):
+        for pipe in (self._pipe, self._answers.pipe):
             pipe.close()
 
     def _start(self) -> None:
         """Start the functions that were asked for, in the host's event loop."""
         while self._asked:
-            number, function, data = self._asked.popleft()
-            if function is None:
+            number, call = self._asked.popleft()
+            if call is None:
                 task = self._tasks.get(number)
                 if task is not None:
                     task.cancel()
             else:
-                call = self._call(number, function, data)
-                self._tasks[number] = asyncio.get_running_loop().create_task(call)
+                called = self._call(number, call)
+                self._tasks[number] = asyncio.get_running_loop().create_task(called)
 
-    async def _call(self, number: int, function: Function, data: bytes) -> None:
-        answer: object
+    async def _call(self, number: int, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        kind: str
+        answer: object = None
         try:
-            args, kwargs = unpack(data, arrays=False)
-            answer = ("value", await function(*args, **kwargs))
-            packed = pack(answer)
+            kind, answer = "value", await call()
         except asyncio.CancelledError:
-            packed = pack(("cancelled",))
+            kind = "cancelled"
+        except StopIteration as error:
+            # A future takes none.
+            kind, answer = "raised", RuntimeError(f"StopIteration: {error.value!r}")
         except Exception as error:
-            packed = pack(_told(error))
+            kind, answer = "raised", error
         finally:
             self._tasks.pop(number, None)
-        self._answers.append((number, packed))
-        self._to_guest.wake()
+        self._answers.given.append((number, kind, answer))
+        self._answers.pipe.wake()
 
-    def _answered(self) -> None:
-        """Give the guest's futures their results, in its event loop."""
-        while self._answers:
-            number, data = self._answers.popleft()
-            future = self._futures.pop(number, None)
-            if future is None or future.done():
-                continue
-            kind, *rest = unpack(data)
-            if kind == "value":
-                future.set_result(rest[0])
-            elif kind == "cancelled":
-                future.cancel()
-            else:
-                future.set_exception(_raised(*rest))
+    def in_host(self, function: Function) -> Function:
+        """Return a coroutine function that runs another one in the host's event loop.
 
-    def stand_in(self, name: str, function: Function) -> Function:
-        """Return the coroutine function that steps call in the place of the host's."""
+        It is for a tool: its frames and variables are the host's.
+        """
 
+        @functools.wraps(function)
         async def called(*args: Any, **kwargs: Any) -> Any:
-            loop = asyncio.get_running_loop()
-            if loop not in self._loops:
-                self._loops.add(loop)
-                self._to_guest.watch(loop, self._answered)
-            try:
-                data = pack((list(args), kwargs), arrays=False)
-            except NotData as wrong:
-                text = str(wrong).removeprefix("value").removeprefix("[0]").removeprefix("[1]")
-                raise TypeError(f"function {name!r}: argument{text}; pass data") from None
-            number = next(self._numbers)
-            self._futures[number] = future = loop.create_future()
-            self._asked.append((number, function, data))
-            self._to_host.wake()
+            number, future = self._answers.future()
+            self._asked.append((number, functools.partial(function, *args, **kwargs)))
+            self._pipe.wake()
             try:
                 return await future
             except asyncio.CancelledError:
-                self._asked.append((number, None, b""))
-                self._to_host.wake()
+                self._asked.append((number, None))
+                self._pipe.wake()
                 raise
             finally:
-                self._futures.pop(number, None)
+                self._answers.drop(number)
 
-        called.__name__ = called.__qualname__ = name
-        called.__doc__ = str(function.__doc__ or "") or None
         return called
-
-
-def _told(error: Exception) -> tuple[object, ...]:
-    """An exception as data."""
-    kind = type(error)
-    is_own = kind.__module__ == "builtins"
-    name = kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"
-    args: object = [str(error)]
-    if is_own:
-        with contextlib.suppress(NotData):
-            pack(list(error.args), arrays=False)
-            args = list(error.args)
-    return ("raised", is_own, name, args)
-
-
-def _raised(is_own: bool, name: str, args: list[Any]) -> Exception:
-    """The exception of its data."""
-    kind = getattr(builtins, name, None) if is_own else None
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            return kind(*args)
-        except TypeError:
-            return RuntimeError(f"{name}: {args}")
-    error = ToolError(f"{name}: {args[0]}")
-    error.kind = name
-    return error

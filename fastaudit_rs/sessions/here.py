@@ -19,7 +19,7 @@ from .._keywords import checked
 from .._monitoring import MONITORING
 from ..results import Error, Result
 from . import step
-from .arguments import functions_of, identifier, inputs_of, seconds, size, text_of
+from .arguments import functions_of, identifier, inputs_of, is_async, seconds, size, text_of
 from .base import Functions, Output, Session, Stream
 from .coroutines import Coroutines
 from .guest import Guest, Job
@@ -111,10 +111,11 @@ class HereSession(Session):
         """Make the functions that steps call of those of the host."""
         made: dict[str, Callable[..., Any]] = {}
         for name, function in functions_of(functions).items():
-            if iscoroutinefunction(function):
+            if is_async(function):
                 if self._coroutines is None:
                     self._coroutines = Coroutines()
-                made[name] = self._coroutines.stand_in(name, function)
+                called = self._coroutines.in_host(function)
+                made[name] = self._policy.tool(called, name=name)
             else:
                 made[name] = self._tool(name, function)
         return made

@@ -54,6 +54,8 @@ mod _native {
     use super::api::supervisor::hold_sockets;
     #[pymodule_export]
     use super::api::tool::Tool;
+    #[pymodule_export]
+    use super::api::tool_function::{tool_arguments, tool_result};
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

@@ -454,3 +454,51 @@ def test_two_threads_use_two_sessions(directory):
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+class TestCoroutinesOfTheHost:
+    """Objects that steps find of the host's coroutine functions lead nowhere."""
+
+    def test_the_guests_loop_does_not_lead_to_the_host(self):
+        async def ask(question):
+            return question
+
+        code = """
+import asyncio
+await ask("1")
+found, rest = [], [asyncio.get_running_loop()._selector.get_map()]
+seen = set()
+while rest:
+    at = rest.pop()
+    if id(at) in seen or len(seen) > 10000:
+        continue
+    seen.add(id(at))
+    found.append(type(at).__name__)
+    if hasattr(at, "values"):
+        rest += at.values()
+    for name in ("_callback", "_args", "__self__", "data", "__dict__", "__closure__"):
+        value = getattr(at, name, None)
+        if value is not None and not isinstance(value, type):
+            rest += value if isinstance(value, (tuple, list)) else [value]
+sorted(set(found))
+"""
+        with Policy.preset("workspace").session(functions={"ask": ask}) as session:
+            ran = session.run(code)
+        assert ran.error is None
+        assert "_Answers" in ran.value
+        assert "Coroutines" not in ran.value
+
+    @pytest.mark.parametrize("make", ["tool", "plain", "object"])
+    def test_what_is_awaited(self, make):
+        async def plain(question):
+            return f"{question}!"
+
+        class Asker:
+            async def __call__(self, question):
+                return f"{question}!"
+
+        policy = Policy.preset("workspace")
+        function = {"tool": policy.tool(plain), "plain": plain, "object": Asker()}[make]
+        with policy.session(functions={"ask": function}) as session:
+            ran = session.run("import asyncio\nawait asyncio.create_task(ask('a'))")
+        assert (ran.error, ran.value) == (None, "a!")

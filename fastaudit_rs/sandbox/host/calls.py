@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import AuditDenied
+from ..._native import _tool_result
+from ...sessions.arguments import is_async
 from ...sessions.values import pack, unpack
 from ..messages import encode
 
@@ -52,12 +54,6 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 def _annotation(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-
-
-def is_async(function: object) -> bool:
-    """True if a call of it is awaited."""
-    call = inspect.getattr_static(type(function), "__call__", None)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 class HostLoop:
@@ -201,12 +197,11 @@ class Calls:
 
     def _answer(self, number: int, name: str, value: object) -> None:
         try:
-            data = pack(value, arrays=False)
+            data = pack(_tool_result(name, value), arrays=False)
             if len(data) > DATA:
-                raise ValueError(f"the result of {name!r} has more than {DATA >> 20} MB")
+                raise ValueError(f"tool {name!r}: its result has more than {DATA >> 20} MB")
         except Exception as error:
-            told = f"tool {name!r}: its result: {error}; return data"
-            self._fail(number, type(error)(told) if type(error) is ValueError else TypeError(told))
+            self._fail(number, error)
         else:
             self._send(encode("return", data, id=number))
 
@@ -214,7 +209,7 @@ class Calls:
         kind = type(error)
         found: dict[str, Any] = {
             "kind": kind.__qualname__
-            if kind.__module__ == "builtins"
+            if kind.__module__ in ("builtins", "__main__")
             else f"{kind.__module__}.{kind.__qualname__}",
             "message": _text(error),
             "is_builtin": getattr(builtins, kind.__name__, None) is kind,
@@ -223,7 +218,7 @@ class Calls:
             found = {"denied": error.to_dict()}
         args = pack(None)
         with contextlib.suppress(Exception):
-            args = pack(list(error.args), arrays=False)
+            args = pack(_args(error), arrays=False)
         self._send(
             encode("return", args if len(args) <= DATA else pack(None), id=number, error=found)
         )
@@ -241,6 +236,13 @@ def _arguments(body: memoryview) -> tuple[list[Any], dict[str, Any]]:
     if not all(type(name) is str for name in kwargs):
         raise ValueError("malformed arguments")
     return args, kwargs
+
+
+def _args(error: BaseException) -> list[Any]:
+    """The arguments that make an exception anew: an `OSError` keeps the names of files apart."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return list(error.args)
+    return [error.errno, error.strerror, error.filename, None, error.filename2]
 
 
 def _text(error: BaseException) -> str:

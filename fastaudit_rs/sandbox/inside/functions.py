@@ -2,11 +2,11 @@
 
 import builtins
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from ... import AuditDenied
-from ...sessions.values import NotData, pack, unpack
+from ..._native import _tool_arguments
+from ...sessions.values import pack, unpack
 from ...tool_error import ToolError
 from .channel import Channel, Message
 
@@ -21,28 +21,56 @@ class _Text:
         return self._text
 
 
-def made(channel: Channel, told: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function that stands for one of the host.
+class Function:
+    """A function that stands for one of the host, as its tools do in the host's process."""
 
-    Args:
-        channel: The connection to the host.
-        told: Its name, its documentation, its parameters, and whether it is a coroutine.
-    """
-    name = told["name"]
+    __name__: str
+    _channel: Channel
+    _is_async: bool
+    _parameters: list[str]
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return _result(name, channel.call("call", _packed(name, args, kwargs), name=name))
+    def __init__(self, channel: Channel, told: dict[str, Any]) -> None:
+        """Make one.
 
-    async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        return _result(name, await channel.acall(name, _packed(name, args, kwargs)))
+        Args:
+            channel: The connection to the host.
+            told: Its name, its documentation, its parameters, and whether it is a coroutine.
+        """
+        parameters, is_async = told["parameters"], told["is_async"]
+        vars(self).update(
+            __name__=told["name"],
+            __doc__=told["doc"],
+            __signature__=parameters and _signature(parameters, told["returns"]),
+            _channel=channel,
+            _is_async=is_async,
+            _parameters=_by_position(parameters or []),
+        )
 
-    found: Any = coroutine if told["is_async"] else function
-    found.__name__ = found.__qualname__ = name
-    found.__doc__ = told["doc"]
-    found.__module__ = "__main__"
-    if told["parameters"] is not None:
-        found.__signature__ = _signature(told["parameters"], told["returns"])
-    return found  # type: ignore[no-any-return]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it: the host does. A coroutine is awaited."""
+        name = self.__name__
+        copies, named = _tool_arguments(name, self._parameters, args, kwargs)
+        packed = pack([list(copies), named], arrays=False)
+        if self._is_async:
+            return self._awaited(packed)
+        return _result(name, self._channel.call("call", packed, name=name))
+
+    async def _awaited(self, packed: bytes) -> Any:
+        return _result(self.__name__, await self._channel.acall(self.__name__, packed))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse."""
+        raise AttributeError(f"a tool cannot be changed: {name}")
+
+    def __repr__(self) -> str:
+        """Show it as a tool of the host's process."""
+        return f"<tool {self.__name__}({', '.join(self._parameters)})>"
+
+
+def _by_position(parameters: list[Any]) -> list[str]:
+    """The names of parameters, those by position first, with stars where they take the rest."""
+    stars = {int(inspect.Parameter.VAR_POSITIONAL): "*", int(inspect.Parameter.VAR_KEYWORD): "**"}
+    return [stars.get(kind, "") + name for name, kind, *_ in parameters]
 
 
 def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
@@ -63,14 +91,6 @@ def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
         ],
         return_annotation=inspect.Signature.empty if returns is None else _Text(returns),
     )
-
-
-def _packed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    try:
-        return pack([list(args), kwargs], arrays=False)
-    except NotData as error:
-        where = str(error).replace("value[0]", "args", 1).replace("value[1]", "kwargs", 1)
-        raise TypeError(f"tool {name!r}: {where}; pass data") from None
 
 
 def asked(channel: Channel, denied: AuditDenied) -> Any:

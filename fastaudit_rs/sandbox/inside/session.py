@@ -17,7 +17,7 @@ from ...sessions import step
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
 from .channel import Channel, Message, take_interrupts
-from .functions import asked, made
+from .functions import Function, asked
 
 if TYPE_CHECKING:
     from .child import Job
@@ -153,7 +153,7 @@ class _Steps:
             # A step may have given the name to something else.
             if self._functions.get(name) != told:
                 self._functions[name] = told
-                self._names[name] = made(self._channel, told)
+                self._names[name] = Function(self._channel, told)
                 self._given.add(name)
         if body:
             inputs = unpack(body)

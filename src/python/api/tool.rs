@@ -199,6 +199,12 @@ impl Tool {
         copy.transpose()
     }
 
+    #[doc = doc!("Tool._is_async")]
+    #[getter(_is_async)]
+    fn is_async(&self) -> bool {
+        self.is_async
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let name = self.function.name.bind(py).to_string_lossy();
         format!("<tool {name}({})>", self.function.parameters.join(", "))

@@ -49,35 +49,7 @@ impl Function {
         if self.raw || (kwargs.is_none() && by_value::are_constant(args)) {
             return Ok((args.clone(), kwargs.cloned()));
         }
-        let mut copier = Copier::default();
-        let mut copies = Vec::with_capacity(args.len());
-        for (index, arg) in args.iter().enumerate() {
-            let copy = copier.copy(&arg).map_err(|refused| {
-                let name = self
-                    .parameters
-                    .get(index)
-                    .filter(|name| !name.starts_with('*'));
-                let name = name.map_or_else(|| format!("args[{index}]"), String::clone);
-                refused.error(&self.told(py), &name, OR_RAW)
-            });
-            copies.push(copy?);
-        }
-        let args = PyTuple::new(py, copies)?;
-        let Some(kwargs) = kwargs else {
-            return Ok((args, None));
-        };
-        let copies = PyDict::new(py);
-        for (name, value) in kwargs.iter() {
-            let told = |refused: by_value::Refused| {
-                let name = name
-                    .cast::<PyString>()
-                    .map(|name| name.to_string_lossy().into_owned());
-                refused.error(&self.told(py), &name.unwrap_or_default(), OR_RAW)
-            };
-            let value = copier.copy(&value).map_err(told)?;
-            copies.set_item(copier.copy(&name).map_err(told)?, value)?;
-        }
-        Ok((args, Some(copies)))
+        copied(|| self.told(py), &self.parameters, args, kwargs)
     }
 
     /// The result that the caller gets.
@@ -91,4 +63,61 @@ impl Function {
         let copy = Copier::default().copy(&result);
         copy.map_err(|refused| refused.error(&self.told(result.py()), "its result", OR_RAW))
     }
+}
+
+/// Copies of arguments. `of` makes the beginning of messages, `parameters` the names of those by position.
+fn copied<'py>(
+    of: impl Fn() -> String,
+    parameters: &[String],
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
+    let py = args.py();
+    let mut copier = Copier::default();
+    let mut copies = Vec::with_capacity(args.len());
+    for (index, arg) in args.iter().enumerate() {
+        let copy = copier.copy(&arg).map_err(|refused| {
+            let mut by_position = parameters.iter().take_while(|name| !name.starts_with('*'));
+            let name = by_position.nth(index);
+            let name = name.map_or_else(|| format!("args[{index}]"), String::clone);
+            refused.error(&of(), &name, "")
+        });
+        copies.push(copy?);
+    }
+    let args = PyTuple::new(py, copies)?;
+    let Some(kwargs) = kwargs else {
+        return Ok((args, None));
+    };
+    let copies = PyDict::new(py);
+    for (name, value) in kwargs.iter() {
+        let told = |refused: by_value::Refused| {
+            let name = name
+                .cast::<PyString>()
+                .map(|name| name.to_string_lossy().into_owned());
+            refused.error(&of(), &name.unwrap_or_default(), "")
+        };
+        let value = copier.copy(&value).map_err(told)?;
+        copies.set_item(copier.copy(&name).map_err(told)?, value)?;
+    }
+    Ok((args, Some(copies)))
+}
+
+#[doc = doc!("_tool_arguments")]
+#[pyfunction]
+#[pyo3(name = "_tool_arguments")]
+pub fn tool_arguments<'py>(
+    name: &str,
+    parameters: Vec<String>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>)> {
+    copied(|| format!("tool '{name}'"), &parameters, args, Some(kwargs))
+}
+
+#[doc = doc!("_tool_result")]
+#[pyfunction]
+#[pyo3(name = "_tool_result")]
+pub fn tool_result<'py>(name: &str, result: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let copy = Copier::default().copy(result);
+    copy.map_err(|refused| refused.error(&format!("tool '{name}'"), "its result", ""))
 }

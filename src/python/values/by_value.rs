@@ -70,16 +70,26 @@ impl Refused {
         }
         match self.reason {
             Reason::Class(class, "") => PyTypeError::new_err(format!(
-                "{of}: {name} is a {class}; pass data (None, bool, int, float, str, bytes, list, \
-                 tuple, dict){otherwise}"
+                "{of}: {name} is {} {class}; pass data (None, bool, int, float, str, bytes, list, \
+                 tuple, dict){otherwise}",
+                article(&class)
             )),
             Reason::Class(class, call) => PyTypeError::new_err(format!(
-                "{of}: {name} is a {class}; pass data: {call}({name})"
+                "{of}: {name} is {} {class}; pass data: {call}({name})",
+                article(&class)
             )),
             Reason::Limit(text) => PyValueError::new_err(format!("{of}: {name} {text}")),
             Reason::Cycle => PyValueError::new_err(format!("{of}: {name} holds itself")),
             Reason::Error(error) => error,
         }
+    }
+}
+
+/// The article before the name of a class.
+fn article(class: &str) -> &'static str {
+    match class.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) {
+        true => "an",
+        false => "a",
     }
 }
 
