@@ -1,70 +1,59 @@
-"""smolagents with a guard as the executor of its Python code."""
+"""smolagents with a session as the executor of its Python code."""
 
-import ast
-import contextlib
-import io
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Literal
 
-from smolagents import CodeAgent, Tool
+from smolagents import CodeAgent
 from smolagents.local_python_executor import CodeOutput, PythonExecutor
 
-from fastaudit_rs import Policy
-
-
-class _Answered(BaseException):
-    """Ends the code where it calls `final_answer`."""
+from fastaudit_rs import Policy, Sandbox
 
 
 class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
-    """Runs an agent's code in this process: all of Python, under a guard.
+    """Runs an agent's code under a policy: all of Python, and tools with the host's rights.
 
     Args:
         policy: The policy for the code.
+        place: In this process, or in a sandbox: a process that the kernel confines.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, place: Literal["here", "sandbox"] = "here") -> None:
         """Make one, with names of its own."""
-        self.audit_perms = policy.guard(monitor_calls=False)
+        self.sandbox = Sandbox(policy) if place == "sandbox" else None
+        self.session = policy.session() if self.sandbox is None else self.sandbox.session()
         #: The agent reads here what code printed that failed.
         self.state: dict[str, Any] = {"_print_outputs": ""}
-        self.names: dict[str, Any] = {"__name__": "__agent__"}
+        self.answers: list[Any] = []
 
     def send_variables(self, variables: dict[str, Any]) -> None:
         """Take the variables of a run."""
-        self.names.update(variables)
+        self.session.run("", inputs=variables)
 
-    def send_tools(self, tools: dict[str, Tool]) -> None:
-        """Take the tools."""
-        self.names.update(tools)
-        if "final_answer" in tools:
-            self.names["final_answer"] = _ending(tools["final_answer"])
+    def send_tools(self, tools: dict[str, Callable[..., Any]]) -> None:
+        """Take the tools; the code ends where it calls `final_answer`."""
+
+        def final_answer(*args: Any, **kwargs: Any) -> None:
+            self.answers.append(tools["final_answer"](*args, **kwargs))
+            self.session.interrupt()
+
+        self.session.run("", functions={**tools, "final_answer": final_answer})
 
     def __call__(self, code_action: str) -> CodeOutput:
         """Run code; what its last expression is, and what it printed."""
-        tree = ast.parse(code_action)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        value: Any = None
-        answered = False
-        printed = io.StringIO()
-        try:
-            with contextlib.redirect_stdout(printed), self.audit_perms():
-                exec(compile(tree, "<agent>", "exec"), self.names)
-                if isinstance(last, ast.Expr):
-                    expression = compile(ast.Expression(last.value), "<agent>", "eval")
-                    value = eval(expression, self.names)
-        except _Answered as end:
-            value, answered = end.args[0], True
-        finally:
-            self.state["_print_outputs"] = printed.getvalue()
-        return CodeOutput(output=value, logs=printed.getvalue(), is_final_answer=answered)
+        self.answers.clear()
+        ran = self.session.run(code_action)
+        self.state["_print_outputs"] = ran.stdout
+        if self.answers:
+            return CodeOutput(output=self.answers[0], logs=ran.stdout, is_final_answer=True)
+        if ran.error is not None:
+            raise RuntimeError(f"line {ran.error.line}: {ran.error}")
+        return CodeOutput(output=ran.value, logs=ran.stdout, is_final_answer=False)
 
-
-def _ending(final_answer: Callable[..., Any]) -> Callable[..., NoReturn]:
-    def end(*args: Any, **kwargs: Any) -> NoReturn:
-        raise _Answered(final_answer(*args, **kwargs))
-
-    return end
+    def cleanup(self) -> None:
+        """End it."""
+        self.session.close()
+        if self.sandbox is not None:
+            self.sandbox.close()
 
 
 def make_agent(model: Any) -> CodeAgent:

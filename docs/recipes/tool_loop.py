@@ -1,41 +1,38 @@
-"""A loop that calls a model's tools: each call under a guard, denials told to it as JSON."""
+"""A loop that runs a model's code in a session, with a tool of the host; it is told as JSON."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
-from fastaudit_rs import AuditDenied, Policy
-
-#: The tools may write below the current directory, and reach and start nothing.
-audit_perms = Policy.preset("workspace").guard(monitor_calls=False)
+from fastaudit_rs import Policy
 
 Message = dict[str, Any]
 
 
-def run_python(code: str) -> str:
-    """Run code, and return what it leaves in `result`."""
-    names: dict[str, Any] = {}
-    exec(code, names)
-    return str(names.get("result"))
+def look_up(item: str) -> float:
+    """The price of an item: the host may ask a database that the model's code may not reach."""
+    return {"tea": 3.5, "salt": 0.5}[item]
 
 
-TOOLS: dict[str, Callable[..., str]] = {"run_python": run_python}
+#: The code may write below the current directory, and reach and start nothing else. Names last.
+session = Policy.preset("workspace").session(functions={"look_up": look_up}, timeout=60)
 
 
-def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call a tool; what the model is told of it."""
-    try:
-        with audit_perms():
-            return {"result": TOOLS[name](**arguments)}
-    except AuditDenied as denied:
-        told = denied.to_dict()
-        return {"denied": {key: told[key] for key in ("message", "effect", "path", "hint")}}
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+def run_python(code: str) -> dict[str, Any]:
+    """Run a step; what the model is told of it."""
+    ran = session.run(code)
+    told = {
+        "printed": ran.stdout,
+        "value": "" if ran.value is None else repr(ran.value),
+        "error": "" if ran.error is None else str(ran.error),
+        # Also those that the code, or a library, swallowed.
+        "denied": [denied.message for denied in ran.violations],
+    }
+    return {key: value for key, value in told.items() if value}
 
 
 def answer(model: Callable[[list[Message]], Message], question: str) -> str:
-    """Ask a model, and call what it wants called until it answers."""
+    """Ask a model, and run what it wants run until it answers."""
     messages: list[Message] = [{"role": "user", "content": question}]
     while True:
         reply = model(messages)
@@ -43,24 +40,25 @@ def answer(model: Callable[[list[Message]], Message], question: str) -> str:
         if not reply.get("tool_calls"):
             return str(reply["content"])
         for wanted in reply["tool_calls"]:
-            told = json.dumps(call(wanted["name"], wanted["arguments"]))
+            told = json.dumps(run_python(**wanted["arguments"]))
             messages.append({"role": "tool", "tool_call_id": wanted["id"], "content": told})
 
 
 def scripted(messages: list[Message]) -> Message:
     """In place of a model: it overreaches, reads what it is told, and does it right."""
     codes = [
-        "open('/srv/primes.txt', 'w').write('2 3 5 7')",
-        "result = open('primes.txt', 'w').write('2 3 5 7')",
+        "total = look_up('tea') + look_up('salt')\ntotal",
+        "open('/srv/bill.txt', 'w').write(str(total))",
+        "open('bill.txt', 'w').write(str(total))",
     ]
     done = [message for message in messages if message["role"] == "tool"]
     for message in done[-1:]:
         print("told:", message["content"])
     if len(done) == len(codes):
-        return {"role": "assistant", "content": "They are in primes.txt."}
-    wanted = {"id": str(len(done)), "name": "run_python", "arguments": {"code": codes[len(done)]}}
+        return {"role": "assistant", "content": "It is in bill.txt."}
+    wanted = {"id": str(len(done)), "arguments": {"code": codes[len(done)]}}
     return {"role": "assistant", "content": None, "tool_calls": [wanted]}
 
 
 if __name__ == "__main__":
-    print(answer(scripted, "Save the first primes."))
+    print(answer(scripted, "Save the bill."))

@@ -1,6 +1,7 @@
 """The recipes in docs/recipes, each with the real host that it is for."""
 
 import asyncio
+import base64
 import importlib.util
 import json
 import os
@@ -45,18 +46,20 @@ class TestToolLoop:
             [sys.executable, RECIPES / "tool_loop.py"], capture_output=True, text=True, cwd=tmp_path
         )
         assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
-        assert (tmp_path / "primes.txt").read_text() == "2 3 5 7"
+        assert (tmp_path / "bill.txt").read_text() == "4.0"
 
     def test_what_the_model_is_told(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        call = recipe("tool_loop").call
-        assert call("run_python", {"code": "result = 6 * 7"}) == {"result": "42"}
-        assert call("run_python", {"code": "1 / 0"}) == {
-            "error": "ZeroDivisionError: division by zero"
-        }
-        told = call("run_python", {"code": "import os; os.system('ls')"})
-        assert told["denied"]["effect"] == "process"
+        module = recipe("tool_loop")
+        assert module.run_python("import os\nx = 6 * 7\nprint('hi')") == {"printed": "hi\n"}
+        assert module.run_python("x") == {"value": "42"}
+        told = module.run_python("1 / 0")
+        assert told == {"error": "ZeroDivisionError: division by zero"}
+        assert module.run_python("0") == {"value": "0"}
+        told = module.run_python("try: os.system('ls')\nexcept OSError: pass")
+        assert told.keys() == {"denied"} and "os.system" in told["denied"][0]
         json.dumps(told)
+        module.session.close()
 
 
 def test_mcp_server(tmp_path):
@@ -73,23 +76,35 @@ def test_mcp_server(tmp_path):
         async with mcp.Client(server) as client:
             tools = await client.list_tools()
             codes = [
-                "print(6 * 7)",
-                f"open({str(inside / 'a')!r}, 'w').close()",
+                "print(6 * 7); x = 1",
+                f"x + 1, open({str(inside / 'a')!r}, 'w').close()",
                 f"open({str(outside / 'a')!r}, 'w').close()",
-                "import subprocess; subprocess.run(['ls'])",
+                "import subprocess\ntry: subprocess.run(['ls'])\nexcept OSError: print('caught')",
                 "print('before'); 1 / 0",
+                "import matplotlib.pyplot as plt; plt.plot([1, 2]); None",
             ]
-            results = [await client.call_tool("run_python", {"code": code}) for code in codes]
-            return [tool.name for tool in tools.tools], [one.content[0].text for one in results]
+            results = await asyncio.gather(
+                *(client.call_tool("run_python", {"code": code}) for code in codes)
+            )
+            return [tool.name for tool in tools.tools], results
 
-    names, told = asyncio.run(asyncio.wait_for(talk(), 60))
+    names, results = asyncio.run(asyncio.wait_for(talk(), 60))
     assert names == ["run_python"]
-    assert told[:2] == ["42\n", ""]
-    path = f"open '{outside}/a' not in ('{inside}',)"
-    assert told[2] == f"DENIED {path}. To allow it: write = ['{inside}', '{outside}/a']"
-    assert told[3].startswith("DENIED Audit: subprocess.Popen blocked in sandbox")
-    assert told[4] == "before\nZeroDivisionError: division by zero"
+    told = [one.content[0].text for one in results]
+    denied = [one.structured_content["denied"] for one in results]
+    assert told[:2] == ["42\n", "(2, None)"]
+    assert f"open '{outside}/a' not in ('{inside}',)" in told[2]
+    assert [one["path"] for one in denied[2]] == [f"{outside}/a"]
+    assert told[3] == "caught\n" and denied[3][0]["effect"] == "process"
+    assert told[4].startswith("before\n\nTraceback")
+    assert told[4].endswith("ZeroDivisionError: division by zero\n")
+    assert [one.is_error for one in results[:5]] == [False, False, True, False, True]
+    assert denied[0] == denied[1] == denied[4] == []
     assert (inside / "a").exists() and not (outside / "a").exists()
+    if importlib.util.find_spec("matplotlib"):
+        image = results[5].content[1]
+        assert (image.type, image.mime_type) == ("image", "image/png")
+        assert base64.b64decode(image.data).startswith(b"\x89PNG")
 
 
 class TestSmolagents:
@@ -103,6 +118,15 @@ class TestSmolagents:
     def smolagents(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         return pytest.importorskip("smolagents")
+
+    @pytest.fixture(params=["here", "sandbox"])
+    def executor(self, smolagents, request):
+        if request.param == "sandbox":
+            pytest.importorskip("sandlock")
+        module = recipe("smolagents_executor")
+        executor = module.GuardedExecutor(module.Policy.preset("workspace"), request.param)
+        yield executor
+        executor.cleanup()
 
     def test_an_agent(self, smolagents):
         """It sees what was denied, and goes on; the model's part is a script."""
@@ -122,16 +146,37 @@ class TestSmolagents:
         assert saved.error is None
         assert "saved" in saved.observations and "2" in saved.observations
         assert Path("primes.txt").read_text() == "2 3 5"
+        agent.cleanup()
 
-    def test_the_executor(self, smolagents):
-        module = recipe("smolagents_executor")
-        executor = module.GuardedExecutor(module.Policy.preset("workspace"))
+    def test_the_executor(self, executor):
         executor.send_variables({"x": 20})
         output = executor("y = x * 2\nclass Sum:\n    total = y + 2\nprint('hi')\nSum.total")
         assert (output.output, output.logs, output.is_final_answer) == (42, "hi\n", False)
-        with pytest.raises(PermissionError):
+        with pytest.raises(RuntimeError, match="line 2: .*open '/x' not in"):
             executor("print('before')\nopen('/x', 'w')")
         assert executor.state["_print_outputs"] == "before\n"
+
+    def test_tools_and_answers(self, executor, smolagents, tmp_path):
+        note = tmp_path / "note"
+
+        @smolagents.tool
+        def save(text: str) -> int:
+            """Save a note.
+
+            Args:
+                text: The note.
+            """
+            return note.write_text(text)
+
+        tools = {"save": save, "final_answer": smolagents.FinalAnswerTool()}
+        executor.send_tools(tools)
+        assert executor("save('fine')").output == 4
+        assert note.read_text() == "fine"
+        ended = executor(
+            "print('a')\ntry: final_answer({'b': 1})\nexcept Exception: pass\nwhile True: pass"
+        )
+        assert (ended.output, ended.logs, ended.is_final_answer) == ({"b": 1}, "a\n", True)
+        assert executor("1 + 1").output == 2
 
 
 class TestFastAPI:
