@@ -47,6 +47,10 @@ def session(policy: Policy, /, **options: Any) -> Session:
     return HereSession(policy, **options)
 
 
+#: Starts a step; is given a function to call at its end, and one that serves coroutines meanwhile.
+_Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], "_Running"]
+
+
 class HereSession(Session):
     """A session in this process."""
 
@@ -146,14 +150,16 @@ class HereSession(Session):
         inputs: Mapping[str, object] | None,
         functions: Functions | None,
         timeout: float | None,
-    ) -> Callable[[Callable[[], object]], "_Running"]:
+    ) -> "_Start":
         """Check the arguments of a step; return a function that starts it."""
         text = text_of(code)
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
         packed = inputs_of(inputs)
         copies: dict[str, Any] = unpack(packed) if packed else {}
+        with self._lock:
+            self._check()
         made = self._made(functions)
-        return lambda notify: self._start(text, copies, made, limit, notify)
+        return functools.partial(self._start, text, copies, made, limit)
 
     def _start(
         self,
@@ -162,9 +168,13 @@ class HereSession(Session):
         functions: dict[str, Any],
         limit: float | None,
         notify: Callable[[], object],
+        serve: Callable[[Coroutines], object],
     ) -> "_Running":
         with self._lock:
             self._check()
+            # A step that is refused leaves the functions of the one that runs where they are.
+            if self._coroutines is not None:
+                serve(self._coroutines)
             guest, steps, denied = self._guest, self._steps, self._denied
 
             def work() -> tuple[step.Outcome | None, list[AuditDenied]]:
@@ -210,8 +220,6 @@ class HereSession(Session):
     ) -> Result:
         """Run a step, and wait for its end."""
         start = self._prepared(code, inputs, functions, timeout)
-        if self._coroutines is not None:
-            self._coroutines.serve_alone()
         signs: SimpleQueue[None] = SimpleQueue()
         guest = self._guest
 
@@ -219,7 +227,7 @@ class HereSession(Session):
             signs.put(None)
 
         try:
-            running = start(notify)
+            running = start(notify, Coroutines.serve_alone)
             _wait(running.guest, running.job, signs)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
@@ -259,11 +267,12 @@ class HereSession(Session):
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(sign.set)
 
-        if self._coroutines is not None:
-            self._coroutines.leave_alone()
-            self._coroutines.serve(loop)
+        def serve(coroutines: Coroutines) -> None:
+            coroutines.leave_alone()
+            coroutines.serve(loop)
+
+        running = start(notify, serve)
         try:
-            running = start(notify)
             running.guest.output.on_piece = on_piece
             try:
                 await _awaited(running.guest, running.job, sign)

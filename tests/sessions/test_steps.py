@@ -373,6 +373,54 @@ def test_a_session_runs_one_step_at_a_time(session):
     assert value(session, "1") == 1
 
 
+async def double(n):
+    """A coroutine function of the host that takes a moment."""
+    await asyncio.sleep(0.3)
+    return 2 * n
+
+
+def test_a_step_that_is_refused_leaves_functions_to_the_one_that_runs(make):
+    """In the same event loop, and in another thread."""
+    session = make(functions={"double": double}, timeout=5)
+    code = "import time\ntime.sleep(0.3)\nawait double(3)"
+
+    async def refused():
+        with pytest.raises(RuntimeError, match="already"):
+            await session.arun("1")
+
+    async def main():
+        task = asyncio.create_task(session.arun(code))
+        await asyncio.sleep(0.1)
+        await refused()
+        with pytest.raises(RuntimeError, match="already"):
+            session.run("1")
+        return await task
+
+    ran = asyncio.run(main())
+    assert (ran.value, ran.error) == (6, None)
+
+    results = []
+    for step in (code, "await double(3)"):
+        thread = threading.Thread(target=lambda step=step: results.append(session.run(step)))
+        thread.start()
+        time.sleep(0.1)
+        asyncio.run(refused())
+        thread.join()
+    assert [(ran.value, ran.error) for ran in results] == [(6, None)] * 2
+
+
+def test_a_closed_session_with_coroutine_functions_says_so(make):
+    session = make(functions={"double": double})
+    assert session.run("await double(2)").value == 4
+    session.close()
+    with pytest.raises(RuntimeError, match="^the session is closed$"):
+        session.run("1")
+    with pytest.raises(RuntimeError, match="^the session is closed$"):
+        session.run("1", functions={"double": double})
+    with pytest.raises(RuntimeError, match="^the session is closed$"):
+        asyncio.run(session.arun("1"))
+
+
 def test_sessions_side_by_side(make):
     first, second = make(), make()
     results = {}
