@@ -130,6 +130,7 @@ class Session:
 
         Raises:
             RuntimeError: There is no such state, the session is closed, or runs a step.
+            SandboxError: Its process has ended, and the states with it; `reset` starts another.
         """
         raise NotImplementedError
 

@@ -167,6 +167,15 @@ def test_killed_in_a_question(of):
             usable(session)
 
 
+def test_killed_before_undo(shared):
+    with shared.session(functions={"add": add}) as session:
+        session.run("x = 1")
+        os.kill(session._process.worker.pid, 9)
+        with pytest.raises(SandboxError, match=r"is lost: reset\(\) begins anew"):
+            session.undo()
+        usable(session)
+
+
 def test_killed_in_undo(shared):
     """At any moment of it: it goes back, or says that the state is lost."""
     for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.02):

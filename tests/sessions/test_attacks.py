@@ -520,7 +520,7 @@ attack(
     "import os, warnings\nwarnings.simplefilter('ignore')\npid = give(os.fork)\nif pid == 0:\n    steal(); os._exit(0)\nif isinstance(pid, int): os.waitpid(pid, 0)",
 )
 
-#: What cannot be held in this process, as docs/limits.md says: the host's data, native functions in
+#: Attempts that cannot be held in this process, as docs/limits.md says: the host's data, native functions in
 #: the place of others, and code that the host itself runs afterwards, or in its own threads.
 HELD_IN_SANDBOX = {
     "the secret of a module": "import host_of_session\nhost_of_session.SECRET",

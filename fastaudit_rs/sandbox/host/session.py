@@ -236,13 +236,16 @@ class SandboxSession(Session):
         """
         with self._free():
             self._notice_end()
+            lost = "the state from before is lost: reset() begins anew"
             if not self._process.copies:
+                if self._process.is_lost and self._keep:
+                    raise SandboxError(lost)
                 raise RuntimeError(
                     "no state from before the last step is kept: "
                     f"the session keeps {self._keep} (keep=), and each undo() uses one"
                 )
             if not self._process.go_back():
-                raise SandboxError("the state from before is lost: reset() begins anew")
+                raise SandboxError(lost)
 
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
