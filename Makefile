@@ -116,6 +116,7 @@ fuzz: ## Fuzz paths, SQL, policies and events, for FUZZ_SECONDS each
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in docs/performance.md
 	$(PY) benches/run.py --publish
 	$(MAKE) bench-sandbox
+	$(MAKE) bench-sessions
 
 .PHONY: bench-scaling
 bench-scaling: $(VENV)/.built ## Measure how that grows with roots, paths, stacks, guards, tasks and threads
@@ -133,6 +134,11 @@ bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard,
 bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it in docs/performance.md, and fail where a goal is missed
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers
 	.venvs/bench-sandbox/bin/python benches/sandbox.py --publish
+
+.PHONY: bench-sessions
+bench-sessions: ## Measure steps of sessions, calls of tools and values beside others, show it in docs/performance.md, and fail where the goal is missed
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers
+	.venvs/bench-sandbox/bin/python benches/sessions.py --publish
 
 .PHONY: bench-ordinary
 bench-ordinary: ## Measure the CPU time that ordinary snippets take under each guard, show it in docs/ordinary.md, and fail where the goal is missed

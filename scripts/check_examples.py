@@ -20,7 +20,7 @@ def main() -> None:
             Path(directory, f"example_{number}.py").write_text(example)
         files = sorted(map(str, Path(directory).glob("*.py")))
         python = [sys.executable, "-m"]
-        files += map(str, sorted(ROOT.glob("docs/recipes/*.py")))
+        files += map(str, sorted(ROOT.glob("docs/**/*.py")))
         subprocess.run([*python, "mypy", "--strict", *files], check=True)
         subprocess.run([*python, "pyright", "--pythonpath", sys.executable, *files], check=True)
 

@@ -60,6 +60,8 @@ def test_every_example_is_tested():
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
 ELSEWHERE = {
+    ("docs/agents.md", "python"): "test_agents.py",
+    ("docs/agents.md", "text"): "test_agents.py",
     ("docs/install.md", "console"): "test_transcripts.py",
     ("docs/notebook.md", "python"): "test_notebook.py",
     ("docs/policy.md", "toml"): "test_policy_lint.py",
