@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from inspect import iscoroutinefunction, isfunction
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -30,6 +31,9 @@ from .values import NotData, unpack
 
 #: The denials of a step that are told, as in the log of a guard.
 TOLD = 1000
+
+#: The message of a step that was given up.
+RUNS_ON = "the step could not be interrupted, and runs on: reset() starts another"
 
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
@@ -416,7 +420,8 @@ class _Running:
             raise job.failed
         outcome, denied = job.result or (None, [])
         if outcome is None:
-            error = Error("KeyboardInterrupt", "", "KeyboardInterrupt\n")
+            error = Error("KeyboardInterrupt", "" if job.is_done else RUNS_ON)
+            error = replace(error, traceback=f"{error}\n")
             outcome = step.Outcome(step.INTERRUPTED, error)
         texts = self.guest.output.end()
         changed = []

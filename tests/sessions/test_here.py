@@ -158,8 +158,13 @@ def test_native_code_that_waits_does_not_hold_the_host(session):
     result = session.run("x = 1\nimport time\ntime.sleep(3)\ny = 1", timeout=0.2)
     assert time.monotonic() - began < 2.5
     assert result.killed_by == "wall_seconds"
+    assert result.error.kind == "KeyboardInterrupt"
+    assert "runs on: reset() starts another" in result.error.message
+    assert str(result.error) in result.error.traceback
     with pytest.raises(RuntimeError, match="reset"):
         session.run("1")
+    session.reset()
+    assert str(session.run("while True: pass", timeout=0.1).error) == "KeyboardInterrupt"
     session.reset()
     assert value(session, "globals().get('x')") is None
     assert session.names == []
