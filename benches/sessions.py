@@ -20,7 +20,7 @@ from fastaudit_rs import Limits, Policy, Sandbox
 
 ROUNDS = 7
 #: The number of calls of a tool in a step.
-CALLS = 1000
+CALLS = 500
 
 POLICY = Policy.preset("sandbox")
 STEP = "x = sum([i * i for i in range(100)])\nx"
@@ -83,7 +83,7 @@ def rows(stack: ExitStack) -> dict[str, Row]:
     here = stack.enter_context(POLICY.session(functions=tools))
     sandbox = stack.enter_context(Sandbox(POLICY, limits))
     inside = stack.enter_context(sandbox.session(functions=tools, calls=10**9))
-    monty = stack.enter_context(pydantic_monty.Monty(min_processes=1))
+    monty = stack.enter_context(pydantic_monty.Monty(min_processes=2))
     checkout = stack.enter_context(monty.checkout())
     smol = smolagents()
     names = {"double": double}
@@ -108,7 +108,9 @@ def rows(stack: ExitStack) -> dict[str, Row]:
         check(checkout.feed_run(STEP), ANSWER)
 
     def monty_tool() -> None:
-        check(checkout.feed_run(LOOP, external_functions=tools), 42)
+        # A session has a number of calls.
+        with monty.checkout() as fresh:
+            check(fresh.feed_run(LOOP, external_lookup=tools), 42)
 
     for session in (here, inside):
         session.run("import numpy")

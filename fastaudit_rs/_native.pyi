@@ -40,6 +40,7 @@ __all__ = [
     "_audit_state",
     "_enter_worker",
     "_hold_sockets",
+    "_in_tool",
     "_json_extent",
     "_lxml_monitor",
     "_merged_approvals",
@@ -284,6 +285,9 @@ def _own_directory() -> bool:
     Returns:
         True if the system lets a thread have one: Linux alone.
     """
+
+def _in_tool() -> bool:
+    """True if a tool of the host runs here, with its rights, and not code of the guest."""
 
 def _tool_arguments(
     name: str, parameters: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]

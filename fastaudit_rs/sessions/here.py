@@ -129,7 +129,7 @@ class HereSession(Session):
         return made
 
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        tool: Callable[..., Any] = self._policy.tool(self._held(function), name=name)
+        tool: Callable[..., Any] = self._policy.tool(function, name=name)
         return tool
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
+from .._native import _in_tool
 from .shown import shown_here
 
 Name: TypeAlias = Literal["stdout", "stderr"]
@@ -159,6 +160,8 @@ class Proxy:
 
 
 def _stream_of(proxy: Proxy) -> Any:
+    if _in_tool():
+        return object.__getattribute__(proxy, "_other")
     output = _here.get()
     if output is None and _threaded:
         output = next((one for one in _threaded if one.is_here is not None and one.is_here()), None)

@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .._native import _in_tool
+
 #: The number of things that a step may show, and their bytes.
 COUNT, BYTES = 100, 10_000_000
 
@@ -72,6 +74,11 @@ def plain(value: object) -> str:
     except Exception as failed:
         text = f"<repr() raised {type(failed).__name__}>"
     return text if len(text) <= TEXT else f"{text[:TEXT]}…"
+
+
+def _shown() -> "Shown | None":
+    """The things that the step of this context shows; ``None`` in a tool that it calls."""
+    return None if _in_tool() else shown_here.get()
 
 
 class Shown:
@@ -224,7 +231,7 @@ def _take_over(pyplot: Any) -> None:
     show: Callable[..., Any] = pyplot.show
 
     def new_figure_manager(*args: Any, **kwargs: Any) -> Any:
-        shown = shown_here.get()
+        shown = _shown()
         if shown is None:
             return make(*args, **kwargs)
         memory: Any = importlib.import_module("matplotlib.backends.backend_agg")
@@ -233,7 +240,7 @@ def _take_over(pyplot: Any) -> None:
         return manager
 
     def show_figures(*args: Any, **kwargs: Any) -> Any:
-        shown = shown_here.get()
+        shown = _shown()
         if shown is None:
             return show(*args, **kwargs)
         shown.figures()
@@ -243,7 +250,7 @@ def _take_over(pyplot: Any) -> None:
 
     def get_active() -> Any:
         """The figure that is drawn on: a step does not draw on one of other code."""
-        shown = shown_here.get()
+        shown = _shown()
         own = [made for made in managers.figs.values() if _owners.get(made) is shown]
         return own[-1] if own else None
 

@@ -1,5 +1,6 @@
 //! A session in this process: its thread can be interrupted, and has a directory of its own.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -26,6 +27,28 @@ struct State {
     waits: bool,
 }
 
+thread_local! {
+    /// Those of the step that this thread runs.
+    static HERE: RefCell<Option<Py<Interrupts>>> = const { RefCell::new(None) };
+}
+
+/// A function of the host that no interrupt breaks off.
+pub struct Held(Py<Interrupts>);
+
+impl Held {
+    /// Begins one, if this thread runs a step.
+    pub fn here(py: Python<'_>) -> Option<Self> {
+        let here = HERE.with_borrow(|here| here.as_ref().map(|here| here.clone_ref(py)))?;
+        here.get().hold();
+        Some(Self(here))
+    }
+
+    /// Ends it: an interrupt that waits for that comes now.
+    pub fn release(self, py: Python<'_>) {
+        self.0.get().release(py);
+    }
+}
+
 impl Interrupts {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,8 +63,9 @@ impl Interrupts {
     }
 
     #[doc = doc!("_Interrupts.begin")]
-    fn begin(&self) {
-        *self.state() = State {
+    fn begin(slf: &Bound<'_, Self>) {
+        HERE.set(Some(slf.clone().unbind()));
+        *slf.get().state() = State {
             thread: Some(raw::thread_ident()),
             ..State::default()
         };
@@ -49,6 +73,7 @@ impl Interrupts {
 
     #[doc = doc!("_Interrupts.end")]
     fn end(&self, py: Python<'_>) {
+        HERE.take();
         let thread = std::mem::take(&mut *self.state()).thread;
         if thread == Some(raw::thread_ident()) {
             raw::raise_in_thread(py, raw::thread_ident(), None);

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::python::api::interrupts::Held;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
 use crate::python::api::readers::{OrDefault, read_bool};
@@ -168,12 +169,16 @@ impl Tool {
                 tool_results::raised(tool, py, error)
             });
         };
+        let held = Held::here(py);
         let result = rights.begin(py).and_then(|()| {
             let result = call().and_then(|result| tool.result(result));
             // Frames of the host end with its rights.
             result.inspect_err(|error| tool_results::settle(tool, py, error))
         });
         rights.finish(py);
+        if let Some(held) = held {
+            held.release(py);
+        }
         result.map_err(|error| tool_results::raised(tool, py, error))
     }
 

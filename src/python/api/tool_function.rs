@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::python::guard::config::AuditCfg;
+use crate::python::guard::scope;
 use crate::python::guard::tool_scope::Rights;
 use crate::python::values::by_value::{self, Copier};
 
@@ -120,4 +121,11 @@ pub fn tool_arguments<'py>(
 pub fn tool_result<'py>(name: &str, result: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let copy = Copier::default().copy(result);
     copy.map_err(|refused| refused.error(&format!("tool '{name}'"), "its result", ""))
+}
+
+#[doc = doc!("_in_tool")]
+#[pyfunction]
+#[pyo3(name = "_in_tool")]
+pub fn in_tool(py: Python<'_>) -> PyResult<bool> {
+    Ok(scope::tool_in_force(py)?.is_some())
 }
