@@ -28,7 +28,7 @@ struct State {
 }
 
 thread_local! {
-    /// Those of the step that this thread runs.
+    /// The interrupts of the step that this thread runs.
     static HERE: RefCell<Option<Py<Interrupts>>> = const { RefCell::new(None) };
 }
 
