@@ -263,8 +263,12 @@ class _Interrupts:
     def begin(self) -> None:
         """Let this thread be interrupted from now on."""
 
-    def end(self) -> None:
-        """Let it be interrupted no longer, and take back what has not arrived."""
+    def end(self) -> bool:
+        """Let it be interrupted no longer.
+
+        Returns:
+            True if one more interrupt is going to arrive, in the place of one that may wait.
+        """
 
     def interrupt(self) -> bool:
         """Raise ``KeyboardInterrupt`` in the thread.

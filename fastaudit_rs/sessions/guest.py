@@ -183,7 +183,7 @@ def _interruptible(interrupts: _Interrupts, work: Callable[[], object]) -> objec
     try:
         return _ended(interrupts, work)
     except KeyboardInterrupt:
-        interrupts.end()
+        _end(interrupts)
         raise
 
 
@@ -191,11 +191,25 @@ def _ended(interrupts: _Interrupts, work: Callable[[], object]) -> object:
     interrupts.begin()
     try:
         result = work()
-        interrupts.end()
+        _end(interrupts)
     except BaseException:
-        interrupts.end()
+        _end(interrupts)
         raise
     return result
+
+
+def _end(interrupts: _Interrupts) -> None:
+    """Let no more interrupts arrive, and take the last one.
+
+    It is not taken back: before 3.13 CPython would go on looking for it in all threads, and a frame
+    that is traced would never get past that (ceval.c).
+    """
+    try:
+        if interrupts.end():
+            while True:
+                pass
+    except KeyboardInterrupt:
+        pass
 
 
 def _wake(thread: int) -> None:

@@ -263,7 +263,7 @@ attack(
     """
 import gc
 for found in gc.get_objects():
-    if getattr(found, '__name__', '') == 'save': give(found, target, 'x')
+    if type(found) is type(steal) and found.__name__ == 'save': give(found, target, 'x')
 """,
 )
 attack(
@@ -396,7 +396,7 @@ attack(
     """
 import gc
 for found in gc.get_objects():
-    if getattr(found, '__name__', '') == 'churn' and hasattr(found, '__code__'):
+    if type(found) is type(steal) and found.__name__ == 'churn':
         give(setattr, found, '__code__', (lambda: steal()).__code__)
 host.steal = steal
 give(churn)
@@ -910,6 +910,7 @@ HARMLESS = {
     "frames of an exception",
     "huge data",
     "re-entry by value",
+    "the function by all objects of gc",
     "the function by gc",
     "the function by its attributes",
     "the path itself",

@@ -9,6 +9,7 @@ import json
 import logging
 import pickle
 import pydoc
+import subprocess
 import sys
 import threading
 import weakref
@@ -818,27 +819,28 @@ class TestCodeOfTheGuest:
             finally:
                 sys.modules.pop("written", None)
 
-    @pytest.mark.parametrize("before", ["", "import ast\ncompile(ast.parse('1'), 'a', 'exec')"])
-    def test_a_library_that_the_guest_imported_first(
-        self, policy, out, tmp_path, monkeypatch, before
-    ):
-        monkeypatch.syspath_prepend(str(tmp_path / "host"))
+    @pytest.mark.parametrize("before", ["", "import ast; compile(ast.parse('1'), 'a', 'exec')"])
+    def test_a_library_that_the_guest_imported_first(self, out, tmp_path, before):
+        """In a process of its own: once code has used marshal, libraries count as the guest's."""
         (tmp_path / "host").mkdir()
         (tmp_path / "host/mylib.py").write_text("def f(path): open(path, 'w').close()")
+        code = f"""
+import sys
+from fastaudit_rs import Policy
+policy = Policy(write=[{str(tmp_path / "in")!r}])
+sys.path.insert(0, {str(tmp_path / "host")!r})
 
-        @policy.tool
-        def save(path):
-            import mylib
+@policy.tool
+def save(path):
+    import mylib
+    mylib.f(path)
 
-            mylib.f(path)
-
-        with policy.guard()():
-            run(f"{before}\nimport mylib")
-            assert "mylib" in sys.modules
-            try:
-                save(str(out / "a"))
-            finally:
-                sys.modules.pop("mylib", None)
+with policy.guard(monitor_calls=False)():
+    exec({before + chr(10) + "import mylib"!r}, {{}})
+    assert "mylib" in sys.modules
+    save({str(out / "a")!r})
+"""
+        subprocess.run([sys.executable, "-c", code], check=True)
         assert (out / "a").exists()
 
     def test_an_agent_that_a_tool_runs(self, policy, out, tmp_path):

@@ -630,25 +630,11 @@ def in_sandbox(places, code, shared):
     return effects(shared.session(**options(host)), host, code, target)
 
 
-#: Attempts by traces of the step's thread. Before 3.12 a function of the host that is called from a
-#: function that was traced does not return in this process: an open defect.
-TRACES = {
-    "settrace",
-    "setprofile",
-    "a trace of the frames below",
-    "re-entry",
-    "a trace of the host's threads",
-    "a profile of the host's threads",
-}
-
-
 def _skip_before_3_12(name):
     if sys.version_info >= (3, 12):
         return
     if name in ("the tools of sys.monitoring", "the context of a task"):
         pytest.skip("it came with 3.12")
-    if name in TRACES:
-        pytest.skip("it does not return before 3.12")
 
 
 def in_process(places, code):

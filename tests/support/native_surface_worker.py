@@ -119,9 +119,15 @@ HARMLESS_NOT = {
 
 def is_ours(one):
     module = _type(one).__dict__.get("__module__")
-    return module in ("fastaudit_rs._native", "fastaudit_rs") or (
-        is_a(one, _type) and type.__dict__["__module__"].__get__(one) in OUR_MODULES
-    )
+    if module in ("fastaudit_rs._native", "fastaudit_rs"):
+        return True
+    if not is_a(one, _type):
+        return False
+    try:
+        return type.__dict__["__module__"].__get__(one) in OUR_MODULES
+    except AttributeError:
+        # A poke has deleted it.
+        return False
 
 
 OUR_MODULES = ("fastaudit_rs._native", "fastaudit_rs.denied", "fastaudit_rs")

@@ -25,6 +25,8 @@ struct State {
     held: usize,
     /// True if an interrupt waits for their end.
     waits: bool,
+    /// True if one was put into the thread.
+    was_put: bool,
 }
 
 thread_local! {
@@ -72,12 +74,11 @@ impl Interrupts {
     }
 
     #[doc = doc!("_Interrupts.end")]
-    fn end(&self, py: Python<'_>) {
+    fn end(&self, py: Python<'_>) -> bool {
         HERE.take();
-        let thread = std::mem::take(&mut *self.state()).thread;
-        if thread == Some(raw::thread_ident()) {
-            raw::raise_in_thread(py, raw::thread_ident(), None);
-        }
+        let state = std::mem::take(&mut *self.state());
+        let own = raw::thread_ident();
+        state.was_put && state.thread == Some(own) && put(py, own)
     }
 
     #[doc = doc!("_Interrupts.interrupt")]
@@ -87,8 +88,9 @@ impl Interrupts {
             state.waits = state.held > 0;
             state.thread.filter(|_| !state.waits)
         };
-        let error = py.get_type::<PyKeyboardInterrupt>();
-        thread.is_some_and(|thread| raw::raise_in_thread(py, thread, Some(error.as_any())))
+        let is_put = thread.is_some_and(|thread| put(py, thread));
+        self.state().was_put |= is_put;
+        is_put
     }
 
     #[doc = doc!("_Interrupts.hold")]
@@ -113,6 +115,12 @@ impl Interrupts {
             self.interrupt(py);
         }
     }
+}
+
+/// Puts an interrupt into a thread; returns whether there is such a thread.
+fn put(py: Python<'_>, thread: u64) -> bool {
+    let error = py.get_type::<PyKeyboardInterrupt>();
+    raw::raise_in_thread(py, thread, error.as_any())
 }
 
 #[doc = doc!("_own_directory")]

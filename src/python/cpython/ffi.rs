@@ -104,17 +104,15 @@ pub fn current_interpreter() -> *mut ffi::PyInterpreterState {
 }
 
 /// Raises an exception of a class in a thread as soon as it runs Python code, in the place of one that
-/// waits there; none takes that one back. Returns whether there is such a thread.
+/// waits there. Returns whether there is such a thread.
 #[allow(irrefutable_let_patterns, reason = "it has 32 bits on some platforms")]
-pub fn raise_in_thread(py: Python<'_>, thread: u64, class: Option<&Bound<'_, PyAny>>) -> bool {
+pub fn raise_in_thread(py: Python<'_>, thread: u64, class: &Bound<'_, PyAny>) -> bool {
     let Ok(thread) = c_ulong::try_from(thread) else {
         return false;
     };
-    let class = class.map_or(std::ptr::null_mut(), Bound::as_ptr);
     let _attached = py;
-    // SAFETY: this thread is attached; the function takes its own reference of the class, and null
-    // takes an exception back.
-    unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, class) != 0 }
+    // SAFETY: this thread is attached; the function takes its own reference of the class.
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, class.as_ptr()) != 0 }
 }
 
 /// The identifier of this thread, as `threading.get_ident` gives it.
