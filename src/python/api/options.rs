@@ -68,15 +68,13 @@ impl<'py> GuardOptions<'py> {
 
     /// The same, with a host that is asked.
     pub fn asking(
-        self,
+        mut self,
         on_ask: Option<Bound<'py, PyAny>>,
         ask_seconds: Option<Bound<'py, PyAny>>,
     ) -> Self {
-        Self {
-            on_ask,
-            ask_seconds,
-            ..self
-        }
+        self.on_ask = on_ask;
+        self.ask_seconds = ask_seconds;
+        self
     }
 
     /// Checks everything, installs what is missing, makes a configuration of guards. `given` is the
@@ -136,8 +134,11 @@ impl<'py> GuardOptions<'py> {
             monitor::install(py, free)?;
         }
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
-        let config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
-        Py::new(py, config.asking(approvals))
+        let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
+        if approvals.is_some() {
+            config = config.asking(approvals);
+        }
+        Py::new(py, config)
     }
 }
 

@@ -181,10 +181,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         return Ok(());
     }
     let active = match scope::current(py) {
-        Ok(Current::Unguarded) if tool_rights::any_tool() => {
-            let seen = raw::with_attachment_counted(|| guest_code::note_tool(event, args));
-            return seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)));
-        }
+        Ok(Current::Unguarded) if tool_rights::any_tool() => return see_tool(event, args),
         Ok(Current::Unguarded) => return Ok(()),
         Ok(Current::Guarded(active)) => active,
         Ok(Current::Tampered) => {
@@ -196,11 +193,11 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
     };
-    if tool_rights::any_tool() {
-        let noted = raw::with_attachment_counted(|| guest_code::note(event, args, active.get()));
-        noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    let restricts_more = scope::any_guard_restricts_more();
+    if restricts_more && tool_rights::any_tool() {
+        see_guest(event, args, active.get())?;
     }
-    let rule = if !scope::any_guard_restricts_more() {
+    let rule = if !restricts_more {
         events::lookup_if(event.to_bytes(), false)
     } else if active.get().is_strict()
         && active.get().other().is_none()
@@ -228,6 +225,24 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         probe: None,
     };
     raw::with_attachment_counted(|| judge::judge(&event, rule).map_err(|error| error.restore(py)))
+}
+
+/// Sees an event in the course of a tool.
+#[cold]
+#[inline(never)]
+fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    let py = args.py();
+    let seen = raw::with_attachment_counted(|| guest_code::note_tool(event, args));
+    seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))
+}
+
+/// Sees an event of the guest where there are tools.
+#[cold]
+#[inline(never)]
+fn see_guest(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    let py = args.py();
+    let noted = raw::with_attachment_counted(|| guest_code::note(event, args, active));
+    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))
 }
 
 /// The same while some guard restricts more than fastaudit 0.1 does, or is installed.

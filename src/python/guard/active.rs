@@ -54,6 +54,8 @@ pub struct Active {
     config: Option<Py<AuditCfg>>,
     /// The call of a tool that it is in force for.
     tool: Tool,
+    /// True if it may be another guard that is in force, or none.
+    looks_further: bool,
     /// The guard that is in force again when this one is left.
     outer: Mutex<Option<Py<Active>>>,
     /// True if `outer` is not the guard that was in force on entry.
@@ -92,7 +94,7 @@ impl Active {
     /// Returns whether it may be another guard that is in force, or none.
     #[inline]
     pub fn looks_further(&self) -> bool {
-        self.config.is_none() || !matches!(self.tool, Tool::Nothing)
+        self.looks_further
     }
 
     /// The call of a tool that it is in force for, and the guard of the code that called.
@@ -113,6 +115,7 @@ impl Active {
     ) -> Self {
         let mut active = Self::new(config, None, monitoring, None);
         active.tool = Tool::Called(Box::new(call), guest);
+        active.looks_further = true;
         active
     }
 
@@ -120,6 +123,7 @@ impl Active {
     pub fn within(mut self, tool: Option<Bound<'_, Self>>) -> Self {
         if let Some(tool) = tool {
             self.tool = Tool::Within(tool.unbind());
+            self.looks_further = true;
         }
         self
     }
@@ -171,6 +175,7 @@ impl Active {
             }
         }
         Self {
+            looks_further: config.is_none(),
             config,
             tool: Tool::Nothing,
             outer: Mutex::new(outer),

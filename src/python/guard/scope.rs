@@ -266,11 +266,10 @@ pub fn enter(
         false => None,
     };
     let active = Active::new(Some(config), outer.map(Bound::unbind), monitoring, origin);
-    let active = active.going_on(log);
-    let active = match tool_rights::any_tool() {
-        true => active.within(tool_in_force(py)?),
-        false => active,
-    };
+    let mut active = active.going_on(log);
+    if tool_rights::any_tool() {
+        active = active.within(tool_in_force(py)?);
+    }
     let active = Bound::new(py, active)?;
     let place = Place::here(py);
     // Last: any error before leaves no guard in force.

@@ -11,7 +11,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
-use crate::python::guard::active::Active;
+use crate::python::guard::active::{Active, restrict_more};
 use crate::python::guard::tool_call::ToolCall;
 use crate::python::values::imports;
 
@@ -27,9 +27,12 @@ pub fn any_tool() -> bool {
     ANY_TOOL.load(Ordering::Relaxed)
 }
 
-/// Notes that there is one.
+/// Notes that there is one. Events are looked at more closely from then on, as under guards that restrict
+/// more: without a tool nothing is asked for it.
 pub fn note_tool() {
-    ANY_TOOL.store(true, Ordering::Relaxed);
+    if !ANY_TOOL.swap(true, Ordering::Relaxed) {
+        restrict_more();
+    }
 }
 
 /// Returns the guard that judges the running code where a context has this value; `None` if none does.
