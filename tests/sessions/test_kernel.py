@@ -12,15 +12,15 @@ from kernels import Kernel
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     kernel = Kernel(tmp_path_factory.mktemp("kernel"), dict(os.environ))
+    kernel(
+        "from fastaudit_rs import Policy\n"
+        "session = Policy(packages=['matplotlib', 'numpy']).session()"
+    )
     yield kernel
     kernel.manager.shutdown_kernel(now=True)
 
 
 def test_output_and_figures_are_those_of_the_step(kernel):
-    kernel(
-        "from fastaudit_rs import Policy\n"
-        "session = Policy(packages=['matplotlib', 'numpy']).session()"
-    )
     ran = kernel("print('host')\nresult = session.run('print(1)\\ndisplay(2)\\n3')\nprint('host')")
     assert (ran.status, ran.out, ran.data) == ("ok", "host\nhost\n", [])
     ran = kernel("result.stdout, result.display, result.value")
@@ -47,7 +47,10 @@ def test_pyplot_of_a_step_is_not_shown_by_the_kernel(kernel):
 
 
 def test_interrupting_the_kernel_ends_the_step(kernel):
-    request = kernel.client.execute("print('begun', flush=True)\nsession.run('while True: pass')")
+    request = kernel.client.execute(
+        "begun = lambda: print('begun', flush=True)\n"
+        "session.run('begun()\\nwhile True: pass', functions={'begun': begun})"
+    )
     while True:
         message = kernel.client.get_iopub_msg(timeout=60)
         if message["msg_type"] == "stream" and "begun" in message["content"]["text"]:
