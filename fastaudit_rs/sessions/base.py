@@ -4,6 +4,7 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,9 +31,10 @@ class Output:
     text: str
 
 
-class Session:
+class Session(ABC):
     """Steps of code that share names, imports and a working directory."""
 
+    @abstractmethod
     def run(
         self,
         code: str,
@@ -61,8 +63,8 @@ class Session:
             TypeError: An argument has another type, or an input is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def arun(
         self,
         code: str,
@@ -75,8 +77,8 @@ class Session:
 
         Functions that are coroutines run in this event loop.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def stream(
         self,
         code: str,
@@ -94,21 +96,21 @@ class Session:
             ...         print(output.name, output.text)
             ...     return stream.result
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def interrupt(self) -> bool:
         """End the step that runs, from another thread, by an exception in it.
 
         Returns:
             True if a step runs. `Result.killed_by` of it is ``"interrupt"``.
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def names(self) -> list[str]:
         """The names that steps have given values, in order, without those of the session."""
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self, name: str) -> Any:
         """The value of a name, by value: data, an array or a frame.
 
@@ -117,12 +119,12 @@ class Session:
             RuntimeError: The session is closed, or runs a step.
             TypeError: The value is nothing of that.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def reset(self) -> None:
         """Begin anew: without names and modules of its own, in its first working directory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def undo(self) -> None:
         """Go back to the state before the last step, but for files.
 
@@ -132,11 +134,10 @@ class Session:
             RuntimeError: There is no such state, the session is closed, or runs a step.
             SandboxError: Its process has ended, and the states with it; `reset` starts another.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End it. A step that runs is ended. It runs nothing any more."""
-        raise NotImplementedError
 
     def __enter__(self: _Self) -> _Self:
         """Use it."""
@@ -169,14 +170,14 @@ class Stream(AsyncIterator[Output]):
     """The output of a step as it comes; its result at the end."""
 
     @property
+    @abstractmethod
     def result(self) -> Result:
         """The result of the step.
 
         Raises:
             RuntimeError: It has not ended yet.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Interrupt the step if it still runs, and wait for its end."""
-        raise NotImplementedError

@@ -9,11 +9,12 @@ import contextlib
 import functools
 import itertools
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from .host_loop import HostLoop
 
 Function = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -97,7 +98,8 @@ class Coroutines:
         self._pipe = _Pipe()
         self._asked: deque[tuple[int, Callable[[], Coroutine[Any, Any, Any]] | None]] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._own: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._own = HostLoop()
+        self._serves_alone = False
         self._answers = _Answers()
 
     def serve(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,24 +112,15 @@ class Coroutines:
 
     def serve_alone(self) -> None:
         """Run functions in an event loop of a thread of its own, unless there is one already."""
-        if self._own is None:
-            loop = asyncio.new_event_loop()
-            self.serve(loop)
-            thread = threading.Thread(target=loop.run_forever, name="fastaudit_rs: functions")
-            thread.daemon = True
-            thread.start()
-            self._own = loop, thread
+        if not self._serves_alone:
+            self._serves_alone = True
+            loop = self._own()
+            loop.call_soon_threadsafe(self.serve, loop)
 
     def leave_alone(self) -> None:
         """End that thread."""
-        if self._own is not None:
-            loop, thread = self._own
-            self._own = None
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(1)
-            if not loop.is_running():
-                self.leave(loop)
-                loop.close()
+        self._serves_alone = False
+        self._own.close()
 
     def close(self) -> None:
         """End all."""

@@ -11,13 +11,13 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from inspect import iscoroutinefunction, isfunction
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
 from .._keywords import checked
 from .._monitoring import MONITORING
+from ..approvals import Approvals
 from ..results import Error, Result
 from . import step
 from .arguments import functions_of, identifier, inputs_of, is_async, seconds, size, text_of
@@ -27,6 +27,7 @@ from .guest import Guest, Job
 from .output import Name, of_host
 from .output import Output as _Output
 from .state import Steps
+from .stream import OutputStream
 from .values import NotData, unpack
 
 #: The denials of a step that are told, as in the log of a guard.
@@ -89,7 +90,8 @@ class HereSession(Session):
 
         tell = None if on_denied is None else self._held(on_denied)
         ask = options.get("on_ask")
-        if isfunction(ask) and not iscoroutinefunction(ask):
+        # The native part takes `Approvals` apart.
+        if callable(ask) and not is_async(ask) and type(ask) is not Approvals:
             options["on_ask"] = self._held(ask)
         self._perms = policy.guard(monitor_calls=monitor_calls, on_denied=note, **options)
         self._perms._share(_native._TemporaryFiles())
@@ -299,9 +301,27 @@ class HereSession(Session):
         inputs: Mapping[str, object] | None = None,
         functions: Functions | None = None,
         timeout: float | None = None,
-    ) -> "HereStream":
+    ) -> Stream:
         """Run a step, and have its output as it comes."""
-        return HereStream(self, code, inputs, functions, timeout)
+
+        async def run(tell: Callable[[Output], None]) -> Result:
+            interrupts = self._guest.interrupts
+            make = codecs.getincrementaldecoder("utf-8")
+            decoders = {"stdout": make("replace"), "stderr": make("replace")}
+
+            def on_piece(name: Name, data: bytes) -> None:
+                # The host's loop is left whole by an interrupt.
+                interrupts.hold()
+                try:
+                    text = decoders[name].decode(data)
+                    if text:
+                        tell(Output(name, text))
+                finally:
+                    interrupts.release()
+
+            return await self._run_in_loop(code, inputs, functions, timeout, on_piece)
+
+        return OutputStream(run, self.interrupt)
 
     def interrupt(self) -> bool:
         """End the step that runs."""
@@ -446,75 +466,6 @@ class _Running:
             error=outcome.error,
             display=outcome.display,
         )
-
-
-class HereStream(Stream):
-    """The output of a step of a session in this process."""
-
-    def __init__(self, session: HereSession, *arguments: Any) -> None:
-        """Begin before the step: the first output that is asked for starts it."""
-        self._session = session
-        self._arguments = arguments
-        self._task: asyncio.Task[Result] | None = None
-        self._pieces: asyncio.Queue[Output | None] = asyncio.Queue()
-        make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
-
-    def _begin(self) -> "asyncio.Task[Result]":
-        if self._task is not None:
-            return self._task
-        loop = asyncio.get_running_loop()
-        interrupts = self._session._guest.interrupts
-
-        def on_piece(name: Name, data: bytes) -> None:
-            # The host's loop is left whole by an interrupt.
-            interrupts.hold()
-            try:
-                loop.call_soon_threadsafe(self._arrived, name, data)
-            finally:
-                interrupts.release()
-
-        code, inputs, functions, timeout = self._arguments
-        self._task = loop.create_task(
-            self._session._run_in_loop(code, inputs, functions, timeout, on_piece)
-        )
-        self._task.add_done_callback(lambda _: self._pieces.put_nowait(None))
-        return self._task
-
-    def _arrived(self, name: Name, data: bytes) -> None:
-        text = self._decoders[name].decode(data)
-        if text:
-            self._pieces.put_nowait(Output(name, text))
-
-    async def __anext__(self) -> Output:
-        """The next piece of output."""
-        task = self._begin()
-        try:
-            piece = await self._pieces.get()
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if piece is None:
-            self._pieces.put_nowait(None)
-            # It raises what the step's arguments raise.
-            task.result()
-            raise StopAsyncIteration
-        return piece
-
-    @property
-    def result(self) -> Result:
-        """The result of the step."""
-        if self._task is None or not self._task.done():
-            raise RuntimeError("the step has not ended yet: read its output to the end")
-        return self._task.result()
-
-    async def aclose(self) -> None:
-        """Interrupt the step if it still runs, and wait for its end."""
-        if self._task is None or self._task.done():
-            return
-        self._session.interrupt()
-        with contextlib.suppress(BaseException):
-            await asyncio.shield(self._task)
 
 
 def _wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:

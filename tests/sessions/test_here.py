@@ -514,3 +514,27 @@ sorted(set(found))
         with policy.session(functions={"ask": function}) as session:
             ran = session.run("import asyncio\nawait asyncio.create_task(ask('a'))")
         assert (ran.error, ran.value) == (None, "a!")
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "object"])
+def test_an_interrupt_waits_for_the_answer(kind, tmp_path):
+    """Whatever kind of callable is asked."""
+    ended = []
+
+    class Host:
+        def ask(self, denied):
+            until = time.monotonic() + 0.6
+            while time.monotonic() < until:
+                pass
+            ended.append(True)
+            return "deny"
+
+        __call__ = ask
+
+    host = Host()
+    asks = {"function": lambda denied: host.ask(denied), "method": host.ask, "object": host}
+    policy = Policy(write=[str(tmp_path / "in")])
+    with policy.session(on_ask=asks[kind], monitor_calls=False) as session:
+        ran = session.run(f"open({str(tmp_path / 'a')!r}, 'w')", timeout=0.2)
+    assert ended == [True]
+    assert ran.killed_by == "wall_seconds"

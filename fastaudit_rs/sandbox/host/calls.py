@@ -5,7 +5,6 @@ import builtins
 import concurrent.futures
 import contextlib
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,31 +53,6 @@ def _described(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 def _annotation(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-
-
-class HostLoop:
-    """The event loop of a session for functions that are coroutines, where `run` is used.
-
-    It runs in a thread of its own, from the first such call on.
-    """
-
-    def __init__(self) -> None:
-        """Begin without a thread."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __call__(self) -> asyncio.AbstractEventLoop:
-        """Return it."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            run = self._loop.run_forever
-            threading.Thread(target=run, name="fastaudit_rs session", daemon=True).start()
-        return self._loop
-
-    def close(self) -> None:
-        """Stop it."""
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
 
 
 class Calls:

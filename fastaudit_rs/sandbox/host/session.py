@@ -16,9 +16,11 @@ from ..._keywords import checked
 from ...results import Error, Result
 from ...sessions.arguments import functions_of, identifier, seconds, text_of
 from ...sessions.base import Functions, Output, Session, Stream
+from ...sessions.host_loop import HostLoop
+from ...sessions.stream import OutputStream
 from ..limits import Limits
 from ..messages import encode
-from .calls import Calls, HostLoop, told
+from .calls import Calls, told
 from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
@@ -27,7 +29,6 @@ from .review import Change, Review
 from .run import limit_of
 from .session_data import checked_count, outcome, packed_inputs, unpacked
 from .session_process import Process
-from .stream import OutputStream
 
 if TYPE_CHECKING:
     from ..inside.child import Job
@@ -76,6 +77,7 @@ class SandboxSession(Session):
         self._endings = endings
         self._first_functions = functions_of(functions)
         self._functions = dict(self._first_functions)
+        self._told = told(self._functions)
         self._seconds = limits.wall_seconds if timeout is None else seconds("timeout", timeout)
         self._keep = checked_count("keep", keep, 0)
         self._calls = checked_count("calls", calls, 1)
@@ -226,6 +228,7 @@ class SandboxSession(Session):
             process.release()
             self._held[0] = Process(worker, self._job)
             self._functions = dict(self._first_functions)
+            self._told = told(self._functions)
             self._steps = 0
 
     def undo(self) -> None:
@@ -352,7 +355,9 @@ class SandboxSession(Session):
         limit = self._seconds if timeout is None else seconds("timeout", timeout)
         with self._free():
             self._check_process()
-            self._functions |= new
+            if new:
+                self._functions |= new
+                self._told = told(self._functions)
             self._steps += 1
             begun = time.monotonic()
             with self._files.changes() as changed:
@@ -365,7 +370,7 @@ class SandboxSession(Session):
                     cancelled,
                     code=text,
                     step=self._steps,
-                    functions=told(self._functions),
+                    functions=self._told,
                 )
             result = self._result(exchange)
         return replace(result, changed=changed, duration=time.monotonic() - begun)

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ...results import Result
-from ...sessions.base import Output, Stream
+from ..results import Result
+from .base import Output, Stream
 
 
 class OutputStream(Stream):
@@ -18,7 +18,7 @@ class OutputStream(Stream):
     def __init__(
         self,
         run: Callable[[Callable[[Output], None]], Awaitable[Result]],
-        stop: Callable[[], None],
+        stop: Callable[[], object],
     ) -> None:
         """Begin nothing yet."""
         self._run = run
@@ -34,7 +34,11 @@ class OutputStream(Stream):
         """Return the next piece of output."""
         if self._task is None:
             self._task = self._begun()
-        output = await self._queue.get()
+        try:
+            output = await self._queue.get()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
         if output is not None:
             return output
         # Whoever asks once more gets no more.
