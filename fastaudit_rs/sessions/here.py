@@ -36,6 +36,10 @@ TOLD = 1000
 #: The message of a step that was given up.
 RUNS_ON = "the step could not be interrupted, and runs on: reset() starts another"
 
+#: The seconds between two looks for Ctrl-C: a signal that comes just before a thread begins to wait
+#: does not wake it.
+LOOK = 0.05
+
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
 
@@ -471,7 +475,7 @@ class _Running:
 def _wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
     while (seconds := job.wait(guest)) is not None:
         with contextlib.suppress(Empty):
-            signs.get(timeout=seconds)
+            signs.get(timeout=min(seconds, LOOK))
 
 
 async def _awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:
