@@ -19,6 +19,42 @@ def manager():
         yield made
 
 
+class TestSessions:
+    def test_steps_are_in_the_history(self, manager):
+        manager.create("one")
+        manager.create("two")
+        began = time.time()
+        with manager.session("one", functions={"twice": lambda a: 2 * a}) as session:
+            ran = [session.run("x = twice(21)"), session.run("1 / 0")]
+            ran.append(manager.run("one", "print(1)"))
+            ran.append(asyncio.run(session.arun("open('a', 'w').write(str(x))")))
+            assert session.get("x") == 42
+        history = manager.history("one")
+        assert [entry.result for entry in history] == ran
+        assert [entry.code for entry in history][:2] == ["x = twice(21)", "1 / 0"]
+        assert {entry.args for entry in history} == {()}
+        assert began <= history[0].began <= history[3].began <= time.time()
+        assert history[3].result.changed == manager["one"].list_files() == ["a"]
+        assert manager.history("two") == []
+
+    def test_it_is_closed_with_its_environment(self, manager):
+        manager.create("one")
+        session = manager.session("one")
+        session.run("import subprocess; subprocess.Popen(['sleep', '60'])")
+        manager.close("one")
+        with pytest.raises(RuntimeError, match="closed"):
+            session.run("1")
+
+    def test_what_is_accepted(self, manager):
+        with pytest.raises(KeyError, match="there is no environment 'one'"):
+            manager.session("one")
+        manager.create("one")
+        with pytest.raises(ValueError, match="keep must be at least 0"):
+            manager.session("one", keep=-1)
+        with pytest.raises(TypeError, match=r"SandboxManager.session\(\) .*timeout"):
+            manager.session("one", timout=1)
+
+
 class TestEnvironments:
     def test_create_list_run_close(self, manager):
         assert manager.list() == []

@@ -6,23 +6,27 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ... import Policy
+from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.base import Functions
 from ..limits import Limits
 from .files import remove
 from .runner import Closing
-from .sandbox import Sandbox, check_backend
+from .sandbox import CALLS, Sandbox, check_backend
 from .setup import absolute
+
+if TYPE_CHECKING:
+    from .session import SandboxSession
 
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One run in an environment.
+    """One run in an environment, or one step of a session there.
 
     Attributes:
         code: The code, or the path of its file.
@@ -230,8 +234,51 @@ class SandboxManager(Closing):
         result = await environment.sandbox.arun(code, args, input, value=value)
         return environment.noted(code, args, began, result)
 
+    @checked("SandboxManager.session")
+    def session(
+        self,
+        name: str,
+        *,
+        functions: Functions | None = None,
+        timeout: float | None = None,
+        keep: int = 1,
+        calls: int = CALLS,
+        on_ask: Callable[[AuditDenied], object] | None = None,
+        ask_seconds: float | None = None,
+    ) -> "SandboxSession":
+        """Make a session in an environment as `Sandbox.session` does; its history has each step.
+
+        The session is closed with the environment. Steps and runs share the directory.
+
+        Example:
+            >>> with SandboxManager() as manager:
+            ...     sandbox = manager.create("agent")
+            ...     with manager.session("agent") as session:
+            ...         value = session.run("x = 6\nx * 7").value
+            ...     (value, len(manager.history("agent")))
+            (42, 1)
+
+        Raises:
+            KeyError: There is no environment of this name.
+            RuntimeError: The environment is closed meanwhile.
+            SandboxError: Its process does not start.
+            TypeError: An argument has another type.
+            ValueError: An argument is not accepted.
+        """
+        environment = self._environment(name)
+        session = environment.sandbox.session(
+            functions=functions,
+            timeout=timeout,
+            keep=keep,
+            calls=calls,
+            on_ask=on_ask,
+            ask_seconds=ask_seconds,
+        )
+        session._noted = environment.noted
+        return session
+
     def history(self, name: str) -> Sequence[HistoryEntry]:
-        """The last runs in an environment, in the order in which they ended.
+        """The last runs and steps in an environment, in the order in which they ended.
 
         Raises:
             KeyError: There is no environment of this name.

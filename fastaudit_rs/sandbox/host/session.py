@@ -86,6 +86,8 @@ class SandboxSession(Session):
         self._number = self._steps = 0
         self._closed = False
         self._loop = HostLoop()
+        #: A function that gets each step: its code, no arguments, when it began, and its result.
+        self._noted: Callable[[str, tuple[()], float, Result], object] | None = None
         self._exchange: Exchange | None = None
         self._ending = Ending()
         #: The process, in a list that its end does not need this object for.
@@ -359,7 +361,7 @@ class SandboxSession(Session):
                 self._functions |= new
                 self._told = told(self._functions)
             self._steps += 1
-            begun = time.monotonic()
+            began, begun = time.time(), time.monotonic()
             with self._files.changes() as changed:
                 exchange = self._watched(
                     "step",
@@ -373,7 +375,10 @@ class SandboxSession(Session):
                     functions=self._told,
                 )
             result = self._result(exchange)
-        return replace(result, changed=changed, duration=time.monotonic() - begun)
+            result = replace(result, changed=changed, duration=time.monotonic() - begun)
+            if self._noted is not None:
+                self._noted(text, (), began, result)
+        return result
 
     def _watched(
         self,
