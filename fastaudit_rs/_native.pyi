@@ -935,6 +935,7 @@ class Policy:
         directory: _Path | None = None,
         timeout: float | None = None,
         output: int | str | None = "10M",
+        snapshots: int = 8,
         monitor_calls: bool = True,
         **options: Any,
     ) -> Session:
@@ -952,6 +953,7 @@ class Policy:
                 `Result.changed` has the files that change in it, on Linux.
             timeout: The seconds that a step may take.
             output: The bytes that a step may write to standard output and error, each.
+            snapshots: The number of states that `Session.snapshot` keeps at a time.
             monitor_calls: As in `guard`.
             **options: Other arguments of `guard`.
 

@@ -129,3 +129,17 @@ def size(name: str, value: object) -> int:
     if not size or size < 0:
         raise ValueError(f"{name} must be positive, not {value!r}")
     return size
+
+
+def count(name: str, value: object, least: int = 0) -> int:
+    """Check a count.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    return value

@@ -11,8 +11,12 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from ..results import Result
+from .snapshot import Snapshot
 
 _Self = TypeVar("_Self", bound="Session")
+
+#: The snapshots that a session keeps, unless it is told another number.
+SNAPSHOTS = 8
 
 #: Functions of the host that a step may call, by the names that it calls them by.
 Functions = Mapping[str, Callable[..., Any]]
@@ -122,7 +126,10 @@ class Session(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin anew: without names and modules of its own, in its first working directory."""
+        """Begin anew: without names and modules of its own, in its first working directory.
+
+        It closes the snapshots.
+        """
 
     @abstractmethod
     def undo(self) -> None:
@@ -134,6 +141,40 @@ class Session(ABC):
             RuntimeError: There is no such state, the session is closed, or runs a step.
             SandboxError: Its process has ended, and the states with it; `reset` starts another.
         """
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Keep the state that there is now, but for files, to go back to it later.
+
+        Example:
+            >>> def tried(session, codes):
+            ...     before = session.snapshot()
+            ...     for code in codes:
+            ...         if session.run(code).success:
+            ...             return code
+            ...         session.restore(before)
+
+        Raises:
+            RuntimeError: As many are kept as may be, the session is closed, or runs a step.
+            SandboxError: Its process has ended, or cannot be copied.
+        """
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a state that is kept, any number of times; `undo` goes no further back.
+
+        It works also where a step has ended the session's process.
+
+        Raises:
+            RuntimeError: The snapshot is closed, the session is closed, or runs a step.
+            SandboxError: The process of the snapshot has ended.
+            TypeError: The argument is no snapshot.
+            ValueError: It is one of another session.
+        """
+
+    @abstractmethod
+    def _drop(self, number: int) -> None:
+        """Let go of a snapshot."""
 
     @abstractmethod
     def close(self) -> None:

@@ -7,10 +7,8 @@ import functools
 import itertools
 import os
 import threading
-import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,27 +16,22 @@ from .. import AuditDenied, Policy, _native
 from .._keywords import checked
 from .._monitoring import MONITORING
 from ..approvals import Approvals
-from ..results import Error, Result
+from ..results import Result
 from . import step
-from .arguments import functions_of, identifier, inputs_of, is_async, seconds, size, text_of
-from .base import Functions, Output, Session, Stream
+from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
+from .base import SNAPSHOTS, Functions, Output, Session, Stream
 from .coroutines import Coroutines
 from .guest import Guest, Job
 from .output import Name, of_host
 from .output import Output as _Output
+from .running import Running, awaited, wait
+from .snapshot import Snapshot, check_room, closed, number_of
 from .state import Steps
 from .stream import OutputStream
 from .values import NotData, unpack
 
 #: The denials of a step that are told, as in the log of a guard.
 TOLD = 1000
-
-#: The message of a step that was given up.
-RUNS_ON = "the step could not be interrupted, and runs on: reset() starts another"
-
-#: The seconds between two looks for Ctrl-C: a signal that comes just before a thread begins to wait
-#: does not wake it.
-LOOK = 0.05
 
 #: The seconds that work between steps may take: packing a value, finalizers of objects.
 BETWEEN = 30.0
@@ -57,7 +50,7 @@ def session(policy: Policy, /, **options: Any) -> Session:
 
 
 #: Starts a step; is given a function to call at its end, and one that serves coroutines meanwhile.
-_Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], "_Running"]
+_Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], Running]
 
 
 class HereSession(Session):
@@ -71,6 +64,7 @@ class HereSession(Session):
         directory: "str | os.PathLike[str] | None" = None,
         timeout: float | None = None,
         output: int | str | None = "10M",
+        snapshots: int = SNAPSHOTS,
         monitor_calls: bool = MONITORING,
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
@@ -83,6 +77,8 @@ class HereSession(Session):
         self._policy = policy
         self._timeout = seconds("timeout", timeout)
         self._most = None if output is None else size("output", output)
+        self._most_snapshots = count("snapshots", snapshots)
+        self._snapshots = itertools.count()
         self._denied: list[AuditDenied] = []
         denied = self._denied
 
@@ -160,7 +156,7 @@ class HereSession(Session):
         inputs: Mapping[str, object] | None,
         functions: Functions | None,
         timeout: float | None,
-    ) -> "_Start":
+    ) -> _Start:
         """Check the arguments of a step; return a function that starts it."""
         text = text_of(code)
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
@@ -179,7 +175,7 @@ class HereSession(Session):
         limit: float | None,
         notify: Callable[[], object],
         serve: Callable[[Coroutines], object],
-    ) -> "_Running":
+    ) -> Running:
         with self._lock:
             self._check()
             # A step that is refused leaves the functions of the one that runs where they are.
@@ -200,9 +196,26 @@ class HereSession(Session):
 
             job = Job(work, notify, limit)
             guest.output.on_full = lambda: job.stop("output")
-            changes = None if self._changes is None else self._changes.begin()
+            changes = self._changes_from_now()
             guest.start(job)
-            return _Running(self, guest, job, changes)
+            return Running(guest, job, changes)
+
+    def _changes_from_now(self) -> Callable[[], list[str]]:
+        """Return a function that tells which files changed in the directory meanwhile."""
+        directory = self._changes
+        if directory is None:
+            return list
+        first = directory.begin()
+
+        def changed() -> list[str]:
+            try:
+                found: list[str] = directory.end(first)
+            except RuntimeError:
+                # The session was closed.
+                return []
+            return found
+
+        return changed
 
     def _check(self) -> None:
         if self._is_closed:
@@ -238,13 +251,13 @@ class HereSession(Session):
 
         try:
             running = start(notify, Coroutines.serve_alone)
-            _wait(running.guest, running.job, signs)
+            wait(running.guest, running.job, signs)
         except BaseException:
             # Ctrl-C, maybe as the step was being started: it is raised here, and in the step.
             job = guest.job
             if job is not None and job.notify is notify:
                 job.stop("interrupt")
-                _wait(guest, job, signs)
+                wait(guest, job, signs)
             raise
         return running.result()
 
@@ -285,10 +298,10 @@ class HereSession(Session):
         try:
             running.guest.output.on_piece = on_piece
             try:
-                await _awaited(running.guest, running.job, sign)
+                await awaited(running.guest, running.job, sign)
             except BaseException:
                 running.job.stop("interrupt")
-                await _awaited(running.guest, running.job, sign)
+                await awaited(running.guest, running.job, sign)
                 raise
             finally:
                 running.guest.output.on_piece = None
@@ -360,6 +373,30 @@ class HereSession(Session):
             raise RuntimeError("there is no step to undo: one alone can be undone, once")
         self._between(lambda: steps.undo(self._directory))
 
+    def snapshot(self) -> Snapshot:
+        """Keep the names and the directory as they are now."""
+        with self._lock:
+            self._check()
+        steps, number = self._steps, next(self._snapshots)
+        check_room(len(steps.snapshots), self._most_snapshots)
+        self._between(lambda: steps.keep(number))
+        return Snapshot(self, number, steps.number)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to the names and the directory of a snapshot."""
+        number, steps = number_of(snapshot, self), self._steps
+        with self._lock:
+            self._check()
+        if number not in steps.snapshots:
+            raise closed()
+        self._between(lambda: steps.restore(number, self._directory))
+
+    def _drop(self, number: int) -> None:
+        steps = self._steps
+        if not self._is_closed and number in steps.snapshots:
+            # Finalizers of objects that nothing else holds run under the guard.
+            self._between(lambda: steps.drop(number))
+
     def reset(self) -> None:
         """Begin anew; a thread that cannot be interrupted is left alone."""
         with self._lock:
@@ -409,7 +446,7 @@ class HereSession(Session):
             self._check()
             job = Job(work, lambda: signs.put(None), BETWEEN)
             self._guest.start(job)
-        _wait(self._guest, job, signs)
+        wait(self._guest, job, signs)
         if job.failed is not None:
             raise _plain(job.failed)
         if not job.is_done or job.killed_by is not None:
@@ -426,66 +463,6 @@ class _Held:
     def now(self) -> Any:
         session = self._session()
         return _native._Interrupts() if session is None else session._guest.interrupts
-
-
-class _Running:
-    """A step that was started."""
-
-    def __init__(self, session: HereSession, guest: Guest, job: Job, changes: int | None) -> None:
-        self.session = session
-        self.guest = guest
-        self.job = job
-        self.changes = changes
-
-    def result(self) -> Result:
-        """Return its result, once it has ended or was given up."""
-        job = self.job
-        if job.failed is not None and not isinstance(job.failed, KeyboardInterrupt):
-            raise job.failed
-        outcome, denied = job.result or (None, [])
-        if outcome is None:
-            error = Error("KeyboardInterrupt", "" if job.is_done else RUNS_ON)
-            error = replace(error, traceback=f"{error}\n")
-            outcome = step.Outcome(step.INTERRUPTED, error)
-        texts = self.guest.output.end()
-        changed = []
-        if self.changes is not None:
-            with contextlib.suppress(RuntimeError):
-                changed = self.session._changes.end(self.changes)
-        killed_by = job.killed_by
-        if killed_by is not None and outcome.error is None and job.is_done:
-            # It ended by itself, just before.
-            killed_by = killed_by if killed_by == "output" else None
-        return Result(
-            returncode=outcome.status,
-            stdout=texts["stdout"],
-            stderr=texts["stderr"],
-            duration=(job.ended if job.is_done else time.monotonic()) - job.started,
-            killed_by=killed_by,
-            violations=denied,
-            value=None if outcome.value is None else unpack(outcome.value),
-            confined=False,
-            changed=changed,
-            value_error=outcome.value_error,
-            error=outcome.error,
-            display=outcome.display,
-        )
-
-
-def _wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
-    while (seconds := job.wait(guest)) is not None:
-        with contextlib.suppress(Empty):
-            signs.get(timeout=min(seconds, LOOK))
-
-
-async def _awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:
-    while (seconds := job.wait(guest)) is not None:
-        waited: Awaitable[object] = sign.wait()
-        with contextlib.suppress(asyncio.TimeoutError):
-            if seconds < threading.TIMEOUT_MAX:
-                waited = asyncio.wait_for(waited, seconds)
-            await waited
-        sign.clear()
 
 
 def _end(guest: Guest, steps: Steps) -> None:

@@ -12,6 +12,9 @@ from .output import Output
 from .shown import Shown
 from .values import pack
 
+#: The names, the working directory and the number of modules at a moment.
+_State = tuple[dict[str, Any], str | None, int]
+
 
 class Steps:
     """The state of the steps of a session, which the thread of the guest alone touches."""
@@ -26,8 +29,10 @@ class Steps:
         self.number = 0
         self.functions = functions
         self.names: dict[str, Any] = {}
-        #: The names, the directory and the number of modules before the last step.
-        self.before: tuple[dict[str, Any], str | None, int] | None = None
+        #: The state before the last step.
+        self.before: _State | None = None
+        #: The states that are kept, by number.
+        self.snapshots: dict[int, _State] = {}
         self.own: dict[str, Any] = {}
         self.begin()
 
@@ -49,7 +54,7 @@ class Steps:
     ) -> step.Outcome:
         """Run a step."""
         output.begin()
-        before = dict(self.names), _directory(), len(sys.modules)
+        before = self._now()
         self.before = None
         self.before = before
         self.names.update(inputs)
@@ -79,7 +84,25 @@ class Steps:
     def undo(self, below: str) -> None:
         """Go back to the state before the last step."""
         assert self.before is not None
-        names, directory, modules = self.before
+        self._go_back(self.before, below)
+
+    def keep(self, number: int) -> None:
+        """Keep the state as it is."""
+        self.snapshots[number] = self._now()
+
+    def drop(self, number: int) -> None:
+        """Let go of a state."""
+        self.snapshots.pop(number, None)
+
+    def restore(self, number: int, below: str) -> None:
+        """Go back to a state that is kept."""
+        self._go_back(self.snapshots[number], below)
+
+    def _now(self) -> _State:
+        return dict(self.names), _directory(), len(sys.modules)
+
+    def _go_back(self, state: _State, below: str) -> None:
+        names, directory, modules = state
         self.before = None
         self.names.clear()
         self.names.update(names)
@@ -98,6 +121,7 @@ class Steps:
     def clear(self) -> None:
         """Let go of all that steps have made."""
         self.before = None
+        self.snapshots.clear()
         try:
             self.loop.close()
         finally:

@@ -71,6 +71,10 @@ def steps(session, count):
         session.run(code, inputs={"n": number})
         if is_undone:
             session.undo()
+        if number % 10 == 3:
+            kept = session.snapshot()
+            session.restore(kept)
+            kept.close()
         if number % 100 == 50:
             assert session.run(ENDLESS, timeout=0.02).killed_by == "wall_seconds"
         if number % 100 == 70:

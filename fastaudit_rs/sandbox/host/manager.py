@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.base import Functions
+from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from .files import remove
 from .runner import Closing
@@ -242,6 +242,7 @@ class SandboxManager(Closing):
         functions: Functions | None = None,
         timeout: float | None = None,
         keep: int = 1,
+        snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
@@ -254,7 +255,7 @@ class SandboxManager(Closing):
             >>> with SandboxManager() as manager:
             ...     sandbox = manager.create("agent")
             ...     with manager.session("agent") as session:
-            ...         value = session.run("x = 6\nx * 7").value
+            ...         value = session.run("6 * 7").value
             ...     (value, len(manager.history("agent")))
             (42, 1)
 
@@ -270,6 +271,7 @@ class SandboxManager(Closing):
             functions=functions,
             timeout=timeout,
             keep=keep,
+            snapshots=snapshots,
             calls=calls,
             on_ask=on_ask,
             ask_seconds=ask_seconds,

@@ -18,7 +18,7 @@ from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...approvals import Approvals
 from ...results import Result
-from ...sessions.base import Functions
+from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from . import group
 from .alone import counts_processes
@@ -288,6 +288,7 @@ class Sandbox(Runner):
         functions: Functions | None = None,
         timeout: float | None = None,
         keep: int = 1,
+        snapshots: int = SNAPSHOTS,
         calls: int = CALLS,
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
@@ -303,6 +304,8 @@ class Sandbox(Runner):
             timeout: The seconds that a step may take; ``limits.wall_seconds`` by default.
             keep: The number of states that `Session.undo` can go back to. Each is a copy of the
                 process that waits.
+            snapshots: The number of states that `Session.snapshot` keeps at a time. Each is such a
+                copy too.
             calls: The number of calls of functions that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
                 `Policy.guard`; it runs as `functions` do. Its answer opens what the kernel lets
@@ -335,6 +338,7 @@ class Sandbox(Runner):
             functions,
             timeout,
             keep,
+            snapshots,
             calls,
             on_ask,
             ask_seconds,

@@ -7,15 +7,15 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ... import AuditDenied
 from ..._keywords import checked
 from ...results import Error, Result
-from ...sessions.arguments import functions_of, identifier, seconds, text_of
-from ...sessions.base import Functions, Output, Session, Stream
+from ...sessions.arguments import count, functions_of, identifier, seconds, text_of
+from ...sessions.base import Functions, Output, Stream
 from ...sessions.host_loop import HostLoop
 from ...sessions.stream import OutputStream
 from ..limits import Limits
@@ -27,8 +27,9 @@ from .files import Files
 from .process import SandboxError, Worker
 from .review import Change, Review
 from .run import limit_of
-from .session_data import checked_count, outcome, packed_inputs, unpacked
+from .session_data import outcome, packed_inputs, unpacked
 from .session_process import Process
+from .session_states import States
 
 if TYPE_CHECKING:
     from ..inside.child import Job
@@ -45,7 +46,7 @@ KILLED = {
 }
 
 
-class SandboxSession(Session):
+class SandboxSession(States):
     """Steps of code in one process of a sandbox; `Sandbox.session` makes it."""
 
     def __init__(
@@ -60,6 +61,7 @@ class SandboxSession(Session):
         functions: Functions | None,
         timeout: float | None,
         keep: int,
+        snapshots: int,
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
@@ -79,8 +81,9 @@ class SandboxSession(Session):
         self._functions = dict(self._first_functions)
         self._told = told(self._functions)
         self._seconds = limits.wall_seconds if timeout is None else seconds("timeout", timeout)
-        self._keep = checked_count("keep", keep, 0)
-        self._calls = checked_count("calls", calls, 1)
+        self._keep = count("keep", keep)
+        self._most_snapshots = count("snapshots", snapshots)
+        self._calls = count("calls", calls, 1)
         self._busy = threading.Lock()
         #: The number of the last question, and that of the last step since the beginning.
         self._number = self._steps = 0
@@ -94,10 +97,6 @@ class SandboxSession(Session):
         self._held = [Process(start(), job)]
         self._review = Review(directory, files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
-
-    @property
-    def _process(self) -> Process:
-        return self._held[0]
 
     def __repr__(self) -> str:
         """Show its state."""
@@ -207,51 +206,6 @@ class SandboxSession(Session):
             raise TypeError(str(answer["failed"]))
         return unpacked(body)
 
-    def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
-        """Ask the process a question between steps."""
-        self._check_process()
-        exchange = self._watched(kind, b"", self._seconds, None, None, None, **told)
-        if exchange.answer is None:
-            why = exchange.broken or "it ended, or took too long"
-            raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
-        return exchange.answer
-
-    def reset(self) -> None:
-        """Begin anew, in another process; see `Session.reset`."""
-        with self._free():
-            process = self._process
-            for copy in list(process.copies):
-                process.drop(copy)
-            if process.is_lost or not process.keep_only_copies():
-                process.worker.end()
-                worker = self._start()
-            else:
-                worker = process.worker
-            process.release()
-            self._held[0] = Process(worker, self._job)
-            self._functions = dict(self._first_functions)
-            self._told = told(self._functions)
-            self._steps = 0
-
-    def undo(self) -> None:
-        """Go back to the state before the last step, but for files; see `Session.undo`.
-
-        Threads that steps have started do not run there. It works also where the last step has
-        ended the process.
-        """
-        with self._free():
-            self._notice_end()
-            lost = "the state from before is lost: reset() begins anew"
-            if not self._process.copies:
-                if self._process.is_lost and self._keep:
-                    raise SandboxError(lost)
-                raise RuntimeError(
-                    "no state from before the last step is kept: "
-                    f"the session keeps {self._keep} (keep=), and each undo() uses one"
-                )
-            if not self._process.go_back():
-                raise SandboxError(lost)
-
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
 
@@ -310,37 +264,6 @@ class SandboxSession(Session):
                 stack.callback(self._busy.release)
             self._finish()
 
-    @contextlib.contextmanager
-    def _free(self) -> Iterator[None]:
-        """Use the process, which no step uses meanwhile."""
-        if self._closed:
-            raise RuntimeError("the session is closed")
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError(
-                "the session runs a step already: wait for its end, or call interrupt()"
-            )
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def _notice_end(self) -> None:
-        """Look whether the process has ended since the last step."""
-        if self._process.status is None and self._process.has_ended():
-            self._process.settle()
-
-    def _check_process(self) -> None:
-        self._notice_end()
-        if self._process.status is not None:
-            status = self._process.status
-            how = f"exit status {status}" if status >= 0 else f"signal {-status}"
-            raise SandboxError(f"the session's process has ended ({how}): {self._ways()}")
-
-    def _ways(self) -> str:
-        """Say how it can go on."""
-        ways = "reset() starts another"
-        return f"{ways}, undo() goes back" if self._process.copies else ways
-
     def _step(
         self,
         code: str,
@@ -380,6 +303,9 @@ class SandboxSession(Session):
                 self._noted(text, (), began, result)
         return result
 
+    def _question(self, kind: str, **told: object) -> Exchange:
+        return self._watched(kind, b"", self._seconds, None, None, None, **told)
+
     def _watched(
         self,
         kind: str,
@@ -411,6 +337,8 @@ class SandboxSession(Session):
                 while len(process.copies) >= self._keep:
                     process.drop(process.copies[0])
                 passed = process.copied(number)
+        elif kind == "copy":
+            passed = process.copied(number)
         with self._endings.running(ending), contextlib.closing(exchange):
             self._exchange = exchange
             try:

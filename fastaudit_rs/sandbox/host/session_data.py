@@ -67,17 +67,3 @@ def packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
     if len(data) > min(INPUTS, MESSAGE):
         raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
     return data
-
-
-def checked_count(name: str, value: object, least: int) -> int:
-    """Return a count.
-
-    Raises:
-        TypeError: It is no whole number.
-        ValueError: It is too small.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value!r}")
-    return value

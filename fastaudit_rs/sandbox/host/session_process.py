@@ -36,6 +36,11 @@ class Copy:
         #: Its number; not known before it tells, and not positive if there is none.
         self.process: int | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """True if it waits no more. One that waits says nothing."""
+        return _readable(self.channel.fileno(), 0)
+
 
 class Process:
     """The process of a session.
@@ -48,7 +53,10 @@ class Process:
     def __init__(self, worker: Worker, job: "Job") -> None:
         """Start it."""
         self.worker = worker
+        #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []
+        #: The copies that the host has asked for, by number.
+        self.snapshots: dict[int, Copy] = {}
         #: Its exit status, or minus the number of a signal, once it has ended.
         self.status: int | None = None
         #: True once its worker has ended too.
@@ -69,12 +77,12 @@ class Process:
             connection, other = socket.socketpair()
             theirs.callback(other.close)
             self.channel = Channel(connection)
-            mine.callback(self.channel.close)
             passed.append(other.fileno())
             with contextlib.suppress(OSError):
                 # A worker that is gone shows where its answers are read.
                 send(worker.control, marshal.dumps(cast(Any, job)), passed)
             self._mine = mine.pop_all()
+            self._mine.callback(lambda: self.channel.close())
 
     def copied(self, step: int) -> socket.socket:
         """Expect a new copy; return the socket that the process makes it with."""
@@ -83,9 +91,24 @@ class Process:
         return other
 
     def drop(self, copy: Copy) -> None:
-        """Let a copy end."""
+        """Let a copy from before a step end."""
         self.copies.remove(copy)
         copy.channel.close()
+
+    def forget(self, number: int) -> None:
+        """Let a snapshot end."""
+        self.snapshots.pop(number).channel.close()
+
+    def drop_all(self) -> None:
+        """Let all copies end."""
+        for copy in self._kept():
+            copy.channel.close()
+        self.copies.clear()
+        self.snapshots.clear()
+
+    def _kept(self) -> list[Copy]:
+        """The copies, in the order in which they are wanted."""
+        return [*self.copies[::-1], *self.snapshots.values()]
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -133,7 +156,8 @@ class Process:
         """End what is left of a process that has ended, but for the copies of it."""
         self._drop_unmade()
         # The latest one comes first: it is the session's if that is wished later.
-        if self.is_lost or not self.copies or not self.keep_only_copies(*self.copies[::-1]):
+        kept = self._kept()
+        if self.is_lost or not kept or not self.keep_only_copies(*kept):
             self.end()
 
     def _drop_unmade(self) -> None:
@@ -142,18 +166,37 @@ class Process:
                 self.drop(copy)
 
     def go_back(self) -> bool:
-        """Go on from the latest copy. False if that fails: all of them have ended then."""
+        """Go on from the latest copy.
+
+        Returns:
+            False if that fails. If there is one at all, everything has ended then.
+        """
         self._drop_unmade()
-        if not self.copies or not self.keep_only_copies(*self.copies[::-1]):
+        if self.copies:
+            return self._go_on_from(self.copies.pop())
+        if not self.snapshots:
             self.end()
-            return False
-        copy = self.copies.pop()
+        return False
+
+    def restore(self, number: int) -> bool:
+        """Use up a snapshot: go on from it.
+
+        Returns:
+            False if everything has ended instead.
+        """
+        for copy in list(self.copies):
+            self.drop(copy)
+        return self._go_on_from(self.snapshots.pop(number))
+
+    def _go_on_from(self, copy: Copy) -> bool:
+        is_there = self.keep_only_copies(copy, *self._kept())
         self.channel.close()
-        self.channel, self.status = copy.channel, None
-        self._mine.callback(self.channel.close)
-        self.channel.send(encode("ping", number=copy.step))
-        if self._answered(copy.step):
-            return True
+        self.channel = copy.channel
+        if is_there:
+            self.status = None
+            self.channel.send(encode("ping", number=copy.step))
+            if self._answered(copy.step):
+                return True
         self.end()
         return False
 
@@ -189,8 +232,7 @@ class Process:
 
     def end(self) -> None:
         """End it with its copies and its worker."""
-        for copy in list(self.copies):
-            self.drop(copy)
+        self.drop_all()
         self.worker.end()
         self.is_lost = True
         self.status = -signal.SIGKILL if self.status is None else self.status

@@ -103,6 +103,9 @@ class _Steps:
             if descriptors and not self._copied(descriptors[0], number):
                 return
             self._step(head, body, number)
+        elif head["kind"] == "copy":
+            if self._copied(descriptors[0], number):
+                self._channel.send("answer", number=number)
         elif head["kind"] == "names":
             found = [name for name in self._names if type(name) is str and self._is_own(name)]
             self._channel.send("answer", pack(found), number=number)

@@ -1,0 +1,85 @@
+"""States of a session that it can go back to."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .base import Session
+
+
+class Snapshot:
+    """A state of a session: `Session.snapshot` makes it, `Session.restore` goes back to it.
+
+    In this process it has the names and the working directory; in a sandbox it is a copy of the
+    session's process, which waits.
+    """
+
+    __slots__ = ("_number", "_session", "_step")
+
+    def __init__(self, session: "Session", number: int, step: int) -> None:
+        """Make it; `Session.snapshot` does.
+
+        Args:
+            session: Its session.
+            number: The number that the session knows it by.
+            step: The number of steps that the session had run.
+        """
+        self._session = session
+        self._number = number
+        self._step = step
+
+    @property
+    def step(self) -> int:
+        """The number of steps that the session had run."""
+        return self._step
+
+    def close(self) -> None:
+        """Let go of it: the session cannot go back to it any more.
+
+        Raises:
+            RuntimeError: The session runs a step.
+        """
+        self._session._drop(self._number)
+
+    def __repr__(self) -> str:
+        """Show when it was made."""
+        return f"<Snapshot after {self._step} steps>"
+
+    def _number_in(self, session: "Session") -> int:
+        """Return its number.
+
+        Raises:
+            ValueError: It is one of another session.
+        """
+        if self._session is not session:
+            raise ValueError("snapshot must be one of this session: its snapshot() makes it")
+        return self._number
+
+
+def number_of(snapshot: object, session: "Session") -> int:
+    """Return the number of a snapshot of a session.
+
+    Raises:
+        TypeError: The argument is something else.
+        ValueError: It is one of another session.
+    """
+    if not isinstance(snapshot, Snapshot):
+        kind = type(snapshot).__name__
+        raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
+    return snapshot._number_in(session)
+
+
+def check_room(count: int, most: int) -> None:
+    """Check that there may be one more.
+
+    Raises:
+        RuntimeError: There may not.
+    """
+    if count >= most:
+        raise RuntimeError(
+            f"the session keeps {most} snapshots (snapshots=): close() one that is not needed"
+        )
+
+
+def closed() -> RuntimeError:
+    """Return the error for a snapshot that is no more."""
+    return RuntimeError("the snapshot is closed: by its close(), or by reset() of the session")
