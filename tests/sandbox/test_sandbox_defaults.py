@@ -248,3 +248,19 @@ def test_packages_that_lie_elsewhere(tmp_path):
             assert sandbox.run(f"open({str(tmp_path / 'secret')!r})").returncode == 77
     finally:
         link.unlink()
+
+
+@pytest.mark.parametrize(
+    ("policy", "hint"),
+    [
+        (Policy.preset("workspace"), "write = ['.', '/srv']"),
+        (Policy(write=[".", "/opt"]), "write = ['.', '/opt', '/srv']"),
+        (Policy(), "write = ['/srv']"),
+    ],
+)
+def test_a_denial_names_the_directory_once(policy, hint):
+    with Sandbox(policy) as sandbox:
+        denied = sandbox.run("open('/srv/x', 'w')").violations[0]
+        assert denied.hint == hint
+        assert denied.roots.count(str(sandbox.directory)) == 1
+        assert str(denied).count(str(sandbox.directory)) == 1

@@ -468,6 +468,9 @@ class TestEnds:
         session.run(f"{OURS}x = 1")
         ran = session.run(f"print('said', flush=True); x = 2; {code}")
         assert (ran.returncode, ran.killed_by, ran.stdout) == (status, None, "said\n")
+        how = f"exit status {status}" if status > 0 else f"signal {-status}"
+        way = "reset() starts another, undo() goes back"
+        assert str(ran.error) == f"SystemExit: the step ended its process ({how}): {way}"
         with pytest.raises(SandboxError, match=r"has ended .*: reset\(\) .*undo\(\)"):
             session.run("1")
         session.undo()
@@ -503,7 +506,12 @@ class TestEnds:
         with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
             with sandbox.session() as session:
                 ran = session.run("x = []\nwhile True: x.append(bytearray(10 << 20))")
-                assert ran.killed_by == "memory" or ran.error.kind == "MemoryError", ran
+                assert ran.error.kind == "MemoryError", ran
+                session.reset()
+                # More than sandlock lets be reserved: it ends all processes.
+                ran = session.run("[0] * 10**12")
+                assert ran.error.kind == "MemoryError", ran
+                assert ran.killed_by in (None, "memory") and not ran.success
                 session.reset()
                 assert session.run("1").value == 1
 

@@ -29,7 +29,7 @@ from .review import Change, Review
 from .run import limit_of
 from .session_data import outcome, packed_inputs, unpacked
 from .session_process import Process
-from .session_states import States
+from .session_states import States, how_ended
 
 if TYPE_CHECKING:
     from ..inside.child import Job
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
 
-#: The names and messages of the errors of steps that had to be killed.
+#: The names and messages of the errors of steps that had to be killed, or that the kernel killed.
 KILLED = {
     "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
     "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
     "output": ("OSError", "the step wrote more output than it may, and did not end"),
     "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
+    "memory": ("MemoryError", "the step took more memory than there may be"),
+    "cpu_seconds": ("TimeoutError", "the steps took more processor time than they may"),
 }
 
 
@@ -375,7 +377,10 @@ class SandboxSession(States):
             return replace(result, error=Error(kind, f"{message}: {end}"))
         status = -signal.SIGKILL if process.status is None else process.status
         killed_by = killed_by or limit_of(status, process.worker, self._limits)
-        return replace(result, returncode=status, killed_by=killed_by)
+        how = how_ended(status)
+        kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))
+        error = Error(kind, f"{message} ({how}): {self._ways()}")
+        return replace(result, returncode=status, killed_by=killed_by, error=error)
 
 
 def _finish(process: int, held: list[Process], loop: HostLoop) -> None:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
 
 
+def how_ended(status: int) -> str:
+    """Describe an exit status, or minus the number of a signal."""
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
 class States(Session):
     """A session whose process can go back to copies of itself."""
 
@@ -163,8 +168,7 @@ class States(Session):
     def _check_process(self) -> None:
         self._notice_end()
         if self._process.status is not None:
-            status = self._process.status
-            how = f"exit status {status}" if status >= 0 else f"signal {-status}"
+            how = how_ended(self._process.status)
             raise SandboxError(f"the session's process has ended ({how}): {self._ways()}")
 
     def _ways(self) -> str:

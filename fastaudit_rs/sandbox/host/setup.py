@@ -74,7 +74,9 @@ class Setup:
         #: The places that it depends on, but for those that are the same for all.
         self._named = (*(held.write or ()), *(held.read or ()), *held.block, *path)
         more = [*path, *public]
-        self.policy = _with(policy, more, str(directory))._told_in("sandbox", policy)
+        self.policy = _with(policy, more, str(directory))._told_in(
+            "sandbox", _as_written(policy, str(directory))
+        )
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if up_to is None else _with(held, more, str(directory))
         self._limits = limits
@@ -197,11 +199,21 @@ def _full(path: str) -> str:
 
 def _with(policy: Policy, path: Iterable[str], directory: str) -> Policy:
     """The policy with the directory to write and read, and modules to read."""
-    if policy.write is not None:
+    if policy.write is not None and directory not in policy.write:
         policy = policy.replace(write=[*policy.write, directory])
     if policy.read is not None:
         policy = policy.replace(read=[directory, *policy.read, *path])
     return policy
+
+
+def _as_written(policy: Policy, directory: str) -> Policy:
+    """The policy with ``"."`` for the directory, as its host wrote it: hints show it."""
+    changes: dict[str, Any] = {}
+    for name in ("write", "read", "block"):
+        paths: Sequence[str] | None = getattr(policy, name)
+        if paths is not None and directory in paths:
+            changes[name] = [os.curdir if path == directory else path for path in paths]
+    return policy.replace(**changes)
 
 
 def public() -> list[str]:
