@@ -5,6 +5,7 @@ from typing import Any
 
 from . import AuditDenied
 from ._display import one_line, page
+from ._told import checked, for_model
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,33 @@ class Result:
 
     def _repr_html_(self) -> str:
         return page(self)
+
+    def for_model(self, most: int = 20_000) -> str:
+        r"""Describe it to a model: the answer of a tool that runs code.
+
+        Args:
+            most: The number of characters that each part may have; the middle of a longer one is
+                left out.
+
+        Returns:
+            The parts that there are, each under its name: ``stdout``, ``stderr``, ``value``,
+            ``displayed`` (MIME types), ``error`` (the traceback), ``ended`` (by a limit, or an exit
+            status) and ``denied``: denials with their hints, those that code swallowed.
+
+        Raises:
+            TypeError: ``most`` is no number.
+            ValueError: ``most`` is not positive.
+
+        Example:
+            >>> from fastaudit_rs import Policy
+            >>> print(Policy().session().run("print('hi')\n6 * 7").for_model())
+            stdout:
+            hi
+            <BLANKLINE>
+            value:
+            42
+        """
+        return for_model(self, checked(most))
 
     @property
     def success(self) -> bool:

@@ -1,6 +1,5 @@
-"""A loop that runs a model's code in a session, with a tool of the host; it is told as JSON."""
+"""A loop that runs a model's code in a session, with a tool of the host."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,19 +17,6 @@ def look_up(item: str) -> float:
 session = Policy.preset("workspace").session(functions={"look_up": look_up}, timeout=60)
 
 
-def run_python(code: str) -> dict[str, Any]:
-    """Run a step; what the model is told of it."""
-    ran = session.run(code)
-    told = {
-        "printed": ran.stdout,
-        "value": "" if ran.value is None else repr(ran.value),
-        "error": "" if ran.error is None else str(ran.error),
-        # Also those that the code, or a library, swallowed.
-        "denied": [denied.message for denied in ran.violations],
-    }
-    return {key: value for key, value in told.items() if value}
-
-
 def answer(model: Callable[[list[Message]], Message], question: str) -> str:
     """Ask a model, and run what it wants run until it answers."""
     messages: list[Message] = [{"role": "user", "content": question}]
@@ -40,7 +26,7 @@ def answer(model: Callable[[list[Message]], Message], question: str) -> str:
         if not reply.get("tool_calls"):
             return str(reply["content"])
         for wanted in reply["tool_calls"]:
-            told = json.dumps(run_python(**wanted["arguments"]))
+            told = session.run(**wanted["arguments"]).for_model()
             messages.append({"role": "tool", "tool_call_id": wanted["id"], "content": told})
 
 

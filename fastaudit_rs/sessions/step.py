@@ -20,6 +20,9 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED
 from ..results import Error
+
+# It is imported before a guard is in force: a policy may deny imports.
+from . import arrays as _arrays  # noqa: F401
 from .shown import Shown
 from .values import NotData, pack
 

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -47,19 +46,6 @@ class TestToolLoop:
         )
         assert (done.stdout, done.stderr) == (shown("tool_loop"), "")
         assert (tmp_path / "bill.txt").read_text() == "4.0"
-
-    def test_what_the_model_is_told(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        module = recipe("tool_loop")
-        assert module.run_python("import os\nx = 6 * 7\nprint('hi')") == {"printed": "hi\n"}
-        assert module.run_python("x") == {"value": "42"}
-        told = module.run_python("1 / 0")
-        assert told == {"error": "ZeroDivisionError: division by zero"}
-        assert module.run_python("0") == {"value": "0"}
-        told = module.run_python("try: os.system('ls')\nexcept OSError: pass")
-        assert told.keys() == {"denied"} and "os.system" in told["denied"][0]
-        json.dumps(told)
-        module.session.close()
 
 
 def test_mcp_server(tmp_path):

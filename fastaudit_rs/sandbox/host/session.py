@@ -298,6 +298,7 @@ class SandboxSession(States):
                     code=text,
                     step=self._steps,
                     functions=self._told,
+                    given=[*new],
                 )
             result = self._result(exchange)
             result = replace(result, changed=changed, duration=time.monotonic() - begun)

@@ -153,8 +153,8 @@ class _Steps:
         self._denials = 0
         for told in head["functions"]:
             name = told["name"]
-            # A step may have given the name to something else.
-            if self._functions.get(name) != told:
+            # A step may have given the name to something else; functions of this one take it back.
+            if name in head["given"] or self._functions.get(name) != told:
                 self._functions[name] = told
                 self._names[name] = Function(self._channel, told)
                 self._given.add(name)
