@@ -5,6 +5,7 @@ import os
 import queue
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from ...results import Result
 from ..wire import COMMON
@@ -15,9 +16,21 @@ from .runner import Runner
 from .setup import Setup
 from .workers import Key, Start, WorkerSource
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
 #: Runs code as `Sandbox.run` does, in one of these workers.
 _Runs = Callable[
-    [WorkerSource, str | os.PathLike[str], Sequence[str], str | bytes, bool, Ending], Result
+    [
+        WorkerSource,
+        str | os.PathLike[str],
+        Sequence[str],
+        str | bytes,
+        bool,
+        Ending,
+        "AbstractEventLoop | None",
+    ],
+    Result,
 ]
 
 
@@ -149,6 +162,7 @@ class Pool(Runner):
         input: str | bytes,
         value: bool,
         ending: Ending,
+        loop: "AbstractEventLoop | None",
     ) -> Result:
         with self._endings.running(ending):
-            return self._runs(self._workers, code, args, input, value, ending)
+            return self._runs(self._workers, code, args, input, value, ending, loop)

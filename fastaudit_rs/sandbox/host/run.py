@@ -19,6 +19,7 @@ from ..wire import REPORT, receive, send
 from .ending import Ending
 from .files import Disk
 from .process import SandboxError, Worker
+from .questions import Questions
 
 #: The time between looks at a run, in seconds.
 INTERVAL = 0.05
@@ -37,15 +38,19 @@ VALUES, DEPTH = 1 << 20, 100
 class Run:
     """One run, watched until it ends."""
 
-    def __init__(self, limits: Limits, base: str, ending: Ending) -> None:
+    def __init__(
+        self, limits: Limits, base: str, ending: Ending, questions: Questions | None = None
+    ) -> None:
         """Prepare one.
 
         Args:
             limits: Its limits.
             base: The directory that counts as its disk.
             ending: The wish to end it.
+            questions: Its questions, if it asks.
         """
         self._ending = ending
+        self._questions = questions
         self._limits = limits
         self._disk = Disk(base, limits.disk)
         self._killed_by: str | None = None
@@ -123,6 +128,10 @@ class Run:
             selector.register(stdin, selectors.EVENT_WRITE, memoryview(given))
             self._write(selector, selector.get_key(stdin))
             selector.register(worker.control, selectors.EVENT_READ, None)
+            if self._questions is not None:
+                passed.append(self._questions.passed())
+                theirs.callback(self._questions.sent)
+                selector.register(self._questions, selectors.EVENT_READ)
             with contextlib.suppress(OSError):
                 # A worker that is gone shows in the descriptors that are watched.
                 send(worker.control, job, passed)
@@ -131,7 +140,10 @@ class Run:
         """Read its output, until it has ended; end it if it goes beyond a limit."""
         limits = self._limits
         wait = INTERVAL
+        questions = self._questions
         while True:
+            if questions is not None:
+                questions.flush()
             ready = selector.select(wait)
             for key, _ in ready:
                 if key.fileobj is worker.control:
@@ -139,6 +151,10 @@ class Run:
                     selector.unregister(worker.control)
                     # All of its output is there: nothing of it runs any more.
                     wait = 0
+                elif key.fileobj is questions and questions is not None:
+                    if not questions.hear():
+                        selector.unregister(questions)
+                        questions.close()
                 elif key.events == selectors.EVENT_WRITE:
                     self._write(selector, key)
                 else:

@@ -4,11 +4,14 @@ import os
 import re
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..._keywords import checked
 from ...results import Result
 from .ending import Ending
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Self = TypeVar("_Self", bound="Closing")
 
@@ -83,7 +86,7 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(code, args, input, value, Ending())
+        return self._run(code, args, input, value, Ending(), None)
 
     def _run(
         self,
@@ -92,6 +95,7 @@ class Runner(Closing):
         input: str | bytes,
         value: bool,
         ending: Ending,
+        loop: "asyncio.AbstractEventLoop | None",
     ) -> Result:
         raise NotImplementedError
 
@@ -106,12 +110,14 @@ class Runner(Closing):
     ) -> Result:
         """Run code as `run` does, in a thread of the event loop's executor.
 
-        Cancelling it ends the run.
+        Cancelling it ends the run. An ``on_ask`` that is a coroutine function runs in this event
+        loop.
         """
         import asyncio
 
         ending = Ending()
         try:
-            return await asyncio.to_thread(self._run, code, args, input, value, ending)
+            loop = asyncio.get_running_loop()
+            return await asyncio.to_thread(self._run, code, args, input, value, ending, loop)
         finally:
             ending.end("the run was cancelled")

@@ -5,6 +5,7 @@ Python error with a hint. Behind it the package ``sandlock`` makes the kernel (L
 enforce the limits and the part of the same policy that it can.
 """
 
+import contextlib
 import marshal
 import os
 import tempfile
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ... import AuditDenied, Policy
 from ..._keywords import checked
-from ...approvals import Approvals
 from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
@@ -26,12 +26,15 @@ from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
 from .process import SandboxError
+from .questions import MODULES, Questions, check_ask
 from .run import Run
 from .runner import Runner, check_run
 from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel, public
 from .workers import Workers, WorkerSource
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from ..inside.child import Job
     from .docker import Docker
     from .pool import Pool
@@ -64,9 +67,15 @@ class Sandbox(Runner):
             so.
         backend: ``"process"`` runs code in processes here, ``"docker"`` each run in a container.
         image: The image of the containers: it has Python, with this package installed.
-        ask_up_to: The most that answers to ``on_ask`` of a session may open: the kernel lets pass
-            what this policy allows too (``write``, ``read``, ``commands``, ``network``), and the
-            guard asks before. Native code can do it without being asked.
+        on_ask: A function that is asked before the guard denies an operation, as that of
+            `Policy.guard`, with the host's rights: by each run, and by sessions that have none of
+            their own. A plain one runs in the thread that waits for the run, a coroutine in the
+            event loop of `arun`. Its time is the run's. The answers ``"guard"`` and ``"pattern"``
+            hold until the end of the run.
+        ask_seconds: The time for its answer, if it is a coroutine function.
+        ask_up_to: The most that answers to ``on_ask`` may open: the kernel lets pass what this
+            policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
+            before. Native code can do it without being asked.
 
     Raises:
         SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
@@ -86,6 +95,8 @@ class Sandbox(Runner):
         confine: Literal["require", "prefer", "audit"] = "require",
         backend: Literal["process", "docker"] = "process",
         image: str | None = None,
+        on_ask: Callable[[AuditDenied], object] | None = None,
+        ask_seconds: float | None = None,
         ask_up_to: Policy | None = None,
     ) -> None:
         """Make one, with a directory of its own."""
@@ -98,11 +109,15 @@ class Sandbox(Runner):
         check_backend(backend, image, confine)
         if ask_up_to is not None and not isinstance(ask_up_to, Policy):
             raise TypeError(f"ask_up_to must be a Policy, not {type(ask_up_to).__name__}")
-        if ask_up_to is not None and backend != "process":
-            raise ValueError("ask_up_to needs backend='process': only its sessions ask")
+        check_ask(on_ask, ask_seconds)
+        if backend != "process":
+            for name, given in (("on_ask", on_ask), ("ask_up_to", ask_up_to)):
+                if given is not None:
+                    raise ValueError(f"{name} needs backend='process': containers do not ask")
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
+        self._on_ask, self._ask_seconds = on_ask, ask_seconds
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
@@ -125,6 +140,7 @@ class Sandbox(Runner):
             # Of the host's files a container has none.
             public() if self._docker is None else (),
             None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
+            () if on_ask is None else MODULES,
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
         self._workers = Workers(setup.start, setup.state)
@@ -205,8 +221,9 @@ class Sandbox(Runner):
         input: str | bytes,
         value: bool,
         ending: Ending,
+        loop: "AbstractEventLoop | None",
     ) -> Result:
-        return self._run_in(self._workers, code, args, input, value, ending)
+        return self._run_in(self._workers, code, args, input, value, ending, loop)
 
     def _run_in(
         self,
@@ -216,6 +233,7 @@ class Sandbox(Runner):
         input: str | bytes,
         value: bool,
         ending: Ending,
+        loop: "AbstractEventLoop | None",
     ) -> Result:
         check_run(code, args, input)
         in_file = not isinstance(code, str)
@@ -224,7 +242,7 @@ class Sandbox(Runner):
         job = self._job(text, file, args, value=value)
         given = input.encode() if isinstance(input, str) else bytes(input)
         with self._endings.running(ending), self._files.changes() as changed:
-            result = self._result(workers, job, given, ending)
+            result = self._result(workers, job, given, ending, loop)
         return replace(result, changed=changed)
 
     def _job(
@@ -250,11 +268,23 @@ class Sandbox(Runner):
             "cwd": self._cwd,
         }
 
-    def _result(self, workers: WorkerSource, job: "Job", given: bytes, ending: Ending) -> Result:
+    def _result(
+        self,
+        workers: WorkerSource,
+        job: "Job",
+        given: bytes,
+        ending: Ending,
+        loop: "AbstractEventLoop | None",
+    ) -> Result:
         if self._docker is not None:
             return self._docker.run(self._setup, self.limits, self._base, job, given, ending)
-        run = Run(self.limits, self._base, ending)
-        with workers.worker(ending) as worker:
+        with contextlib.ExitStack() as stack:
+            questions = None
+            if self._on_ask is not None:
+                questions = Questions(self._on_ask, self._ask_seconds, loop)
+                stack.callback(questions.close)
+            run = Run(self.limits, self._base, ending, questions)
+            worker = stack.enter_context(workers.worker(ending))
             result = run.result(worker, marshal.dumps(cast(Any, job)), given)
             if not run.is_clean:
                 worker.end()
@@ -309,7 +339,7 @@ class Sandbox(Runner):
             calls: The number of calls of functions that a step may make, and of questions.
             on_ask: A function that is asked before the guard denies an operation, as that of
                 `Policy.guard`; it runs as `functions` do. Its answer opens what the kernel lets
-                pass: see ``ask_up_to`` of `Sandbox`.
+                pass: see ``ask_up_to`` of `Sandbox`. By default it is that of the sandbox.
             ask_seconds: The time for its answer, if it is a coroutine function.
 
         Raises:
@@ -322,9 +352,9 @@ class Sandbox(Runner):
         self._check_open()
         if self._docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
-        if isinstance(on_ask, Approvals):
-            # The sandbox words what an answer would add, and code there may lie.
-            raise TypeError("on_ask must not be Approvals: a session keeps its answers itself")
+        check_ask(on_ask, ask_seconds)
+        if on_ask is None:
+            on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession
 
         session = SandboxSession(

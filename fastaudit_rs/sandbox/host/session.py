@@ -25,6 +25,7 @@ from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
 from .process import SandboxError, Worker
+from .questions import check_ask
 from .review import Change, Review
 from .run import limit_of
 from .session_data import outcome, packed_inputs, unpacked
@@ -69,10 +70,9 @@ class SandboxSession(States):
         ask_seconds: float | None,
     ) -> None:
         """Start its process."""
-        if on_ask is not None and not callable(on_ask):
-            raise TypeError(f"on_ask must be a function, not {type(on_ask).__name__}")
+        check_ask(on_ask, ask_seconds)
         self._on_ask = on_ask
-        self._ask_seconds = seconds("ask_seconds", ask_seconds)
+        self._ask_seconds = ask_seconds
         self._start = start
         self._job = job
         self._limits = limits

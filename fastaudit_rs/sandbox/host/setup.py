@@ -56,6 +56,7 @@ class Setup:
         directory: Its directory, which it may write too.
         public: Places that it may read too.
         up_to: The most that answers of the host may open, besides the policy.
+        modules: Names of modules that each run finds imported.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Setup:
         directory: Path,
         public: Iterable[str],
         up_to: Policy | None = None,
+        modules: Sequence[str] = (),
     ) -> None:
         """Start none yet."""
         held = policy if up_to is None else bound(policy, up_to)
@@ -80,6 +82,7 @@ class Setup:
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if up_to is None else _with(held, more, str(directory))
         self._limits = limits
+        self._modules = modules
         self.env = env
         self.path = path
         self._kernel = kernel
@@ -92,14 +95,14 @@ class Setup:
         """Start a process that waits for work.
 
         Args:
-            preload: Names of modules that each run finds imported.
+            preload: Names of more modules that each run finds imported.
             copies: The number of processes of ours that it may have besides those of the code.
 
         Raises:
             RuntimeError: All were ended meanwhile.
             SandboxError: It does not start.
         """
-        task = pickle.dumps((self.policy, list(self.path), list(preload)))
+        task = pickle.dumps((self.policy, list(self.path), [*self._modules, *preload]))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))

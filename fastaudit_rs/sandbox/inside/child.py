@@ -2,6 +2,7 @@
 
 import _ast
 import _io
+import _socket
 import atexit
 import contextlib
 import gc
@@ -12,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn, TypedDict
 
 from ... import AuditDenied, Policy
@@ -62,13 +64,14 @@ def run(
         worker: The process that this is a child of.
         policy: The policy to install.
         job: The job.
-        descriptors: Standard input, output and error, and the one for its report.
+        descriptors: Standard input, output and error, the one for its report, and the one for its
+            questions, if it asks.
     """
     child = _Child(children)
     status = 1
     try:
         if os.getppid() == worker:
-            *streams, report = descriptors
+            streams, (report, *asked) = descriptors[:3], descriptors[3:]
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
                 os.close(stream)
@@ -77,7 +80,7 @@ def run(
 
                 status = serve(child, policy, job, report)
             else:
-                status = program(policy, job, report)
+                status = program(policy, job, report, *asked)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -85,13 +88,14 @@ def run(
         child.end(status)
 
 
-def program(policy: Policy, job: Job, report: int) -> int:
+def program(policy: Policy, job: Job, report: int, asked: int | None = None) -> int:
     """Run a job from its beginning to its end.
 
     Args:
         policy: The policy to install.
         job: The job.
         report: The descriptor for its report.
+        asked: The descriptor for its questions, if it asks.
 
     Returns:
         Its exit status.
@@ -119,7 +123,8 @@ def program(policy: Policy, job: Job, report: int) -> int:
     if job["cwd"] is not None:
         os.chdir(job["cwd"])
     _reseed()
-    policy.install(monitor_calls=MONITORING, on_denied=tell)
+    ask = None if asked is None else _asking(asked)
+    policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask)
     status = 0
     try:
         value = _run(job, names)
@@ -155,6 +160,17 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     if isinstance(last, _ast.Expr):
         return eval(compile(_ast.Expression(last.value), job["file"], "eval"), names)
     return None
+
+
+def _asking(descriptor: int) -> Callable[[AuditDenied], object]:
+    """Return a function that asks the host."""
+    os.set_inheritable(descriptor, False)
+    from .channel import Channel
+    from .functions import asked
+
+    channel = Channel(_socket.socket(fileno=descriptor))
+    # Processes that the code starts ask nobody.
+    return lambda denied: asked(channel, denied) if channel.is_here else None
 
 
 class _Report:

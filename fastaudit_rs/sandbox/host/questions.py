@@ -1,0 +1,104 @@
+"""The questions of one run to its host, before an operation is denied."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+
+from ... import AuditDenied
+from ...approvals import Approvals
+from ...sessions.arguments import seconds
+from ...sessions.host_loop import HostLoop
+from ..messages import Malformed, decode
+from .calls import Calls
+from .channel import Broken, Channel
+
+#: The questions that a run may ask, and the messages that it may send.
+QUESTIONS, MESSAGES = 1000, 10_000
+
+#: The modules of a process whose runs ask.
+MODULES = ("fastaudit_rs.sandbox.inside.functions",)
+
+#: A function that is asked; it may be a coroutine function.
+Ask = Callable[[AuditDenied], object]
+
+
+def check_ask(on_ask: object, ask_seconds: object) -> None:
+    """Check who is asked, and the time for an answer.
+
+    Raises:
+        TypeError: They have another type.
+        ValueError: The time is not positive.
+    """
+    if isinstance(on_ask, Approvals):
+        # The sandbox words what an answer would add, and code there may lie.
+        raise TypeError(
+            "on_ask must not be Approvals: code in a sandbox words the questions, and a file would "
+            "keep its words"
+        )
+    if on_ask is not None and not callable(on_ask):
+        raise TypeError(f"on_ask must be a function, not {type(on_ask).__name__}")
+    seconds("ask_seconds", ask_seconds)
+
+
+class Questions:
+    """The questions of one run."""
+
+    def __init__(
+        self, on_ask: Ask, ask_seconds: float | None, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        """Make the connection.
+
+        Args:
+            on_ask: The function that is asked, in the thread that watches the run.
+            ask_seconds: The time for its answer, if it is a coroutine function.
+            loop: The event loop for that; ``None`` for one in a thread of its own.
+        """
+        mine, self._theirs = socket.socketpair()
+        self._channel = Channel(mine)
+        self._own_loop = HostLoop()
+        made = self._own_loop if loop is None else lambda: loop
+        self._calls = Calls({}, self._channel.send, made, QUESTIONS, on_ask, ask_seconds)
+        self._left = MESSAGES
+
+    def fileno(self) -> int:
+        """The number of its descriptor."""
+        return self._channel.fileno()
+
+    def passed(self) -> int:
+        """The descriptor that the run gets; `sent` closes it here."""
+        return self._theirs.fileno()
+
+    def sent(self) -> None:
+        """Note that the run has its descriptor."""
+        self._theirs.close()
+
+    def flush(self) -> None:
+        """Send what there was no room for."""
+        self._channel.flush()
+
+    def hear(self) -> bool:
+        """Answer what is asked. False if nothing more can be asked: each question is denied then.
+
+        Raises:
+            BaseException: The function raises one that is no `Exception`.
+        """
+        try:
+            for message in self._channel.messages():
+                self._left -= 1
+                if self._left < 0:
+                    raise Broken("it sent too many messages")
+                with contextlib.suppress(Malformed):
+                    head, _ = decode(message)
+                    if head["kind"] == "ask":
+                        self._calls.ask(head)
+        except Broken:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._calls.end()
+        self._channel.close()
+        self._theirs.close()
+        self._own_loop.close()
