@@ -7,15 +7,16 @@ the host is told, for its secret.
 # ruff: noqa: E501
 # The texts are programs, some of them in few lines.
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
-from attempts import NEXT, effects, host_at, options, session_here
-
-from fastaudit_rs import Limits, Policy, Sandbox
+from attempts import NEXT
 
 ATTACKS = {}
 
@@ -544,7 +545,7 @@ HELD_IN_SANDBOX = {
     "a handle of the host's event loop": "import asyncio, gc, time\nfor found in gc.get_objects():\n    if type(found) is asyncio.Handle and found._callback is not steal and found._loop.is_running():\n        found._loop.call_soon_threadsafe(steal, context=found._context)\ntime.sleep(0.05)",
     "the calls of asynchronous functions": "import gc\nasync def evil(): steal()\nfor found in gc.get_objects():\n    if type(found).__name__ == 'Coroutines':\n        found._asked.append((999, evil))\n        found._pipe.wake()\nimport time\ntime.sleep(0.2)",
     "methods of the session": "import fastaudit_rs.sessions.here as h\nown = h.HereSession.close\nh.HereSession.close = lambda self: steal() or own(self)",
-    "methods of results": "import fastaudit_rs.sessions.here as h\nown = h.Result\nh.Result = lambda *given, **named: steal() or own(*given, **named)",
+    "methods of results": "import fastaudit_rs.sessions.running as h\nown = h.Result\nh.Result = lambda *given, **named: steal() or own(*given, **named)",
     "the making of event loops": "import asyncio\nown = asyncio.new_event_loop\nasyncio.new_event_loop = asyncio.events.new_event_loop = lambda: steal() or own()\nimport asyncio.runners\nasyncio.runners.events.new_event_loop = asyncio.new_event_loop",
 }
 
@@ -604,11 +605,52 @@ HARMLESS = {
 }
 
 
+class Attempts:
+    """A process that makes attempts, one after another."""
+
+    SUPPORT = Path(__file__).parent.parent / "support"
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", "import attempts; attempts.main()"],
+            env={**os.environ, "PYTHONPATH": str(self.SUPPORT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, place, places, code):
+        home, target = places
+        asked = {"place": place, "home": home, "target": target, "code": code}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        late = threading.Timer(60, self.process.kill)
+        late.start()
+        answer = self.process.stdout.readline()
+        late.cancel()
+        assert answer, f"the process ended: {self.process.wait()}"
+        return json.loads(answer)
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
 @pytest.fixture(scope="module")
-def shared():
-    pytest.importorskip("sandlock")
-    with Sandbox(limits=Limits(wall_seconds=20)) as sandbox:
-        yield sandbox
+def processes():
+    """The process that makes the attempts of this module, in a list: another one may follow."""
+    kept = [Attempts()]
+    yield kept
+    kept[0].end()
+
+
+@pytest.fixture
+def attempts(processes):
+    if processes[0].process.poll() is not None:
+        processes[0].end()
+        processes[0] = Attempts()
+    return processes[0]
 
 
 @pytest.fixture
@@ -618,18 +660,6 @@ def places(tmp_path):
     return str(tmp_path / "home"), str(tmp_path / "out/target.txt")
 
 
-def here(places, code, policy=None):
-    home, target = places
-    host = host_at(home)
-    return effects(session_here(host, policy), host, code, target)
-
-
-def in_sandbox(places, code, shared):
-    home, target = places
-    host = host_at(home)
-    return effects(shared.session(**options(host)), host, code, target)
-
-
 def _skip_before_3_12(name):
     if sys.version_info >= (3, 12):
         return
@@ -637,48 +667,34 @@ def _skip_before_3_12(name):
         pytest.skip("it came with 3.12")
 
 
-def in_process(places, code):
-    """In a process of its own."""
-    program = Path(__file__).parent.parent / "support/attempts.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", program, *places],
-        input=code,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "effects:" in done.stdout, done.stderr
-    return [name for name in done.stdout.rpartition("effects:")[2].split(",") if name]
-
-
 @pytest.mark.parametrize("name", ATTACKS)
-def test_it_achieves_nothing_here(name, places):
+def test_it_achieves_nothing_here(name, places, attempts):
     _skip_before_3_12(name)
-    assert here(places, ATTACKS[name]) == []
+    assert attempts("here", places, ATTACKS[name]) == []
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *HELD_IN_SANDBOX])
-def test_it_achieves_nothing_in_a_sandbox(name, places, shared):
-    assert in_sandbox(places, {**ATTACKS, **HELD_IN_SANDBOX}[name], shared) == []
+def test_it_achieves_nothing_in_a_sandbox(name, places, attempts):
+    pytest.importorskip("sandlock")
+    assert attempts("sandbox", places, {**ATTACKS, **HELD_IN_SANDBOX}[name]) == []
 
 
 @pytest.mark.parametrize("name", HELD_IN_SANDBOX)
 def test_what_is_held_in_a_sandbox_alone(name, places):
-    """As docs/limits.md says of functions in this process."""
+    """As docs/limits.md says of functions in this process; each in a process of its own."""
     _skip_before_3_12(name)
-    assert in_process(places, HELD_IN_SANDBOX[name]) != []
-
-
-#: The policy that lets everything pass.
-OPEN = Policy(write=None, threads="inherit", env=True, native=True, commands=True, network=True)
+    attempts = Attempts()
+    try:
+        assert attempts("here", places, HELD_IN_SANDBOX[name]) != []
+    finally:
+        attempts.end()
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - HARMLESS))
-def test_without_a_policy_it_achieves_something(name, places):
+def test_without_a_policy_it_achieves_something(name, places, attempts):
     """The attempts are in earnest."""
     _skip_before_3_12(name)
-    assert here(places, ATTACKS[name], OPEN) != []
+    assert attempts("open", places, ATTACKS[name]) != []
 
 
 def test_there_are_as_many_as_promised():

@@ -1,10 +1,12 @@
 """Attempts of a session's steps to use functions of the host for more than they are for.
 
-As a program it makes one of them in a process of its own: code may leave anything in the process.
+`main` makes them in a process of its own: code may leave anything in the process, and a
+collection of garbage takes long in a large one.
 """
 
 import asyncio
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -16,7 +18,7 @@ import traceback
 import types
 import warnings
 
-from fastaudit_rs import Policy
+from fastaudit_rs import Limits, Policy, Sandbox
 
 SECRET = "the-secret-of-the-host"
 
@@ -94,6 +96,9 @@ def give(function, *args, **kwargs):
     except BaseException as error:
         return error
 """
+
+#: The policy that lets everything pass.
+OPEN = Policy(write=None, threads="inherit", env=True, native=True, commands=True, network=True)
 
 #: The line between the steps of an attempt.
 NEXT = "# the next step\n"
@@ -178,11 +183,31 @@ def session_here(host, policy=None):
     return policy.session(directory=host.home, monitor_calls=False, **options(host))
 
 
-if __name__ == "__main__":
-    home, target = sys.argv[1:3]
-    code = sys.stdin.read()
+@functools.cache
+def _sandbox():
+    return Sandbox(limits=Limits(wall_seconds=20))
+
+
+def _made(place, host):
+    """A session in a place: here, here without a policy that denies, in a sandbox."""
+    if place == "here":
+        return session_here(host)
+    if place == "open":
+        return session_here(host, OPEN)
+    return _sandbox().session(**options(host))
+
+
+def main():
+    """Make the attempts of standard input, each a line of JSON; answer each by a line."""
+    # An attempt may replace it.
+    dumps = json.dumps
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     logging.getLogger("host").addHandler(logging.NullHandler())
-    own = host_at(home)
-    found = effects(session_here(own), own, code, target)
-    os.write(1, ("effects:" + ",".join(found)).encode())
+    for line in iter(sys.stdin.readline, ""):
+        asked = json.loads(line)
+        host = host_at(asked["home"])
+        found = effects(_made(asked["place"], host), host, asked["code"], asked["target"])
+        answers.write(dumps(found) + "\n")
+        answers.flush()
     os._exit(0)
