@@ -15,7 +15,7 @@ def for_model(result: "Result", most: int) -> str:
     parts = {
         "stdout": result.stdout,
         "stderr": result.stderr,
-        "value": "" if result.value is None else repr(result.value),
+        "value": "" if result.value is None else written(result.value),
         "no value": result.value_error or "",
         "displayed": ", ".join(sorted({mime for shown in result.display for mime in shown})),
         "error": _error(result),
@@ -31,6 +31,14 @@ def denied(result: "Result") -> str:
     error = _error(result)
     texts = (str(one).strip() for one in result.violations if one.message not in error)
     return "\n".join(dict.fromkeys(texts))
+
+
+def written(value: object) -> str:
+    """The `repr()` of a value; the reason if there is none, as for a number of 5,000 digits."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError) as error:
+        return f"<{type(value).__name__}: {error}>"
 
 
 def shortened(text: str, most: int) -> str:

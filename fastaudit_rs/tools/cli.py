@@ -18,7 +18,7 @@ from .._monitoring import MONITORING
 from ..approvals import Answer
 from ..programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
 from ..sandbox.limits import Limits
-from . import asking
+from . import asking, mcp_command
 from .bounds import TIMED_OUT, add_bounds, enter, limits_of, run_until
 from .endings import Ending
 from .learning import merged
@@ -113,6 +113,15 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--html", metavar="FILE", help="write a page with a timeline to this file")
     add_options(trace)
     _add_program(trace)
+    mcp = commands.add_parser(
+        "mcp",
+        help="serve a tool that runs Python, by the Model Context Protocol",
+        description=mcp_command.DESCRIPTION,
+        epilog=mcp_command.EPILOG,
+        allow_abbrev=False,
+    )
+    mcp.set_defaults(command=mcp_command.run)
+    mcp_command.add_options(mcp)
     doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
     doctor.set_defaults(command=_doctor)
     completion = commands.add_parser(
@@ -298,6 +307,7 @@ def _completion(options: argparse.Namespace) -> int:
         "approvals": shtab.FILE,
         "program": shtab.FILE,
         "tmp": shtab.DIR,
+        "directory": shtab.DIR,
     }
     if options.shell not in shtab.SUPPORTED_SHELLS:
         upgrade = f"{options.shell} needs a newer shtab: pip install --upgrade shtab"

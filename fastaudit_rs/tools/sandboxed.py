@@ -50,11 +50,18 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
     # The program begins here, and not in the directory of the sandbox.
     policy = absolute(policy, os.getcwd())
     with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
-        # The sandbox's own hints are worded for its host in Python.
-        sandbox._setup.policy = sandbox._setup.policy._told_in("options", sandbox.policy)
+        tell_in_options(sandbox)
         sandbox._cwd = os.getcwd()
         result = sandbox.run(code, input=given)
     return _show(result, limits)
+
+
+def tell_in_options(sandbox: Sandbox) -> None:
+    """Have denials of what it runs name options of the command.
+
+    A sandbox's own hints are worded for its host in Python.
+    """
+    sandbox._setup.policy = sandbox._setup.policy._told_in("options", sandbox.policy)
 
 
 def _show(result: Result, limits: Limits) -> int:

@@ -96,3 +96,8 @@ def test_functions_of_a_step_take_back_their_names(session):
     assert session.run("double = 3\ndouble", functions=functions).value == 3
     assert session.run("double").value == 3
     assert session.run("double(4)", functions=functions).value == 8
+
+
+def test_a_value_that_has_no_text(session):
+    """Python writes no numbers of so many digits."""
+    assert "digits" in session.run("10**5000").for_model()

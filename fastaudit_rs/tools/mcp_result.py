@@ -1,0 +1,123 @@
+"""The result of a step for a client of an MCP server: text, images, and the same as data."""
+
+import base64
+import json
+from typing import Annotated, Any
+
+from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
+from pydantic import BaseModel
+
+from .. import AuditDenied
+from .._told import shortened, written
+from ..results import Result
+
+#: The note of a step that found no names of those before.
+RESTARTED = "(The session began anew: names and imports of earlier calls are gone.)"
+
+
+class Denial(BaseModel):
+    """An operation that was denied: the fields of `AuditDenied` of these names."""
+
+    rule: str | None = None
+    event: str
+    effect: str | None = None
+    path: str | None = None
+    host: str | None = None
+    command: str | None = None
+    message: str
+    hint: str | None = None
+
+
+class Failure(BaseModel):
+    """The exception that ended a step: the fields of `fastaudit_rs.results.Error`."""
+
+    kind: str
+    message: str
+    line: int | None = None
+
+
+class Ran(BaseModel):
+    """The structured content of a result."""
+
+    success: bool
+    stdout: str
+    stderr: str
+    value: Any = None
+    error: Failure | None = None
+    ended_by: str | None = None
+    denials: list[Denial]
+    changed: list[str]
+    restarted: bool
+    seconds: float
+
+
+#: The type of a tool's result: its schema is that of the structured content.
+RanResult = Annotated[CallToolResult, Ran]
+
+
+def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
+    """The result of a step, for a client.
+
+    Args:
+        ran: The result.
+        restarted: True if names of earlier steps were lost before.
+        most: The characters of each text; the middle of a longer one is left out.
+
+    Returns:
+        A result that can be sent: its texts are valid, its numbers finite.
+    """
+    told: dict[str, Any] = {
+        "success": ran.success,
+        "stdout": cut(ran.stdout, most),
+        "stderr": cut(ran.stderr, most),
+        "value": _value(ran.value, most),
+        "error": None,
+        "ended_by": ran.killed_by,
+        "denials": [_denial(denied) for denied in ran.violations],
+        "changed": ran.changed,
+        "restarted": restarted,
+        "seconds": round(ran.duration, 3),
+    }
+    if ran.error is not None:
+        message = cut(ran.error.message, most)
+        told["error"] = {"kind": ran.error.kind, "message": message, "line": ran.error.line}
+    text = ran.for_model(most)
+    content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
+    for shown in ran.display:
+        image, plain = shown.get("image/png"), shown.get("text/plain")
+        if isinstance(image, bytes):
+            data = base64.b64encode(image).decode("ascii")
+            content.append(ImageContent(type="image", data=data, mime_type="image/png"))
+        elif isinstance(plain, str) and plain not in text:
+            content.append(_text(cut(plain, most)))
+    return CallToolResult(content=content, structured_content=_sent(told), is_error=not ran.success)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, without its middle if it has more than so many characters."""
+    return text if len(text) <= most else shortened(text, most)
+
+
+def _text(text: str) -> ContentBlock:
+    return TextContent(type="text", text=_sent(text))
+
+
+def _denial(denied: AuditDenied) -> dict[str, Any]:
+    fields = denied.to_dict()
+    return {name: fields[name] for name in Denial.model_fields}
+
+
+def _value(value: object, most: int) -> Any:
+    """The value, if JSON can hold it and it is not too long; else its `repr()`."""
+    try:
+        if len(json.dumps(value, allow_nan=False)) <= most:
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return cut(written(value), most)
+
+
+def _sent(told: Any) -> Any:
+    """The same, as data of JSON in valid UTF-8: code makes names and texts that are neither."""
+    text = json.dumps(told, ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"))

@@ -1,0 +1,269 @@
+"""An MCP server with a tool that runs Python: a session for each client, in which names last.
+
+Model Context Protocol: https://modelcontextprotocol.io/specification
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Annotated, Any
+from weakref import WeakSet
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.context import CallNext, ServerRequestContext
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, ToolAnnotations
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import Field
+
+from .. import SandboxError, __version__
+from ..results import Result
+from ..sessions.base import Session
+from .mcp_result import RanResult, cut, tool_result
+
+#: Opens the session of a client; it is closed when the client leaves.
+Opens = Callable[[], AbstractContextManager[Session]]
+
+#: The header that names a client's session over HTTP.
+SESSION = "mcp-session-id"
+
+#: The time between two notifications of progress, in seconds, and the characters of each.
+EVERY, PIECE = 0.1, 4_000
+
+#: The characters of each text of a result.
+MOST = 20_000
+
+TOOL = """\
+Run Python code, as a cell of a notebook.
+
+Names, imports and the working directory last from call to call. You get what the code prints, the
+value of its last expression, its figures as images, and its exception. `await` may stand at the
+top level. Operations that the policy denies raise PermissionError and are in `denials`: the same
+operation will be denied again, so do it another way or tell the user the hint.
+"""
+
+CODE = "Python code. It is run with reset=true too; then it may be empty."
+
+RESET = "Begin anew before: without names, imports and modules of earlier calls."
+
+
+def server(
+    opens: Opens, *, name: str = "python", most: int = MOST, instructions: str | None = None
+) -> MCPServer[Any]:
+    """An MCP server whose tool ``run_python`` runs code in a session.
+
+    The server is the class of the package `mcp`: a host adds its own tools, and runs it.
+
+    Args:
+        opens: Opens the session of a client: a session itself, or a context manager that gives one.
+        name: The name of the server.
+        most: The characters of each text that a client gets.
+        instructions: A text for clients about the server.
+
+    Example:
+        >>> from fastaudit_rs import Policy
+        >>> from fastaudit_rs.tools.mcp_server import server
+        >>> made = server(lambda: Policy(write=["out"]).session(timeout=60))
+        >>> made.name
+        'python'
+    """
+    made: MCPServer[Any] = MCPServer(
+        name,
+        version=__version__,
+        instructions=instructions,
+        lifespan=lambda _: _clients(opens),
+        middleware=[_with_sessions],
+        log_level="WARNING",
+    )
+
+    async def run_python(
+        ctx: Context[Any, Any],
+        code: Annotated[str, Field(description=CODE)],
+        reset: Annotated[bool, Field(description=RESET)] = False,
+    ) -> RanResult:
+        clients: _Clients = ctx.request_context.lifespan_context
+        client = clients.of(ctx)
+        try:
+            ran, restarted = await client.run(code, reset, _Progress(ctx.report_progress))
+        except (OSError, RuntimeError, SandboxError) as error:
+            raise ToolError(str(error)) from error
+        return tool_result(ran, restarted, most)
+
+    hints = ToolAnnotations(title="Run Python", read_only_hint=False, open_world_hint=True)
+    made.add_tool(run_python, description=TOOL, annotations=hints)
+    return made
+
+
+class _Client:
+    """The session of a client, which is opened by its first call."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._stack = contextlib.ExitStack()
+        self._session: Session | None = None
+        self._one_at_a_time = asyncio.Lock()
+        #: Held while the session is opened, which its end waits for.
+        self._opening = threading.Lock()
+        self._is_closed = False
+
+    async def run(self, code: str, reset: bool, progress: "_Progress") -> tuple[Result, bool]:
+        """Run a step; tell whether names of earlier ones were lost before."""
+        async with self._one_at_a_time:
+            # Not broken off: a session that is opened is closed later.
+            session, restarted = await anyio.to_thread.run_sync(self._ready, reset)
+            return await _ran(session, code, progress), restarted
+
+    def _ready(self, reset: bool) -> tuple[Session, bool]:
+        """The session, able to run a step; and whether it had to begin anew for that."""
+        session = self._session
+        if session is None:
+            with self._opening:
+                if self._is_closed:
+                    raise RuntimeError("the session is closed")
+                session = self._session = self._stack.enter_context(self._opens())
+            return session, False
+        if not reset:
+            try:
+                session.names  # noqa: B018
+                return session, False
+            except (RuntimeError, SandboxError):
+                # Its process has ended, or a step could not be interrupted.
+                pass
+        session.reset()
+        return session, not reset
+
+    async def close(self) -> None:
+        """End the session, with the step that runs."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._close)
+
+    def _close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            self._stack.close()
+
+
+async def _ran(session: Session, code: str, progress: "_Progress") -> Result:
+    """Run a step, and tell of its output meanwhile. Cancelling it interrupts the step."""
+    stream = session.stream(code)
+    telling = asyncio.ensure_future(progress.tell())
+    try:
+        async for output in stream:
+            progress.add(output.text)
+        return stream.result
+    finally:
+        telling.cancel()
+        # The session can be used by the next call.
+        with anyio.CancelScope(shield=True):
+            await stream.aclose()
+            await progress.tell_rest()
+
+
+class _Progress:
+    """The output of a step as notifications, not more often than a client can read them."""
+
+    def __init__(
+        self, report: Callable[[float, float | None, str | None], Awaitable[None]]
+    ) -> None:
+        self._report = report
+        self._written = 0
+        self._pieces: list[str] = []
+        self._has_more = asyncio.Event()
+
+    def add(self, text: str) -> None:
+        """Note a piece of output."""
+        self._pieces.append(text)
+        self._has_more.set()
+
+    async def tell(self) -> None:
+        """Tell of the output, until this is cancelled."""
+        while True:
+            await self._has_more.wait()
+            await self.tell_rest()
+            await asyncio.sleep(EVERY)
+
+    async def tell_rest(self) -> None:
+        """Tell of the output that was not told of."""
+        self._has_more.clear()
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        if text:
+            self._written += len(text)
+            sent = cut(text, PIECE).encode("utf-8", "replace").decode()
+            await self._report(self._written, None, sent)
+
+
+class _Clients:
+    """The sessions of the clients: one for a connection, one for each session over HTTP."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._of: dict[str | None, _Client] = {}
+
+    def of(self, ctx: Context[Any, Any]) -> _Client:
+        """The client that asks."""
+        request = ctx.request_context.request
+        key = None if request is None else request.headers.get(SESSION)
+        if request is not None and key is None:
+            raise ToolError("run_python needs a server that keeps sessions: stateless_http=False")
+        client = self._of.get(key)
+        if client is None:
+            client = self._of[key] = _Client(self._opens)
+            if key is not None:
+                # The client's connection, which the SDK hands to no tool otherwise.
+                connection: Any = getattr(ctx.session, "_connection")  # noqa: B009
+                connection.exit_stack.push_async_callback(self._end, key)
+        return client
+
+    async def _end(self, key: str) -> None:
+        client = self._of.pop(key, None)
+        if client is not None:
+            await client.close()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for client in list(self._of.values()):
+            await client.close()
+
+
+#: The clients of the servers of this process.
+_serving: WeakSet[_Clients] = WeakSet()
+
+
+async def close_all() -> None:
+    """End all sessions of all servers of this process."""
+    for clients in list(_serving):
+        await clients.close()
+
+
+@contextlib.asynccontextmanager
+async def _clients(opens: Opens) -> AsyncIterator[_Clients]:
+    clients = _Clients(opens)
+    _serving.add(clients)
+    try:
+        yield clients
+    finally:
+        await clients.close()
+
+
+async def _with_sessions(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+    """Send clients over HTTP to a version of the protocol that has sessions.
+
+    From 2026-07-28 on a request over HTTP has no session: names could not last. The error names
+    older versions, which clients of the newer ones speak too.
+    """
+    if ctx.request is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        raise MCPError(
+            code=UNSUPPORTED_PROTOCOL_VERSION,
+            message="this server keeps a session for each client: begin with initialize",
+            data={
+                "supported": list(HANDSHAKE_PROTOCOL_VERSIONS),
+                "requested": ctx.protocol_version,
+            },
+        )
+    return await call_next(ctx)

@@ -1,0 +1,73 @@
+"""The ways to serve: standard input and output for one client, HTTP for several."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import anyio
+from mcp.server import MCPServer
+
+from .mcp_server import close_all
+
+#: The signals that end a server, and its sessions before.
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve_stdio(server: MCPServer[Any]) -> None:
+    """Serve one client, until it closes standard input.
+
+    Descriptor 1 is that of standard error meanwhile, and 0 is empty: nothing that code prints or
+    starts gets into the protocol.
+    """
+    anyio.run(_stdio, server)
+
+
+async def _stdio(server: MCPServer[Any]) -> None:
+    loop = asyncio.get_running_loop()
+    ends: list[asyncio.Task[None]] = []
+
+    def end(number: int) -> None:
+        ends.append(loop.create_task(_end(number)))
+
+    for number in ENDING:
+        loop.add_signal_handler(number, end, number)
+    await server.run_stdio_async()
+
+
+async def _end(number: int) -> None:
+    """End the process: the thread that waits for standard input cannot be asked to."""
+    await close_all()
+    os._exit(128 + number)
+
+
+def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
+    """Serve clients at an address, until Ctrl-C.
+
+    Requests for another host, or from pages of another one, are refused: a page that a browser
+    shows could reach the port by a name of its own (DNS rebinding).
+
+    Args:
+        server: The server.
+        host: An address of the loopback.
+        port: The port, or 0 for any that is free.
+        most: The sessions that there may be at a time.
+
+    Raises:
+        OSError: Nothing can be served there.
+    """
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen()
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}/mcp"
+        app = server.streamable_http_app(host=host, max_sessions=most)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        print(f"fastaudit-rs: serving at {address}", file=sys.stderr, flush=True)
+        anyio.run(uvicorn.Server(config).serve, [listening])

@@ -1,0 +1,354 @@
+"""`fastaudit-rs mcp`: a real process, and the protocol's own client."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+PAGE = (ROOT / "docs" / "shell.md").read_text()
+COMMAND = [sys.executable, "-m", "fastaudit_rs", "mcp"]
+
+#: Whatever this writes to descriptor 1 would break the protocol.
+RAW = "import os\nos.write(1, b'{raw\\n')\nprint('printed')"
+
+
+@pytest.fixture(params=[True, False], ids=["sandbox", "here"])
+def place(request):
+    if request.param:
+        pytest.importorskip("sandlock")
+    return [] if request.param else ["--no-sandbox"]
+
+
+@pytest.fixture
+def mcp():
+    return pytest.importorskip("mcp")
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """In which temporary directories are made in one place."""
+    made = tmp_path / "temporary"
+    made.mkdir()
+    return {**os.environ, "TMPDIR": str(made)}
+
+
+def left(environment):
+    return os.listdir(environment["TMPDIR"])
+
+
+async def eventually(holds):
+    for _ in range(100):
+        if holds():
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def ask(client, code, **more):
+    result = await client.call_tool("run_python", {"code": code, **more})
+    return result.structured_content
+
+
+async def conversation(client, out):
+    """A session with all that a client may ask for."""
+    heard = []
+
+    async def progress(written, total, message):
+        heard.append(message)
+
+    [tool] = (await client.list_tools()).tools
+    assert tool.name == "run_python"
+    first = await ask(client, RAW)
+    assert first["success"] and first["stdout"].endswith("printed\n")
+    assert (await ask(client, "x = 40; os.getpid()"))["value"] > 0
+    denied = await client.call_tool("run_python", {"code": f"open({out + '/a'!r}, 'w')"})
+    assert denied.is_error
+    [told] = denied.structured_content["denials"]
+    assert (told["rule"], told["path"], told["hint"]) == (
+        "write",
+        f"{out}/a",
+        f"--write {out}/a",
+    )
+    await client.call_tool("run_python", {"code": "print('on')"}, progress_callback=progress)
+    assert heard == ["on\n"]
+    endless = asyncio.ensure_future(ask(client, "x += 1\nwhile True: pass"))
+    await asyncio.sleep(0.4)
+    endless.cancel()
+    await asyncio.wait([endless])
+    assert (await ask(client, "x + 1"))["value"] == 42
+    assert (await ask(client, "'x' in dir()", reset=True))["value"] is False
+
+
+class TestStdio:
+    @pytest.fixture
+    def talk(self, mcp, environment, places):
+        def talk(talks, *options):
+            started = mcp.StdioServerParameters(
+                command=COMMAND[0], args=[*COMMAND[1:], *options], env=environment
+            )
+
+            async def begin():
+                async with mcp.Client(started) as client:
+                    return await talks(client)
+
+            return asyncio.run(asyncio.wait_for(begin(), 60))
+
+        return talk
+
+    def test_a_session(self, talk, place, places, environment):
+        talk(lambda client: conversation(client, places.out), *place)
+        assert left(environment) == []
+
+    def test_the_configuration_of_the_page(self, mcp, environment, places):
+        """The one in docs/shell.md, with directories of this machine."""
+        pytest.importorskip("sandlock")
+        [block] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+        configured = json.loads(block)["mcpServers"]["python"]
+        assert configured["command"].endswith("/bin/fastaudit-rs")
+        directories = {"/home/me/data": places.out, "/home/me/reports": places.ok}
+        options = [directories.get(word, word) for word in configured["args"]]
+        assert set(directories.values()) < set(options)
+        started = mcp.StdioServerParameters(
+            command=COMMAND[0], args=[*COMMAND[1:-1], *options], env=environment
+        )
+        Path(places.out, "data").write_text("7")
+
+        async def begin():
+            async with mcp.Client(started) as client:
+                code = (
+                    f"text = open({places.out!r} + '/data').read()\n"
+                    f"open({places.ok!r} + '/report', 'w').write(text)"
+                )
+                assert (await ask(client, code))["success"]
+                return await ask(client, f"open({places.out!r} + '/data', 'w')")
+
+        denied = asyncio.run(asyncio.wait_for(begin(), 60))
+        assert denied["denials"][0]["path"] == f"{places.out}/data"
+        assert Path(places.ok, "report").read_text() == "7"
+
+    def test_its_options(self, talk, place, places):
+        async def talks(client):
+            wrote = await ask(client, f"open({places.ok + '/a'!r}, 'w').write('x')")
+            return wrote, await ask(client, "while True: pass")
+
+        wrote, endless = talk(talks, *place, "--write", places.ok, "--timeout", "0.5")
+        assert wrote["value"] == 1 and os.listdir(places.ok) == ["a"]
+        assert endless["ended_by"] == "wall_seconds"
+
+    def test_programs_that_code_starts(self, talk, places):
+        """Their output does not get into the protocol."""
+
+        async def talks(client):
+            code = "import subprocess; subprocess.run(['echo', '{raw']).returncode"
+            return await ask(client, code), await ask(client, "2")
+
+        ran, after = talk(talks, "--no-sandbox", "--run", "echo")
+        assert (ran["value"], after["value"]) == (0, 2)
+
+    def test_files_that_code_changes(self, talk, places):
+        async def talks(client):
+            return await ask(client, "open('a', 'w').close()")
+
+        told = talk(talks, "--no-sandbox", "--directory", places.ok, "--write", places.ok)
+        assert told["changed"] == ["a"]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_signals_end_it(self, mcp, place, environment, number):
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        }
+        call = {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "run_python", "arguments": {"code": "while True: pass"}},
+        }
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        with subprocess.Popen(
+            [*COMMAND, *place],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == 1
+            for sent in (ready, call):
+                process.stdin.write(json.dumps(sent) + "\n")
+            process.stdin.flush()
+            time.sleep(0.5)
+            process.send_signal(number)
+            assert process.wait(10) == 128 + number
+            assert "Traceback" not in process.stderr.read()
+        assert left(environment) == []
+
+
+class TestHttp:
+    @pytest.fixture
+    def address(self, mcp, environment, request, places):
+        """Of a server with these options."""
+        with contextlib.ExitStack() as stack:
+
+            def serve(*options):
+                process = stack.enter_context(
+                    subprocess.Popen(
+                        [*COMMAND, "--http", "0", *options],
+                        stdin=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                        env=environment,
+                    )
+                )
+                stack.callback(process.kill)
+                line = process.stderr.readline()
+                assert "serving at http://127.0.0.1:" in line
+                return re.search(r"http://\S+", line)[0], process
+
+            yield serve
+
+    def test_sessions(self, mcp, address, place, places, environment):
+        """Of two clients at once, which end with them."""
+        url, process = address(*place)
+
+        async def talks():
+            async with mcp.Client(url) as one, mcp.Client(url) as other:
+                await ask(one, "x = 1")
+                slow = asyncio.ensure_future(ask(one, "import time; time.sleep(0.6); x"))
+                begun = time.monotonic()
+                missing = await ask(other, "x")
+                assert not slow.done() or time.monotonic() - begun > 0.6
+                assert missing["error"]["kind"] == "NameError"
+                assert (await slow)["value"] == 1
+                await conversation(other, places.out)
+            assert await eventually(lambda: left(environment) == [])
+
+        asyncio.run(asyncio.wait_for(talks(), 60))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) in (0, 130, -signal.SIGINT)
+
+    def test_how_many(self, mcp, address):
+        url, _ = address("--no-sandbox", "--sessions", "1")
+
+        async def talks():
+            async with mcp.Client(url) as one:
+                assert (await ask(one, "1"))["value"] == 1
+                with pytest.raises(BaseException) as refused:
+                    async with mcp.Client(url):
+                        pass
+                errors = [refused.value]
+                while hasattr(errors[-1], "exceptions"):
+                    errors.append(errors[-1].exceptions[0])
+                assert "Too many open sessions" in str(errors[-1])
+            async with mcp.Client(url) as another:
+                return await ask(another, "2")
+
+        assert asyncio.run(asyncio.wait_for(talks(), 60))["value"] == 2
+
+    def test_requests_of_pages(self, address):
+        """A page of another host reaches nothing, by whatever name (DNS rebinding)."""
+        url, _ = address("--no-sandbox")
+        for headers, status in (
+            ({"Host": "evil.example"}, 421),
+            ({"Origin": "http://evil.example"}, 403),
+        ):
+            told = {"Content-Type": "application/json", **headers}
+            request = urllib.request.Request(url, b"{}", told)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request)
+            assert refused.value.code == status
+            refused.value.close()
+
+    def test_a_version_without_sessions(self, mcp, address):
+        """It is refused, and not given the session of somebody else."""
+        url, _ = address("--no-sandbox")
+        version = "2026-07-28"
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {
+                "name": "run_python",
+                "arguments": {"code": "1"},
+                "_meta": {
+                    "io.modelcontextprotocol/protocolVersion": version,
+                    "io.modelcontextprotocol/clientCapabilities": {},
+                },
+            },
+        }
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": version,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "run_python",
+        }
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request)
+        with refused.value as answer:
+            error = json.load(answer)["error"]
+        assert "begin with initialize" in error["message"]
+        assert "2025-11-25" in error["data"]["supported"]
+
+
+class TestWrongOptions:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--http", "somewhere"], "--http takes an address such as 8000"),
+            (["--http", "0.0.0.0:80"], "not at 0.0.0.0: it asks nobody who they are"),
+            (["--http", "99999"], "--http takes an address"),
+            (["--timeout", "soon"], "--timeout takes seconds"),
+            (["--sessions", "0"], "--sessions takes a number from 1, not 0"),
+            (["--no-sandbox", "--memory", "1G"], "--memory: "),
+            (["--no-sandbox", "--directory", "/nowhere"], "there is no directory /nowhere"),
+            (["--directory", "."], "--directory: a sandbox has a directory of its own"),
+            (["--policy", "missing.toml"], "missing.toml"),
+        ],
+    )
+    def test_message(self, options, message, places):
+        done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, input="")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("fastaudit-rs: ") and message in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("missing", "options", "message"),
+        [
+            ("mcp", ["--no-sandbox"], "pip install 'fastaudit-rs[mcp]'"),
+            ("sandlock", [], "--no-sandbox runs code in this process"),
+        ],
+    )
+    def test_a_missing_package(self, missing, options, message):
+        code = (
+            f"import sys; sys.modules[{missing!r}] = None\n"
+            "from fastaudit_rs.tools.cli import main; sys.exit(main())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "mcp", *options],
+            capture_output=True,
+            text=True,
+            input="",
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr and "Traceback" not in done.stderr

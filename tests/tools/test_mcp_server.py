@@ -1,0 +1,328 @@
+"""The MCP server's tool, by the protocol's own client, in one process: what a model is told."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import sys
+import time
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+
+from fastaudit_rs import Limits, Policy, Sandbox  # noqa: E402
+from fastaudit_rs.tools.mcp_server import server  # noqa: E402
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 8
+
+
+@pytest.fixture(params=["here", "sandbox"])
+def opens(request, tmp_path):
+    """Opens sessions in one of the places."""
+    if request.param == "here":
+        return lambda: Policy(write=[str(tmp_path)]).session(directory=tmp_path, timeout=20)
+    pytest.importorskip("sandlock")
+
+    @contextlib.contextmanager
+    def sandboxed():
+        with Sandbox(limits=Limits(wall_seconds=20)) as sandbox, sandbox.session() as session:
+            yield session
+
+    return sandboxed
+
+
+def talk(opens, conversation, mode="auto", **options):
+    """Have a client talk to a server."""
+
+    async def begin():
+        async with mcp.Client(server(opens, **options), mode=mode) as client:
+
+            def run(code, **more):
+                progress = more.pop("progress", None)
+                return client.call_tool(
+                    "run_python", {"code": code, **more}, progress_callback=progress
+                )
+
+            return await conversation(client, run)
+
+    return asyncio.run(asyncio.wait_for(begin(), 60))
+
+
+def texts(result):
+    return [block.text for block in result.content if block.type == "text"]
+
+
+def told(result):
+    return result.structured_content
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_names_last(opens, mode):
+    async def conversation(client, run):
+        first = await run("import math\nx = 20\nprint('hi')")
+        return first, await run("math.floor(x * 2.1)")
+
+    first, second = talk(opens, conversation, mode)
+    assert (texts(first), first.is_error) == (["stdout:\nhi"], False)
+    assert (told(first)["stdout"], told(first)["value"]) == ("hi\n", None)
+    assert (texts(second), told(second)["value"]) == (["value:\n42"], 42)
+    assert told(second)["error"] is None and told(second)["denials"] == []
+
+
+def test_the_tool_explains_itself():
+    async def conversation(client, run):
+        return (await client.list_tools()).tools
+
+    [tool] = talk(Policy().session, conversation)
+    assert tool.name == "run_python"
+    assert "last from call to call" in tool.description
+    assert tool.input_schema["required"] == ["code"]
+    assert tool.input_schema["properties"]["reset"]["type"] == "boolean"
+    assert {"stdout", "value", "error", "denials", "changed"} <= set(
+        tool.output_schema["properties"]
+    )
+
+
+def test_a_denial(opens):
+    async def conversation(client, run):
+        ended = await run("open('/srv/a', 'w')")
+        went_on = await run("try: open('/srv/b', 'w')\nexcept OSError: print('on')")
+        return ended, went_on, await run("import os; os.system('ls')")
+
+    ended, went_on, command = talk(opens, conversation)
+    assert ended.is_error and told(ended)["error"]["kind"] == "fastaudit_rs.AuditDenied"
+    [denied] = told(ended)["denials"]
+    assert (denied["rule"], denied["event"], denied["path"]) == ("write", "open", "/srv/a")
+    assert "'/srv" in denied["hint"] and denied["hint"] in texts(ended)[0]
+    assert not went_on.is_error and told(went_on)["denials"][0]["path"] == "/srv/b"
+    assert texts(went_on)[0].startswith("stdout:\non\n\ndenied:\nopen '/srv/b'")
+    assert told(command)["denials"][0]["command"] == "ls"
+
+
+def test_errors_files_and_images(opens):
+    code = (
+        f"class Shown:\n    def _repr_png_(self): return {PNG!r}\n"
+        "    def __repr__(self): return 'a figure'\ndisplay(Shown())"
+    )
+
+    async def conversation(client, run):
+        failed = await run("print('before')\n1 / 0")
+        return failed, await run("open('a.txt', 'w').close()"), await run(code)
+
+    failed, wrote, image = talk(opens, conversation)
+    assert failed.is_error
+    error = {"kind": "ZeroDivisionError", "message": "division by zero", "line": 2}
+    assert told(failed)["error"] == error
+    assert texts(failed)[0].startswith("stdout:\nbefore\n\nerror:\nTraceback")
+    assert told(wrote)["changed"] == ["a.txt"]
+    _, shown = image.content
+    assert (shown.type, shown.mime_type) == ("image", "image/png")
+    assert base64.b64decode(shown.data) == PNG
+
+
+def test_progress_while_it_runs(opens):
+    heard = []
+
+    async def progress(written, total, message):
+        heard.append((written, message, time.monotonic()))
+
+    async def conversation(client, run):
+        await run("x = 1")
+        code = "import time\nprint('first', flush=True)\ntime.sleep(0.6)\nprint('second')"
+        await run(code, progress=progress)
+        return time.monotonic()
+
+    ended = talk(opens, conversation)
+    assert "".join(message for _, message, _ in heard) == "first\nsecond\n"
+    assert heard[0][2] < ended - 0.4
+    assert [written for written, _, _ in heard] == sorted({written for written, _, _ in heard})
+    assert heard[-1][0] == len("first\nsecond\n")
+
+
+def test_much_output_is_few_notifications(opens):
+    heard = []
+
+    async def progress(written, total, message):
+        heard.append((written, len(message)))
+
+    async def conversation(client, run):
+        return await run("for i in range(20_000): print(i)", progress=progress)
+
+    result = talk(opens, conversation)
+    assert 1 <= len(heard) < 100
+    assert heard[-1][0] == sum(len(f"{i}\n") for i in range(20_000))
+    assert max(length for _, length in heard) < 5_000
+    assert len(texts(result)[0]) < 21_000 and "characters left out" in told(result)["stdout"]
+    assert told(result)["stdout"].endswith("19999")
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_cancellation(opens, mode):
+    async def conversation(client, run):
+        await run("x = 1")
+        endless = asyncio.ensure_future(run("x = 2\nwhile True: pass"))
+        waiting = asyncio.ensure_future(run("x = 3"))
+        await asyncio.sleep(0.3)
+        begun = time.monotonic()
+        waiting.cancel()
+        endless.cancel()
+        await asyncio.wait([endless, waiting])
+        return await run("x"), time.monotonic() - begun
+
+    result, seconds = talk(opens, conversation, mode)
+    assert (told(result)["value"], told(result)["restarted"]) == (2, False)
+    assert seconds < 5
+
+
+def test_a_limit_of_time(opens):
+    async def conversation(client, run):
+        return await run("print('began', flush=True)\nwhile True: pass")
+
+    @contextlib.contextmanager
+    def short():
+        with opens() as session:
+            stream = session.stream
+            session.stream = lambda code: stream(code, timeout=0.5)
+            yield session
+
+    result = talk(short, conversation)
+    assert result.is_error and told(result)["ended_by"] == "wall_seconds"
+    assert texts(result)[0].startswith("stdout:\nbegan\n")
+    assert "the limit wall_seconds" in texts(result)[0]
+
+
+def test_reset(opens):
+    async def conversation(client, run):
+        await run("x = 1")
+        return await run("'x' in dir()", reset=True), await run("x")
+
+    first, second = talk(opens, conversation)
+    assert (told(first)["value"], told(first)["restarted"]) == (False, False)
+    assert told(second)["error"]["kind"] == "NameError"
+
+
+def test_a_process_that_ended():
+    pytest.importorskip("sandlock")
+
+    @contextlib.contextmanager
+    def sandboxed():
+        with Sandbox() as sandbox, sandbox.session(keep=0) as session:
+            yield session
+
+    async def conversation(client, run):
+        await run("x = 1")
+        ended = await run("import signal, time; signal.setitimer(0, 0.01); time.sleep(9)")
+        return ended, await run("print(2)"), await run("3")
+
+    ended, after, later = talk(sandboxed, conversation)
+    assert ended.is_error
+    assert told(after)["restarted"] and not after.is_error
+    assert "names and imports of earlier calls are gone" in texts(after)[0]
+    assert not told(later)["restarted"]
+
+
+def test_values_that_json_cannot_hold(opens):
+    async def conversation(client, run):
+        codes = ["10**5000", "float('nan')", "{1: ('a', None)}", "b'x'", "'\\ud800'", "object"]
+        return [told(await run(code))["value"] for code in codes]
+
+    many, nan, nested, data, half, kind = talk(opens, conversation)
+    assert "digits" in many and nan == "nan" and nested == {"1": ["a", None]}
+    assert data == "b'x'" and half == "?" and "object" in kind
+
+
+def test_texts_that_are_no_utf8(opens):
+    async def conversation(client, run):
+        return await run("raise ValueError('\\ud800' + 'x')"), await run("'on'")
+
+    broken, after = talk(opens, conversation)
+    assert told(broken)["error"]["kind"] == "ValueError" and broken.is_error
+    assert told(after)["value"] == "on"
+
+
+def test_wrong_calls(opens):
+    async def conversation(client, run):
+        missing = await client.call_tool("run_python", {"cod": "1"})
+        other = await client.call_tool("run_python", {"code": 1})
+        return missing, other, await run("syntax error"), await run("1")
+
+    missing, other, syntax, after = talk(opens, conversation)
+    assert missing.is_error and "code" in texts(missing)[0]
+    assert other.is_error
+    assert told(syntax)["error"]["kind"] == "SyntaxError"
+    assert told(after)["value"] == 1
+
+
+def test_a_session_that_does_not_open():
+    def broken():
+        raise OSError("no room")
+
+    async def conversation(client, run):
+        return await run("1")
+
+    result = talk(broken, conversation)
+    assert result.is_error and "no room" in texts(result)[0]
+
+
+def test_tools_and_functions_of_the_host(tmp_path):
+    """A host has its own tools beside, and its functions in the code."""
+
+    async def conversation(client, run):
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        other = await client.call_tool("add", {"a": 1, "b": 2})
+        return names, other, await run("price('tea') * 2")
+
+    def session():
+        return Policy().session(functions={"price": lambda item: 3.5})
+
+    made = server(session, name="shop")
+
+    @made.tool()
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    async def begin():
+        async with mcp.Client(made) as client:
+            return await conversation(
+                client, lambda code: client.call_tool("run_python", {"code": code})
+            )
+
+    names, other, bill = asyncio.run(begin())
+    assert names == ["run_python", "add"]
+    assert texts(other) == ["3"] and told(bill)["value"] == 7.0
+
+
+def test_sessions_are_closed(tmp_path):
+    closed = []
+
+    @contextlib.contextmanager
+    def noted():
+        with Policy().session() as session:
+            yield session
+        closed.append(session)
+
+    async def conversation(client, run):
+        await run("1")
+        assert closed == []
+
+    talk(noted, conversation)
+    assert len(closed) == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        closed[0].run("1")
+
+
+def test_it_is_not_imported_without_need():
+    code = "import sys, fastaudit_rs.tools.cli; print('mcp' in sys.modules)"
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_results_are_json(opens):
+    async def conversation(client, run):
+        return await run("display({'text/html': '<b>'}, raw=True)\nx = 1")
+
+    json.dumps(talk(opens, conversation).model_dump(mode="json"))
