@@ -39,6 +39,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes long; `make test` leaves it out")
     config.addinivalue_line(
         "markers",
+        "once: does not depend on the version of Python; `make test-all QUICK=1` leaves it out, "
+        "`make test` and `make test-full` have it",
+    )
+    config.addinivalue_line(
+        "markers",
         "holds(ring, promise): shows that this ring of a sandbox holds what docs/sandbox.md "
         "promises; `make promises-page` makes a table of them",
     )

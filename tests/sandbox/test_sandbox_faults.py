@@ -21,6 +21,8 @@ import sandboxes
 from sandboxes import gone, of, running
 from users import USERS, run_as
 
+pytestmark = pytest.mark.once
+
 
 class TestFaults:
     @pytest.mark.holds("host", promises.LEFT)

@@ -12,7 +12,7 @@ from users import USERS, directory_of, run_as
 
 pytest.importorskip("sandlock")
 
-pytestmark = pytest.mark.parametrize("user", USERS)
+pytestmark = [pytest.mark.once, pytest.mark.parametrize("user", USERS)]
 
 #: A host: it runs code under a policy, and tells the rules of the denials and the files there are.
 HOST = """

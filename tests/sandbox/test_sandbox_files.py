@@ -9,6 +9,8 @@ from users import USERS, run_as
 
 pytest.importorskip("sandlock")
 
+pytestmark = pytest.mark.once
+
 #: The beginning of each program: `make` makes a sandbox where only the kernel is to say no, and
 #: `tell` reports to the test.
 BEGIN = """

@@ -13,6 +13,7 @@ from users import USERS
 pytest.importorskip("sandlock")
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.parametrize("user", USERS),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64"),
 ]

@@ -17,6 +17,8 @@ from fastaudit_rs.sandbox.host import group
 
 pytest.importorskip("sandlock")
 
+pytestmark = pytest.mark.once
+
 #: Ways to use 900 MB that no count of private memory sees, under a limit of 200 MB.
 HUNGRY = {
     "a file in memory": """

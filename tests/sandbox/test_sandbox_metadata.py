@@ -14,6 +14,8 @@ pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE
 
+pytestmark = pytest.mark.once
+
 if platform.machine() != "x86_64":
     pytest.skip("the numbers of system calls are tested there", allow_module_level=True)
 

@@ -16,6 +16,8 @@ from fastaudit_rs import Network
 
 pytest.importorskip("sandlock")
 
+pytestmark = pytest.mark.once
+
 by_each_user = pytest.mark.parametrize("user", USERS)
 
 #: A host: it tells its network, whether it may make another, those of the processes of its

@@ -19,6 +19,8 @@ pytest.importorskip("sandlock")
 from sandboxes import LOOSE, gone, of
 from users import USERS, run_as
 
+pytestmark = pytest.mark.once
+
 #: Our own objects in the process of the session, and ways to write to the host.
 OURS = """
 import gc, json, os, struct, threading, time

@@ -9,7 +9,7 @@ from users import USERS, directory_of, run_as
 
 pytest.importorskip("sandlock")
 
-pytestmark = pytest.mark.parametrize("user", USERS)
+pytestmark = [pytest.mark.once, pytest.mark.parametrize("user", USERS)]
 
 #: Networks where `sandlock` binds in the place of the process, and the one where it does not.
 NETWORKS = ["False", "True", "Network()", "Network(hosts=['127.0.0.1'], listen=True)"]

@@ -15,6 +15,8 @@ pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE
 
+pytestmark = pytest.mark.once
+
 
 def states(directory):
     """All files in a directory, each with its state but the last time, and that time."""
