@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add_options(run)
     add_bounds(run)
     asking.add_options(run)
+    asking.add_sandbox_option(run)
     run.add_argument(
         "--sandbox", action="store_true", help="run it in a process that the kernel confines"
     )
@@ -161,6 +163,8 @@ def _run(options: argparse.Namespace) -> int:
         limits, policy = limits_of(options), policy_of(options)
         if options.sandbox:
             return _run_in_sandbox(options, limits, policy)
+        if options.ask_up_to is not None:
+            raise ValueError("--ask-up-to needs --sandbox: elsewhere an answer opens what it says")
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
         return _wrong(error)
@@ -195,19 +199,23 @@ def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | No
 
 def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
     from .. import SandboxError
-    from .sandboxed import run
+    from .sandboxed import BY_A_SIGNAL, run
 
-    if options.ask or options.approvals is not None:
-        raise ValueError("--ask and --approvals do not reach into a sandbox")
+    ask_up_to = asking.up_to(options)
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
     if ANY in options.read:
         # A sandbox reads what its policy names.
         policy = policy.replace(read=["/"])
+    on_ask = _person(options) if options.ask else None
     try:
-        return run(policy, limits, options.kind, options.program)
+        return run(policy, limits, options.kind, options.program, on_ask, ask_up_to)
     except SandboxError as error:
         return _wrong(error)
+    except KeyboardInterrupt:
+        # The frames are ours, not the program's.
+        print("fastaudit-rs: interrupted", file=sys.stderr)
+        return BY_A_SIGNAL + signal.SIGINT
 
 
 def _learn(options: argparse.Namespace) -> int:
@@ -305,6 +313,7 @@ def _completion(options: argparse.Namespace) -> int:
     kinds |= {
         "output": shtab.FILE,
         "approvals": shtab.FILE,
+        "ask_up_to": shtab.FILE,
         "program": shtab.FILE,
         "tmp": shtab.DIR,
         "directory": shtab.DIR,

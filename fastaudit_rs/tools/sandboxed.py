@@ -3,9 +3,10 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
-from .. import Policy
+from .. import AuditDenied, Policy
 from ..programs import directory_of, source_of
 from ..results import Result
 from ..sandbox.host.sandbox import Sandbox
@@ -24,7 +25,14 @@ prepare({kind!r}, {program!r}, {source!r})()
 BY_A_SIGNAL = 128
 
 
-def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
+def run(
+    policy: Policy,
+    limits: Limits,
+    kind: str,
+    program: list[str],
+    on_ask: Callable[[AuditDenied], object] | None = None,
+    ask_up_to: Policy | None = None,
+) -> int:
     """Run a program in a sandbox, and show its output when it has ended.
 
     Args:
@@ -33,6 +41,8 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
             by default.
         kind: ``-m``, ``-c``, or nothing for a script.
         program: The module, code or script, and the arguments.
+        on_ask: A function that is asked before an operation is denied.
+        ask_up_to: The most that its answers may open.
 
     Returns:
         The exit status.
@@ -49,7 +59,10 @@ def run(policy: Policy, limits: Limits, kind: str, program: list[str]) -> int:
     code = CODE.format(kind=kind, program=program, source=source)
     # The program begins here, and not in the directory of the sandbox.
     policy = absolute(policy, os.getcwd())
-    with Sandbox(policy, limits, path=[directory_of(kind, program) or os.getcwd()]) as sandbox:
+    if ask_up_to is not None:
+        ask_up_to = absolute(ask_up_to, os.getcwd())
+    path = [directory_of(kind, program) or os.getcwd()]
+    with Sandbox(policy, limits, path=path, on_ask=on_ask, ask_up_to=ask_up_to) as sandbox:
         tell_in_options(sandbox)
         sandbox._cwd = os.getcwd()
         result = sandbox.run(code, input=given)

@@ -253,3 +253,68 @@ def test_operations_are_told_in_words(event, subject):
     denied = policy.explain(*event).denied
     assert isinstance(denied, AuditDenied)
     assert asking.subject(denied) == subject
+
+
+class TestSandbox:
+    """The question is asked outside of it."""
+
+    @pytest.fixture(autouse=True)
+    def sandboxes(self):
+        pytest.importorskip("sandlock")
+
+    @pytest.fixture
+    def options(self, places):
+        with open("up-to.toml", "w") as file:
+            file.write(f"write = [{places.out!r}]\nnetwork = false\n")
+        return ["--sandbox", "--ask", "--ask-up-to", "up-to.toml"]
+
+    def test_answers_open_what_the_file_names(self, terminal, places, options):
+        code = f"{writing(f'{places.out}/a', f'{places.out}/b')}\nprint(input())"
+        reading, giving = os.pipe()
+        os.write(giving, b"typed\n")
+        os.close(giving)
+        run = terminal(*options, "-c", code, stdin=reading)
+        os.close(reading)
+        asked = run.until(PROMPT)
+        assert f"┌ The program asks to write {places.out}/a\r\n│ open, at <string>:" in asked
+        run.type("?\n")
+        assert f'│ a: write = ["{places.out}"], until this ends\r\n' in run.until(PROMPT)
+        run.type("a\n")
+        assert run.end() == (0, "a\nb\ntyped\n", "")
+        assert sorted(os.listdir(places.out)) == ["a", "b"]
+
+    def test_answers_open_no_more(self, terminal, places, options):
+        run = terminal(*options, "-c", writing(f"{places.cwd}/a"))
+        run.until(PROMPT)
+        run.type("y\n")
+        status, _, err = run.end()
+        assert status == 1 and "PermissionError: [Errno 13] Permission denied" in err
+        assert not os.path.exists("a")
+
+    def test_no_and_an_interrupt(self, terminal, places, options):
+        run = terminal(*options, "-c", writing(f"{places.out}/a"))
+        run.until(PROMPT)
+        run.type("n\n")
+        status, _, err = run.end()
+        assert status == 77 and "the answer was no" in err
+        assert f"To allow it: --write {places.out}/a\n" in err
+        run = terminal(*options, "-c", writing(f"{places.out}/a"))
+        run.until(PROMPT)
+        run.type("\x03")
+        assert run.end() == (130, "", "fastaudit-rs: interrupted\n")
+        assert os.listdir(places.out) == []
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (["--sandbox", "--ask"], "--ask --sandbox needs --ask-up-to FILE: the kernel holds"),
+            (["--sandbox", "--ask-up-to", "up-to.toml"], "--ask-up-to needs --ask\n"),
+            (["--ask", "--ask-up-to", "up-to.toml"], "--ask-up-to needs --sandbox: elsewhere"),
+            (["--sandbox", "--approvals", "a"], "--approvals does not reach into a sandbox: the"),
+            (["--sandbox", "--ask", "--ask-up-to", "none"], "No such file or directory: 'none'"),
+        ],
+    )
+    def test_options_that_do_not_go_together(self, command, options, words, told):
+        done = command("run", *words, "-c", "print('ran')")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("fastaudit-rs: ") and told in done.stderr, done.stderr
