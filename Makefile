@@ -90,6 +90,10 @@ conformance: $(MONITORING_VERSIONS:%=conformance-%) ## Run fastaudit 0.1.0's own
 $(MONITORING_VERSIONS:%=conformance-%): conformance-%:
 	scripts/test-version $* conformance
 
+.PHONY: conformance-smolagents
+conformance-smolagents: $(VENV)/.built ## Run smolagents' own tests of its executors on ours, and show in docs/adapters.md which differ
+	$(PY) scripts/smolagents_tests.py --publish
+
 .PHONY: scenarios
 scenarios: $(VENV)/.built ## Run what must be stopped and what must be allowed under each guard, and show it in docs/assurance.md
 	$(PY) scripts/scenarios.py --publish

@@ -15,7 +15,7 @@ BINDING = ("cpython", "values", "guard", "denials", "calls", "wrapped", "excuses
 #: The wings of `src`, from the ground up, with those of the binding at the top.
 RUST = ("policy", "kernel", *(f"python/{folder}" for folder in BINDING), "python")
 #: The folders of the package, from the ground up. `""` has what all of them use.
-PYTHON = ("", "v02", "sessions", "sandbox", "sandbox/inside", "sandbox/host", "tools")
+PYTHON = ("", "v02", "sessions", "sandbox", "sandbox/inside", "sandbox/host", "adapters", "tools")
 
 
 def leaves(tree: str):

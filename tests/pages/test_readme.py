@@ -60,6 +60,8 @@ def test_every_example_is_tested():
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
 ELSEWHERE = {
+    ("docs/adapters.md", "python"): "test_page.py",
+    ("docs/adapters.md", "text"): "test_page.py",
     ("docs/agents.md", "python"): "test_agents.py",
     ("docs/agents.md", "text"): "test_agents.py",
     ("docs/install.md", "console"): "test_transcripts.py",

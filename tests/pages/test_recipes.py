@@ -89,22 +89,13 @@ class TestSmolagents:
         "final_answer(open('primes.txt').read())",
     )
 
-    @pytest.fixture
-    def smolagents(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        return pytest.importorskip("smolagents")
-
-    @pytest.fixture(params=["here", "sandbox"])
-    def executor(self, smolagents, request):
-        if request.param == "sandbox":
-            pytest.importorskip("sandlock")
-        module = recipe("smolagents_executor")
-        executor = module.GuardedExecutor(module.Policy.preset("workspace"), request.param)
-        yield executor
-        executor.cleanup()
-
-    def test_an_agent(self, smolagents):
+    @pytest.mark.parametrize("place", ["here", "sandbox"])
+    def test_an_agent(self, tmp_path, monkeypatch, place):
         """It sees what was denied, and goes on; the model's part is a script."""
+        monkeypatch.chdir(tmp_path)
+        smolagents = pytest.importorskip("smolagents")
+        if place == "sandbox":
+            pytest.importorskip("sandlock")
         codes = iter(self.CODES)
 
         class Scripted(smolagents.Model):
@@ -114,44 +105,13 @@ class TestSmolagents:
                     role=smolagents.models.MessageRole.ASSISTANT, content=text
                 )
 
-        agent = recipe("smolagents_executor").make_agent(Scripted())
-        assert agent.run("Save the primes.") == "2 3 5"
-        denied, saved = agent.memory.steps[1:3]
-        assert "os.remove '/srv/data.csv' not in ('.',)" in str(denied.error)
+        with recipe("smolagents_executor").make_agent(Scripted(), place) as agent:
+            assert agent.run("Save the primes.") == "2 3 5"
+            denied, saved = agent.memory.steps[1:3]
+        assert "os.remove '/srv/data.csv' not in (" in str(denied.error)
         assert saved.error is None
         assert "saved" in saved.observations and "2" in saved.observations
-        assert Path("primes.txt").read_text() == "2 3 5"
-        agent.cleanup()
-
-    def test_the_executor(self, executor):
-        executor.send_variables({"x": 20})
-        output = executor("y = x * 2\nclass Sum:\n    total = y + 2\nprint('hi')\nSum.total")
-        assert (output.output, output.logs, output.is_final_answer) == (42, "hi\n", False)
-        with pytest.raises(RuntimeError, match="line 2: .*open '/x' not in"):
-            executor("print('before')\nopen('/x', 'w')")
-        assert executor.state["_print_outputs"] == "before\n"
-
-    def test_tools_and_answers(self, executor, smolagents, tmp_path):
-        note = tmp_path / "note"
-
-        @smolagents.tool
-        def save(text: str) -> int:
-            """Save a note.
-
-            Args:
-                text: The note.
-            """
-            return note.write_text(text)
-
-        tools = {"save": save, "final_answer": smolagents.FinalAnswerTool()}
-        executor.send_tools(tools)
-        assert executor("save('fine')").output == 4
-        assert note.read_text() == "fine"
-        ended = executor(
-            "print('a')\ntry: final_answer({'b': 1})\nexcept Exception: pass\nwhile True: pass"
-        )
-        assert (ended.output, ended.logs, ended.is_final_answer) == ({"b": 1}, "a\n", True)
-        assert executor("1 + 1").output == 2
+        assert Path("primes.txt").exists() is (place == "here")
 
 
 class TestFastAPI:

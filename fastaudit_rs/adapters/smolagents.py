@@ -1,0 +1,265 @@
+"""The executor of a `CodeAgent` of smolagents: its code runs in a session."""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+from .. import Policy
+from .._told import denied, written
+from ..results import Result
+from ..sessions.base import Session
+from ..sessions.here import HereSession
+from .steps import Place, Steps
+
+try:
+    from smolagents.local_python_executor import (
+        BASE_BUILTIN_MODULES,
+        CodeOutput,
+        ExecutionTimeoutError,
+        InterpreterError,
+        PrintContainer,
+        PythonExecutor,
+    )
+    from smolagents.utils import truncate_content
+except ImportError as error:
+    raise ImportError(
+        "fastaudit_rs.adapters.smolagents needs smolagents 1.24 or newer: "
+        "pip install 'fastaudit-rs[smolagents]'"
+    ) from error
+
+#: The seconds that a step may take, and the characters that are kept of its output, as of
+#: smolagents' own executor.
+SECONDS, PRINTED = 30.0, 50_000
+
+#: The name that the code calls to end an agent's run.
+_FINAL = "final_answer"
+
+
+class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
+    r"""Runs an agent's code under a policy: all of Python, and tools with the host's rights.
+
+    It is given to an agent, whose ``cleanup()`` closes it: ``CodeAgent(tools, model,
+    executor=GuardedExecutor(policy), additional_authorized_imports=["*"])``. The last argument is
+    for the prompt, which tells the model then that it may import anything.
+
+    The value of a step is that of its last expression or assignment, by value, or its ``repr()``.
+    ``final_answer`` ends the step. Denials that code swallows are told below its output.
+
+    Args:
+        policy: The policy of the code; or a session, which is the host's to close.
+        place: In this process, or in a sandbox: a process that the kernel confines.
+        authorized_imports: Modules that may be imported besides those that smolagents allows, as
+            ``imports`` of the policy, ``["*"]`` for all; by default the policy is left as it is.
+            Modules that were imported already can be used: let the policy hold what they do.
+        max_print_outputs_length: The characters of output that are kept.
+        timeout: The seconds that a step may take; ``None`` for any time.
+        **options: Other arguments of `Policy.session` or `Sandbox.session`: ``functions``,
+            ``on_ask``; ``directory`` in this process, ``limits`` in a sandbox.
+
+    Raises:
+        InterpreterError: A module of ``authorized_imports`` is not installed.
+        SandboxError: The sandbox does not start.
+        TypeError: An argument has another type, or there is no such argument.
+        ValueError: An argument has a wrong value.
+
+    Example:
+        >>> executor = GuardedExecutor(Policy.preset("workspace"))
+        >>> executor("print('hi')\nx = 6 * 7")
+        CodeOutput(output=42, logs='hi\n', is_final_answer=False)
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Session,
+        place: Place = "here",
+        *,
+        authorized_imports: Iterable[str] | None = None,
+        max_print_outputs_length: int = PRINTED,
+        timeout: float | None = SECONDS,
+        **options: Any,
+    ) -> None:
+        """Open a session."""
+        if isinstance(policy, Policy):
+            options["timeout"] = timeout
+            if authorized_imports is not None:
+                policy = _importing(policy, authorized_imports)
+        elif authorized_imports is not None:
+            raise TypeError("authorized_imports are a policy's: pass one in the place of a session")
+        self._seconds = timeout
+        self._most = max_print_outputs_length
+        self._steps = Steps(policy, place, **options)
+        self._tools: dict[str, Callable[..., Any]] = {}
+        self._answers: list[Any] = []
+        #: The names of the code, with ``_print_outputs``, which the agent reads at an error.
+        self.state = State(self._steps.session)
+
+    def send_variables(self, variables: dict[str, Any]) -> None:
+        """Give the code variables: data, arrays and frames.
+
+        Raises:
+            TypeError: One is nothing of that.
+        """
+        if variables:
+            self._steps.run("", inputs=variables)
+
+    def send_tools(self, tools: dict[str, Callable[..., Any]]) -> None:
+        """Give each step functions of the host; they take back their names from earlier steps."""
+        self._tools = dict(tools)
+        if _FINAL in tools:
+            self._tools[_FINAL] = self._final(tools[_FINAL])
+
+    def __call__(self, code_action: str) -> CodeOutput:
+        """Run a step.
+
+        Raises:
+            ExecutionTimeoutError: It took longer than it may.
+            InterpreterError: An exception or a limit ended it; the message has a denial's hint.
+        """
+        self._answers.clear()
+        ran = self._steps.run(_valued(code_action), functions=self._tools)
+        logs = truncate_content(_logs(ran), max_length=self._most)
+        self.state.printed = PrintContainer().append(logs)
+        if self._answers:
+            return CodeOutput(output=self._answers[0], logs=logs, is_final_answer=True)
+        if ran.timed_out:
+            seconds = f" of {self._seconds:g} seconds" if self._seconds else ""
+            raise ExecutionTimeoutError(
+                f"Code execution exceeded the maximum execution time{seconds}"
+            )
+        if not ran.success:
+            raise InterpreterError(_failure(code_action, ran))
+        return CodeOutput(output=_shown(ran.value), logs=logs, is_final_answer=False)
+
+    def cleanup(self) -> None:
+        """Close the session that was opened here."""
+        self._steps.close()
+
+    def __enter__(self) -> "GuardedExecutor":
+        """Use it."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.cleanup()
+
+    def _final(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        session = self._steps.session
+
+        def final_answer(*args: Any, **kwargs: Any) -> None:
+            self._answers.append(_shown(answer(*args, **kwargs)))
+            # Code that catches the exception is ended as one that does not end in time.
+            session.interrupt()
+            if isinstance(session, HereSession):
+                raise KeyboardInterrupt
+
+        return final_answer
+
+
+class State(Mapping[str, Any]):
+    """The names of a session and their values, by value."""
+
+    def __init__(self, session: Session) -> None:
+        """Begin without output."""
+        self._session = session
+        #: The output of the last step.
+        self.printed = PrintContainer()
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a name.
+
+        Raises:
+            KeyError: There is no such name.
+            TypeError: The value cannot be passed by value.
+        """
+        if name == "_print_outputs":
+            return self.printed
+        return "__main__" if name == "__name__" else self._session.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(["__name__", "_print_outputs", *self._session.names])
+
+    def __len__(self) -> int:
+        """The number of names."""
+        return len(self._session.names) + 2
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a name, whatever its value is."""
+        return name in ("__name__", "_print_outputs") or name in self._session.names
+
+
+def _shown(value: Any) -> Any:
+    """The value; the reason in its place if it has no `str()`, which the agent calls."""
+    try:
+        str(value)
+    except (ValueError, RecursionError):
+        return written(value)
+    return value
+
+
+def _importing(policy: Policy, modules: Iterable[str]) -> Policy:
+    """The policy with the modules of smolagents' list; ``"*"`` leaves it as it is."""
+    if isinstance(modules, str):
+        raise TypeError(f"authorized_imports must be a list of names: write [{modules!r}]")
+    names = {name.removesuffix(".*") for name in modules}
+    packages = {name.partition(".")[0] for name in names - {"*"}}
+    missing = sorted(package for package in packages if find_spec(package) is None)
+    if missing:
+        raise InterpreterError(
+            f"Non-installed authorized modules: {', '.join(missing)}: install them, or leave them "
+            "out of authorized_imports"
+        )
+    return policy if "*" in names else policy.replace(imports=[*BASE_BUILTIN_MODULES, *names])
+
+
+def _valued(code: str) -> str:
+    """The code with the name of its last assignment as an expression, if it ends by one."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        # The step tells why.
+        return code
+    targets: list[ast.expr] = []
+    if body and isinstance(body[-1], ast.Assign):
+        targets = body[-1].targets
+    elif body and isinstance(body[-1], (ast.AugAssign, ast.AnnAssign)):
+        targets = [body[-1].target] if body[-1].value is not None else []
+    named = [ast.unparse(target) for target in targets if _is_named(target)]
+    return f"{code}\n{named[-1]}" if named else code
+
+
+def _is_named(target: ast.expr) -> bool:
+    """True if the target of an assignment is a name, or names: to read them does nothing."""
+    names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    return all(isinstance(name, ast.Name) for name in names)
+
+
+def _logs(ran: Result) -> str:
+    """The output of a step, and the denials that it swallowed."""
+    parts = (
+        ran.stdout,
+        ran.stderr,
+        denied(ran),
+        ran.value_error and f"No value: {ran.value_error}",
+    )
+    return "\n".join(part.removesuffix("\n") for part in parts if part) + "\n" * any(parts)
+
+
+def _failure(code: str, ran: Result) -> str:
+    """The message of a step that failed, in the words of smolagents' executor."""
+    if ran.error is None:
+        how = f"the limit {ran.killed_by}" if ran.killed_by else f"exit status {ran.returncode}"
+        return f"Code execution was ended by {how}"
+    if ran.error.kind in ("SyntaxError", "IndentationError", "TabError"):
+        return f"Code parsing failed on line {ran.error.line} due to: {ran.error.traceback.strip()}"
+    lines = code.splitlines()
+    number = ran.error.line or 0
+    where = f" at line '{lines[number - 1].strip()}'" if 0 < number <= len(lines) else ""
+    return f"Code execution failed{where} due to: {ran.error}"

@@ -1,0 +1,275 @@
+"""The executor for agents of smolagents, with the package itself and a scripted model."""
+
+import sys
+
+import pytest
+
+from fastaudit_rs import Policy
+
+smolagents = pytest.importorskip("smolagents")
+
+from fastaudit_rs.adapters.smolagents import (  # noqa: E402
+    ExecutionTimeoutError,
+    GuardedExecutor,
+    InterpreterError,
+)
+
+pytestmark = pytest.mark.slow
+
+POLICY = Policy.preset("workspace")
+
+
+@pytest.fixture
+def make(place):
+    made = []
+
+    def make(policy=POLICY, **options):
+        made.append(GuardedExecutor(policy, place, **options))
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.cleanup()
+
+
+@pytest.fixture
+def executor(make):
+    return make()
+
+
+def final(executor, *, answer=lambda answer: answer, **tools):
+    executor.send_tools({"final_answer": answer, **tools})
+    return executor
+
+
+class Scripted(smolagents.Model):
+    """A model that answers with the next code, whatever it is told."""
+
+    def __init__(self, *codes):
+        super().__init__(model_id="scripted")
+        self.codes = list(codes)
+        self.told = []
+
+    def generate(self, messages, **options):
+        self.told.append(messages[-1].content[0]["text"])
+        text = f"Thought: next.\n<code>\n{self.codes.pop(0)}\n</code>"
+        role = smolagents.models.MessageRole.ASSISTANT
+        return smolagents.ChatMessage(role=role, content=text)
+
+
+def test_a_conversation_of_five_steps(executor, tmp_path):
+    note = tmp_path / "kept"
+
+    @smolagents.tool
+    def save(text: str) -> int:
+        """Save a note.
+
+        Args:
+            text: The note.
+        """
+        return note.write_text(text)
+
+    model = Scripted(
+        "primes = [n for n in range(2, limit) if all(n % d for d in range(2, n))]",
+        "open('/srv/primes', 'w').write(str(primes))",
+        "open('primes', 'w').write(str(primes))\nsaved = save(str(primes))\nprint('saved', saved)",
+        "primes[len(primes)]",
+        "final_answer({'last': primes[-1], 'file': open('primes').read()})",
+    )
+    agent = smolagents.CodeAgent(
+        [save], model, executor=executor, additional_authorized_imports=["*"], verbosity_level=0
+    )
+    answer = agent.run("Save the primes.", additional_args={"limit": 8})
+    assert answer == {"last": 7, "file": "[2, 3, 5, 7]"}
+    told = model.told[1:]
+    assert "[2, 3, 5, 7]" in told[0]
+    assert "open '/srv/primes' not in (" in told[1] and "To allow it: write = [" in told[1]
+    assert "saved 12" in told[2] and note.read_text() == "[2, 3, 5, 7]"
+    assert "at line 'primes[len(primes)]' due to: IndexError: list index out of range" in told[3]
+    assert len(told) == 4
+    agent.cleanup()
+    with pytest.raises(RuntimeError, match="closed"):
+        executor("1")
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("6 * 7", 42),
+        ("x = y = 3", 3),
+        ("a, [b, c] = 1, (2, 3)", None),
+        ("a, b = 1, 2", (1, 2)),
+        ("n: int = 4", 4),
+        ("n: int", None),
+        ("n = 1\nn += 4", 5),
+        ("import collections\nd = {}\nd['k'] = 1", None),
+        ("x = 1\nif x:\n    x = 2", None),
+        ("x = 5  # the end", 5),
+        ("x = '''\n'''\n", "\n"),
+        ("", None),
+        ("print('a')", None),
+        ("len", "<built-in function len>"),
+    ],
+)
+def test_the_value_of_a_step(here, code, value):
+    assert here(code).output == value
+
+
+@pytest.fixture(scope="module")
+def here():
+    with GuardedExecutor(POLICY) as executor:
+        yield executor
+
+
+def test_variables_and_state(executor):
+    executor.send_variables({"x": 20, "text": "a"})
+    executor.send_variables({})
+    assert executor("y = x * 2\nprint(text)\ndef f(): pass").logs == "a\n"
+    state = executor.state
+    assert (state["y"], state["__name__"]) == (40, "__main__")
+    assert str(state["_print_outputs"]) == "a\n"
+    assert {*state} == {"__name__", "_print_outputs", "x", "text", "y", "f"} and len(state) == 6
+    assert "f" in state and "z" not in state and 1 not in state
+    with pytest.raises(KeyError):
+        state["z"]
+    with pytest.raises(TypeError, match=r"inputs\['x'\] is an object"):
+        executor.send_variables({"x": object()})
+
+
+def test_output_and_denials_that_code_swallows(executor):
+    code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n"
+    code += "try: open('/srv/a', 'w')\nexcept OSError: pass"
+    lines = executor(code).logs.splitlines()
+    assert lines[:2] == ["out", "err"] and lines[2].startswith("open '/srv/a' not in (")
+    assert any(line.startswith("To allow it: ") for line in lines)
+    with pytest.raises(InterpreterError):
+        executor("print('before')\nopen('/srv/a', 'w')")
+    assert str(executor.state["_print_outputs"]) == "before\n"
+
+
+def test_long_output_is_cut(make):
+    logs = make(max_print_outputs_length=100)("print('a' * 1000)").logs
+    assert len(logs) < 300 and "truncated" in logs
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1\n1 / 0", r"^Code execution failed at line '1 / 0' due to: ZeroDivisionError: div"),
+        ("def f(:", r"^Code parsing failed on line 1 due to: .*SyntaxError: invalid syntax"),
+        ("if 1:\npass", r"^Code parsing failed on line 2 due to: .*IndentationError"),
+        ("raise SystemExit(3)", r"SystemExit: 3"),
+        ("'a\0'", r"null bytes"),
+        ("-" * 100_000 + "1", r"Code .* failed .*due to: "),
+    ],
+)
+def test_a_step_that_fails(here, code, message):
+    with pytest.raises(InterpreterError, match=f"(?s){message}"):
+        here(code)
+    assert here("1").output == 1
+
+
+def test_values_that_the_agent_cannot_show(here):
+    final(here)
+    assert str(here("10 ** 5000").output).startswith("<int: ")
+    assert str(here("final_answer([10 ** 5000])").output).startswith("<list: ")
+
+
+def test_a_step_that_does_not_end(make):
+    executor = make(timeout=0.5)
+    with pytest.raises(ExecutionTimeoutError, match="exceeded the maximum execution time of 0.5"):
+        executor("x = 1\nwhile True: pass")
+    assert executor("x").output == 1
+
+
+def test_a_step_that_ends_its_process(make, place):
+    if place == "here":
+        pytest.skip("its process is the host's")
+    executor = make()
+    executor("x = 1")
+    with pytest.raises(InterpreterError, match="MemoryError"):
+        executor("[0] * 10**12")
+    assert executor("x").output == 1
+
+
+class TestFinalAnswer:
+    def test_it_ends_the_step(self, executor):
+        hits = []
+        final(executor, hit=hits.append)
+        ended = executor("print('a')\nfinal_answer({'b': (1, 2)})\nhit(1)\nprint('c')")
+        assert (ended.output, ended.logs, ended.is_final_answer) == ({"b": (1, 2)}, "a\n", True)
+        assert hits == []
+        assert executor("1 + 1").output == 2
+
+    @pytest.mark.parametrize("name", ["Exception", "BaseException"])
+    def test_code_does_not_keep_it_from_ending(self, executor, name):
+        final(executor)
+        code = f"try: final_answer(1)\nexcept {name}: pass\nwhile True:\n"
+        code += f"    try: final_answer(2)\n    except {name}: pass"
+        assert executor(code).output == 1
+
+    def test_it_may_be_another(self, executor):
+        final(executor, answer=lambda answer, factor=2: answer * factor)
+        assert executor("final_answer(answer=4)").output == 8
+        assert executor("final_answer(4, factor=3)").output == 12
+
+    def test_an_answer_that_is_no_data_is_an_error(self, executor):
+        final(executor)
+        with pytest.raises(InterpreterError, match="pass data"):
+            executor("final_answer(print)")
+        assert executor("final_answer(1)").is_final_answer
+
+    def test_it_may_fail(self, executor):
+        def answer(answer):
+            raise ValueError("not that")
+
+        final(executor, answer=answer)
+        with pytest.raises(InterpreterError, match="ValueError: not that"):
+            executor("final_answer(1)")
+
+    def test_code_that_takes_its_name_has_it_for_a_step(self, executor):
+        final(executor)
+        assert executor("final_answer = 3").is_final_answer is False
+        assert executor("final_answer(1)").is_final_answer is True
+
+
+class TestAuthorizedImports:
+    def test_other_modules_are_denied(self, make):
+        # A module of the standard library that nothing else imports.
+        executor = make(authorized_imports=["wave"])
+        executor("import wave, statistics")
+        sys.modules.pop("mailbox", None)
+        with pytest.raises(InterpreterError, match="import blocked .*'mailbox'"):
+            executor("import mailbox")
+
+    def test_all(self, make):
+        make(authorized_imports=["*"])("import wave")
+
+    def test_a_package_that_is_not_installed(self):
+        with pytest.raises(InterpreterError, match="Non-installed authorized modules: no_such: "):
+            GuardedExecutor(POLICY, authorized_imports=["os.*", "no_such.part"])
+
+    def test_a_name_in_the_place_of_a_list(self):
+        with pytest.raises(TypeError, match=r"write \['os'\]"):
+            GuardedExecutor(POLICY, authorized_imports="os")
+
+
+def test_a_session_of_the_host():
+    with POLICY.session() as session:
+        with GuardedExecutor(session) as executor:
+            assert executor("x = 1").output == 1
+        assert session.get("x") == 1
+        for wrong in ({"authorized_imports": []}, {"place": "sandbox"}, {"functions": {}}):
+            with pytest.raises(TypeError, match="session"):
+                GuardedExecutor(session, **wrong)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="place must be 'here' or 'sandbox', not 'there'"):
+        GuardedExecutor(POLICY, "there")
+    with pytest.raises(TypeError, match="policy must be a Policy or a Session, not str"):
+        GuardedExecutor("workspace")
+    with pytest.raises(TypeError, match="limits"):
+        GuardedExecutor(POLICY, limits=1)
+    with pytest.raises(TypeError, match="no_such"):
+        GuardedExecutor(POLICY, "sandbox", no_such=1)
