@@ -2,18 +2,18 @@
 
 import base64
 import contextlib
+import functools
 import importlib
 import io
 import json
 import sys
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._native import _in_tool
+from .imports import when_imported
 
 #: The number of things that a step may show, and their bytes.
 COUNT, BYTES = 100, 10_000_000
@@ -33,7 +33,8 @@ TEXT = 10_000
 #: The things that the step of this context shows.
 shown_here: "ContextVar[Shown | None]" = ContextVar("fastaudit_rs_shown", default=None)
 
-_PYPLOT = "matplotlib.pyplot"
+#: The modules that show things by functions of their own.
+_PYPLOT, _IPYTHON = "matplotlib.pyplot", "IPython.core.display_functions"
 
 
 def bundle(value: object) -> dict[str, str | bytes] | None:
@@ -180,53 +181,44 @@ def _png(figure: Any) -> bytes:
 #: The managers of figures that steps have made with pyplot, and the steps' displays.
 _owners: "WeakKeyDictionary[Any, Shown]" = WeakKeyDictionary()
 
-_watching = threading.Lock()
-
 
 def watch() -> None:
-    """Have pyplot's figures of steps drawn to memory: no window opens, nothing waits for one.
+    """Have pyplot's figures of steps drawn to memory, and take what they display by IPython.
 
-    Other code of the process keeps pyplot as it is. A module that is imported later is changed
-    when it is.
+    No window opens, and nothing waits for one. Other code of the process keeps the packages as they
+    are. A module that is imported later is changed when it is.
     """
-    pyplot = sys.modules.get(_PYPLOT)
-    if pyplot is None:
-        if _finder not in sys.meta_path:
-            with _watching:
-                if _finder not in sys.meta_path:
-                    sys.meta_path.insert(0, _finder)
-    elif not hasattr(pyplot, "_fastaudit_rs") and hasattr(pyplot, "new_figure_manager"):
-        _take_over(pyplot)
+    when_imported(_PYPLOT, _take_over)
+    when_imported(_IPYTHON, _take_display)
 
 
-class _Finder:
-    """Finds pyplot, as the usual one does, and changes it once it is imported."""
+def _take_display(functions: Any) -> None:
+    """Replace IPython's function ``display``, which publishes by the shell, or prints."""
+    if hasattr(functions, "_fastaudit_rs") or not hasattr(functions, "DisplayHandle"):
+        return
+    given: Callable[..., Any] = functions.display
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != _PYPLOT:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        loader: Any = spec and spec.loader
-        if loader is None:
-            return None
-        execute: Callable[[Any], None] = loader.exec_module
+    @functools.wraps(given)
+    def display(*values: Any, **options: Any) -> Any:
+        shown = _shown()
+        if shown is None:
+            return given(*values, **options)
+        shown.display(*values, **options)
+        name = options.get("display_id")
+        # Updates of it are shown as things of their own.
+        return functions.DisplayHandle(None if name is True else name) if name else None
 
-        def exec_module(module: Any) -> None:
-            del loader.exec_module
-            execute(module)
-            _take_over(module)
-            with contextlib.suppress(ValueError):
-                sys.meta_path.remove(_finder)
-
-        loader.exec_module = exec_module
-        return spec
-
-
-_finder: Any = _Finder()
+    # The modules that offer it may be there already.
+    for module in map(sys.modules.get, (_IPYTHON, "IPython.display", "IPython.core.display")):
+        if module is not None and vars(module).get("display") is given:
+            vars(module)["display"] = display
+    functions._fastaudit_rs = True
 
 
 def _take_over(pyplot: Any) -> None:
     """Replace the functions of pyplot that make a window, show it, and choose one to draw on."""
+    if hasattr(pyplot, "_fastaudit_rs") or not hasattr(pyplot, "new_figure_manager"):
+        return
     make: Callable[..., Any] = pyplot.new_figure_manager
     show: Callable[..., Any] = pyplot.show
 

@@ -27,6 +27,20 @@ def test_output_and_figures_are_those_of_the_step(kernel):
     assert ran.value == "('1\\n', [{'text/plain': '2'}], 3)"
 
 
+def test_display_of_ipython_is_that_of_the_step(kernel):
+    """Also where the host has imported it before; the host's own is shown by the kernel."""
+    ran = kernel(
+        "from IPython.display import HTML, display as host\nimport IPython\n"
+        "code = 'from IPython.display import display, HTML\\ndisplay(HTML(\"<b>1</b>\"), 2)'\n"
+        "result = session.run(code)\nprint(result.error)"
+    )
+    assert (ran.status, ran.out, ran.data) == ("ok", "None\n", [])
+    ran = kernel("[thing.get('text/html', thing['text/plain']) for thing in result.display]")
+    assert ran.value == "['<b>1</b>', '2']"
+    ran = kernel("host(HTML('<i>3</i>')); IPython.display.display(HTML('<i>4</i>'))")
+    assert [data.get("text/html") for data in ran.data] == ["<i>3</i>", "<i>4</i>"]
+
+
 def test_a_step_is_awaited_in_the_loop_of_the_kernel(kernel):
     kernel("import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x + 1")
     ran = kernel("(await session.arun('await f(1)', functions={'f': f})).value")

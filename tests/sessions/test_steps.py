@@ -311,6 +311,33 @@ def test_a_stream_can_be_closed(session):
     assert asyncio.run(main()) == 2
 
 
+def test_display_of_ipython_is_that_of_the_step(session, place):
+    """Imported by the step, or before: by the tests. No session imports it by itself."""
+    pytest.importorskip("IPython")
+    ran = session.run(
+        "import sys\n"
+        "before = 'IPython' in sys.modules\n"
+        "import IPython.display\n"
+        "from IPython.display import HTML, Image, Markdown, display\n"
+        "display(HTML('<b>1</b>'), 2)\n"
+        "IPython.display.display(Markdown('*3*'))\n"
+        "handle = display(4, display_id='x')\n"
+        "handle.update(5)\n"
+        "display({'text/html': 'r'}, raw=True)\n"
+        "before, handle.display_id"
+    )
+    assert ran.error is None, ran.error.traceback
+    assert ran.stdout == ""
+    assert [thing.get("text/html") for thing in ran.display][:1] == ["<b>1</b>"]
+    assert [thing.get("text/plain") for thing in ran.display[1:2]] == ["2"]
+    assert ran.display[2]["text/markdown"] == "*3*"
+    assert [thing["text/plain"] for thing in ran.display[3:5]] == ["4", "5"]
+    assert ran.display[5] == {"text/html": "r"}
+    assert ran.value == (place == "here", "x")
+    ran = session.run("display(6)\nIPython.display.display(7)")
+    assert ran.display == [{"text/plain": "6"}, {"text/plain": "7"}]
+
+
 def test_undo_goes_back_one_step(session):
     session.run("import os\nx = 1\nos.mkdir('sub')")
     session.run("x = 2\ny = 1\nos.chdir('sub')")
