@@ -43,6 +43,7 @@ from .core import mk_audit as mk_audit
 from .denied import AuditDenied as AuditDenied
 from .denied import AuditWarning as AuditWarning
 from .guarded_functions import guarded as guarded
+from .requests import Request as Request
 from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
@@ -65,6 +66,7 @@ __all__ = [
     "Network",
     "Policy",
     "Recording",
+    "Request",
     "Sandbox",
     "SandboxError",
     "SandboxManager",

@@ -38,6 +38,7 @@ __all__ = [
     "_TemporaryFiles",
     "__version__",
     "_audit_state",
+    "_descriptor_of",
     "_enter_worker",
     "_hold_sockets",
     "_in_tool",
@@ -332,6 +333,19 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
 
     Raises:
         OSError: The kernel refuses.
+    """
+
+def _descriptor_of(thread: int, descriptor: int) -> int:
+    """Take a descriptor of the process of a thread, as one of this process: pidfd_getfd(2).
+
+    The two are one open file: its options and its position are shared. Linux alone.
+
+    Args:
+        thread: The number of the thread.
+        descriptor: The number of the descriptor there.
+
+    Raises:
+        OSError: There is no such thread or descriptor, or this process may not trace the other.
     """
 
 def _remove_directory(path: _Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from . import AuditDenied
 from ._display import one_line, page
 from ._told import checked, for_model
+from .requests import Request
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Result:
         error: The exception that ended it, if one did.
         display: The figures, frames and other things that it showed, in order. Each is a
             dictionary from MIME types to data: text, and bytes for ``"image/png"``.
+        requests: The requests over the network, and the denied ones, in order: the first 1000. A
+            sandbox whose policy names hosts has them, if the kernel holds it.
     """
 
     returncode: int
@@ -71,6 +74,7 @@ class Result:
     value_error: str | None = None
     error: Error | None = None
     display: list[dict[str, str | bytes]] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def __repr__(self) -> str:
         """Describe it in one line, without the code's output."""

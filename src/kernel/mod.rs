@@ -6,6 +6,8 @@
 pub mod beneath;
 #[cfg(unix)]
 pub mod changes;
+#[cfg(target_os = "linux")]
+pub mod descriptors;
 #[cfg(unix)]
 pub mod disk;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use super::api::reports::json_extent;
     #[pymodule_export]
-    use super::api::supervisor::hold_sockets;
+    use super::api::supervisor::{descriptor_of, hold_sockets};
     #[pymodule_export]
     use super::api::tool::Tool;
     #[pymodule_export]

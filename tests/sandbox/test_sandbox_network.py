@@ -81,8 +81,8 @@ class TestConnecting:
         others = [(kind, "127.0.0.1", two) for kind in ("tcp", "udp")]
         assert tried(Network(ports=[one]), may + others) == may
         assert tried(Network(hosts=[f"127.0.0.0/8:{one}"]), may + others) == may
-        # Names say nothing to the kernel, and their ports do.
-        assert tried(Network(hosts=[f"example.com:{one}"]), may + others) == may
+        # A name says nothing of an address: the host carries what it allows.
+        assert tried(Network(hosts=[f"example.com:{one}"]), may + others) == []
 
     def test_blocked(self, tried, ports):
         one, two = ports
@@ -217,7 +217,8 @@ class TestRules:
         [
             (True, "guard and kernel"),
             (Network(hosts=["10.0.0.0/8"], block=["10.0.0.1:25"]), "guard and kernel"),
-            (Network(hosts=["example.com"]), "guard, and kernel for ports"),
+            (Network(hosts=["example.com"]), "guard, kernel and host"),
+            (Network(hosts=["localhost"]), "guard and kernel"),
             (Network(block=["example.com"]), "guard, and kernel for ports"),
             (Network(block=["localhost"]), "guard and kernel"),
         ],

@@ -203,13 +203,19 @@ class Metadata:
         self._changed(ctx, where, lambda name: os.removexattr(name, attribute))
 
 
-def answering(metadata: Metadata) -> Any:
-    """Make a handler for `sandlock` that answers by it."""
+def answering(answer: Callable[[Any], int | None]) -> Any:
+    """Make a handler for `sandlock`.
+
+    Args:
+        answer: Returns the number of an error, 0, or `None` to leave a call to the kernel.
+    """
     handler: Any = importlib.import_module("sandlock.handler")
 
     def handle(self: Any, ctx: Any) -> Any:
-        error = metadata.answer(ctx)
+        error = answer(ctx)
         action = handler.NotifAction
+        if error is None:
+            return action.continue_()
         return action.errno(error) if error else action.returns(0)
 
     members = {"handle": handle, "on_exception": handler.ExceptionPolicy.DENY_EPERM}

@@ -46,8 +46,9 @@ def reachable(network: bool | Network) -> Reachable:
     """
     if isinstance(network, bool):
         return Reachable(["*:*", "udp://*:*"], [], ["*"]) if network else Reachable([], [], [])
-    hosts = [_parts(host) for host in (("*",) if network.hosts is None else network.hosts)]
-    blocked = [part for host in network.block for part in _blocked(host)]
+    named = ("*",) if network.hosts is None else network.hosts
+    hosts = [part for host in named for part in _reached(host)]
+    blocked = [part for host in network.block for part in _reached(host)]
     usual = "*" if network.ports is None else _numbers(network.ports)
     allow = _rules(((addresses or "*", ports) for addresses, ports in hosts), usual)
     if network.lookup and any(addresses in (None, "*") for addresses, _ in hosts):
@@ -57,6 +58,24 @@ def reachable(network: bool | Network) -> Reachable:
         allow.append(NOWHERE)
     has_names = any(addresses is None for addresses, _ in (*hosts, *blocked))
     return Reachable(allow, _rules(blocked, "*"), listen, has_names)
+
+
+def has_name(host: str) -> bool:
+    """Return whether a host of a policy has a name, so that its addresses are not known.
+
+    Args:
+        host: An item of ``Network.hosts``.
+    """
+    return any(addresses is None for addresses, _ in _reached(host))
+
+
+def is_named(network: bool | Network) -> bool:
+    """Return whether a policy names hosts to connect to.
+
+    Args:
+        network: The field of the policy.
+    """
+    return isinstance(network, Network) and any(map(has_name, network.hosts or ()))
 
 
 def is_local(network: bool | Network) -> bool:
@@ -119,8 +138,8 @@ def _parts(host: str) -> tuple[str | None, str]:
     return _addresses(rest), ports
 
 
-def _blocked(host: str) -> list[tuple[str | None, str]]:
-    """Return the addresses of a blocked host, `None` for a name other than this machine's."""
+def _reached(host: str) -> list[tuple[str | None, str]]:
+    """Return the addresses of a host, `None` for a name other than this machine's."""
     addresses, ports = _parts(host)
     name = host.rpartition(":")[0] if ports else host
     if addresses is None and f".{name.lower().removesuffix('.')}".endswith(".localhost"):

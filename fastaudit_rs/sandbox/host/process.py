@@ -23,7 +23,9 @@ from .group import Group
 from .metadata import Metadata, answering
 
 if TYPE_CHECKING:
+    from ...requests import Request
     from ..inside.held import Held
+    from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
 #: a control group meanwhile, which takes the kernel some 10 ms. `wire.receive` reads its number.
@@ -104,7 +106,9 @@ class _Confined:
         metadata: Metadata,
         home: str,
         is_alone: bool,
+        connects: "Connects | None",
     ) -> None:
+        self._connects = connects
         self._sandbox: Any = sandbox
         self._home = home
         self._command = command
@@ -122,8 +126,11 @@ class _Confined:
 
     def wait(self) -> Any:
         metadata = self._metadata
-        handler = answering(metadata)
+        handler = answering(metadata.answer)
         asked = [(number, handler) for number in metadata.numbers]
+        if self._connects is not None:
+            connecting = answering(self._connects.answer)
+            asked += [(number, connecting) for number in self._connects.numbers]
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
         _hold_sockets(metadata.roots, self._home, self._is_alone)
@@ -144,6 +151,7 @@ class Worker:
         base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
         limits: Its limits.
+        connects: The answers to the kernel's questions about connecting, if the host connects.
 
     Raises:
         SandboxError: It does not start.
@@ -158,8 +166,10 @@ class Worker:
         base: str,
         task: bytes,
         limits: Limits,
+        connects: "Connects | None" = None,
     ) -> None:
         """Start one, and wait until it is ready."""
+        self._connects = connects
         self._kernel = kernel
         self.ended: Ended | None = None
         #: Its number; known once it is ready.
@@ -201,7 +211,8 @@ class Worker:
         try:
             writable = [*options["fs_writable"], address]
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
-            return _Confined(sandbox, command, metadata, options["cwd"], is_alone)
+            home = options["cwd"]
+            return _Confined(sandbox, command, metadata, home, is_alone, self._connects)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
             os.close(self._over)
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
@@ -284,6 +295,19 @@ class Worker:
         before, self._kills = self._kills, self._group.kills()
         return self._kills > before
 
+    def begin_requests(self) -> None:
+        """Forget the requests over the network that it has made up to now."""
+        if self._connects is not None:
+            self._connects.log.clear()
+
+    def requests(self, *, are_over: bool) -> "list[Request]":
+        """Return its requests over the network since then, if the host carries them.
+
+        Args:
+            are_over: True if the processes that made them have ended.
+        """
+        return [] if self._connects is None else self._connects.log.taken(wait=are_over)
+
     @property
     def is_confined(self) -> bool:
         """True if the kernel holds the policy."""
@@ -308,6 +332,8 @@ class Worker:
         # The objects of `sandlock` are freed now. An error may hold them until it is forgotten,
         # perhaps under a guard, which would deny the native call.
         self._process = None
+        if self._connects is not None:
+            self._connects.end()
         for stream in self._streams:
             stream.close()
         ended = self.ended

@@ -72,6 +72,7 @@ class Run:
             SandboxError: The worker ended by itself.
         """
         begun = time.monotonic()
+        worker.begin_requests()
         try:
             self._ending.check()
             with contextlib.ExitStack() as pipes, selectors.PollSelector() as selector:
@@ -97,6 +98,7 @@ class Run:
             duration=time.monotonic() - begun,
             killed_by=self._killed_by,
             confined=worker.is_confined,
+            requests=worker.requests(are_over=True),
             **told(self._found["report"]),
         )
 

@@ -390,8 +390,11 @@ class Sandbox(Runner):
             of_network = both
         elif self._docker is not None:
             of_network = "guard"
+        elif self._setup.is_carried:
+            # The kernel lets nothing be reached, and the host connects.
+            of_network = "guard, kernel and host"
         else:
-            # For hosts with names the kernel knows the ports alone.
+            # For blocked hosts with names the kernel knows the ports alone.
             has_names = reachable(network).has_names
             of_network = "guard, and kernel for ports" if has_names else both
         held = {

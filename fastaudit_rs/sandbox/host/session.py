@@ -287,6 +287,8 @@ class SandboxSession(States):
                 self._told = told(self._functions)
             self._steps += 1
             began, begun = time.time(), time.monotonic()
+            worker = self._process.worker
+            worker.begin_requests()
             with self._files.changes() as changed:
                 exchange = self._watched(
                     "step",
@@ -301,7 +303,12 @@ class SandboxSession(States):
                     given=[*new],
                 )
             result = self._result(exchange)
-            result = replace(result, changed=changed, duration=time.monotonic() - begun)
+            result = replace(
+                result,
+                changed=changed,
+                duration=time.monotonic() - begun,
+                requests=worker.requests(are_over=False),
+            )
             if self._noted is not None:
                 self._noted(text, (), began, result)
         return result

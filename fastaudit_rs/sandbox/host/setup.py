@@ -12,8 +12,9 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
 from ..limits import Limits
@@ -21,6 +22,9 @@ from . import network as sandbox_network
 from .asked import bound
 from .metadata import Metadata
 from .process import SandboxError, Worker
+
+if TYPE_CHECKING:
+    from .egress.proxy import Proxy
 
 #: Variables that pass from the host: those that all programs need.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
@@ -32,6 +36,10 @@ PUBLIC = (
     *("/etc/mime.types", "/etc/os-release"),
     *("/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/sys/fs/cgroup"),
 )
+
+#: Variables for a network that the host carries: names are asked for over TCP, once, and as they
+#: are (resolv.conf(5)).
+RESOLVER = {"RES_OPTIONS": "use-vc attempts:1", "LOCALDOMAIN": ""}
 
 #: Variables with values of their own: nothing compiled is left beside the modules of a sandbox.
 GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -90,6 +98,13 @@ class Setup:
         self._lock = threading.Lock()
         self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._closed = False
+        self._proxy: Proxy | None = None
+        #: True if the host carries the connections, as it does for hosts with names.
+        self.is_carried = kernel is not None and sandbox_network.is_named(self._held.network)
+        if self.is_carried and find_spec("h11") is None:
+            raise SandboxError(
+                "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
+            )
 
     def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
         """Start a process that waits for work.
@@ -113,7 +128,8 @@ class Setup:
         if limits.processes is not None:
             limits = replace(limits, processes=limits.processes + copies)
         options = self.options(limits)
-        worker = Worker(self._kernel, options, metadata, is_alone, base, task, limits)
+        connects = self._carrier().connects() if self.is_carried else None
+        worker = Worker(self._kernel, options, metadata, is_alone, base, task, limits, connects)
         with self._lock:
             closed = self._closed
             self._started.add(worker)
@@ -122,6 +138,19 @@ class Setup:
             raise RuntimeError("the sandbox is closed")
         return worker
 
+    def _carrier(self) -> "Proxy":
+        """Return the proxy, which is started with the first process."""
+        from .egress.proxy import Proxy
+
+        network = self._held.network
+        assert isinstance(network, Network)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the sandbox is closed")
+            if self._proxy is None:
+                self._proxy = Proxy(network)
+            return self._proxy
+
     def end_all(self) -> None:
         """End all processes that were started, and start no more."""
         with self._lock:
@@ -129,6 +158,8 @@ class Setup:
             started = list(self._started)
         for worker in started:
             worker.end()
+        if self._proxy is not None:
+            self._proxy.close()
 
     def state(self) -> Hashable:
         """Return the state that a process depends on: the identities of files and directories."""
@@ -152,6 +183,11 @@ class Setup:
             # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
+        env = self.env
+        if self.is_carried:
+            # The kernel lets nothing be reached; the host connects.
+            network = replace(network, allow=[], deny=[])
+            env = {**env, **RESOLVER}
         home = str(self.directory)
         return {
             "fs_readable": existing(read),
@@ -167,7 +203,7 @@ class Setup:
             "max_cpu": limits.cpu_percent,
             "cwd": home,
             "clean_env": True,
-            "env": {**self.env, "HOME": home, "TMPDIR": home},
+            "env": {**env, "HOME": home, "TMPDIR": home},
             "no_coredump": True,
         }
 

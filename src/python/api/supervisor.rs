@@ -34,6 +34,25 @@ pub fn hold_sockets(
     Ok(())
 }
 
+#[doc = doc!("_descriptor_of")]
+#[pyfunction]
+#[pyo3(name = "_descriptor_of")]
+#[cfg(target_os = "linux")]
+pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
+    use std::os::fd::IntoRawFd;
+
+    let taken = crate::kernel::descriptors::of_thread(thread, descriptor);
+    Ok(taken.map_err(std::io::Error::from)?.into_raw_fd())
+}
+
+#[doc = doc!("_descriptor_of")]
+#[pyfunction]
+#[pyo3(name = "_descriptor_of")]
+#[cfg(not(target_os = "linux"))]
+pub fn descriptor_of(_thread: i32, _descriptor: i32) -> PyResult<i32> {
+    Err(PyOSError::new_err("this system has no pidfd_getfd(2)"))
+}
+
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
 #[pyo3(name = "_hold_sockets")]

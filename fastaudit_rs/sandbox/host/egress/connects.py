@@ -1,0 +1,210 @@
+"""connect(2) of a sandbox's processes, which the host does in their place.
+
+The kernel asks the host about each (seccomp_unotify(2)), by way of `sandlock`. Landlock denies all
+others: nothing that the caller writes to its memory meanwhile has an effect.
+"""
+
+import contextlib
+import errno
+import os
+import platform
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...._native import _descriptor_of
+from .log import Entry, Log
+from .rules import Address, address_of
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
+
+#: The number of connect(2) on each machine.
+NUMBERS = {"x86_64": 42, "aarch64": 203, "riscv64": 203}
+
+#: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
+ADDRESS = 128
+
+#: The port of name servers: RFC 1035.
+DOMAIN = 53
+
+#: The connections that the processes of one run may have at a time, if the policy does not say.
+CONNECTIONS = 256
+
+#: The connections that may wait to be taken up; more than these could stop the host.
+WAITING = 64
+
+#: The time after which one that nobody took up is forgotten, in seconds.
+FORGOTTEN = 10.0
+
+#: The results of connecting that lead to a connection.
+UNDER_WAY = (0, errno.EINPROGRESS, errno.EINTR)
+
+
+class Wanted(NamedTuple):
+    """The place that a connection is to lead to."""
+
+    host: str
+    #: The address that the code gave, if it gave no name's.
+    address: Address | None
+    port: int
+    log: Log
+    #: Its entry there; `None` for a connection to a name server.
+    entry: Entry | None
+
+
+class Waiting:
+    """The connections that are on the way to the proxy, by the ports that they come from."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._wanted: dict[tuple[int, int], tuple[Wanted, float]] = {}
+
+    def put(self, key: tuple[int, int], wanted: Wanted) -> bool:
+        """Expect a connection. False if there is one from this port, or there are too many."""
+        now = time.monotonic()
+        for old, (_, since) in [*self._wanted.items()]:
+            if now - since > FORGOTTEN:
+                self.drop(old)
+        if key in self._wanted or len(self._wanted) >= WAITING:
+            return False
+        self._wanted[key] = wanted, now
+        wanted.log.open()
+        return True
+
+    def take(self, key: tuple[int, int]) -> Wanted | None:
+        """Return the place that a connection is to lead to; `None` if it is not one of these."""
+        return self._wanted.pop(key, (None, 0))[0]
+
+    def drop(self, key: tuple[int, int]) -> None:
+        """Forget one that failed."""
+        wanted = self.take(key)
+        if wanted is not None:
+            wanted.log.close()
+
+
+class Connects:
+    """Answers the kernel's questions about connecting, for one process of a sandbox.
+
+    Args:
+        proxy: The proxy of the sandbox.
+    """
+
+    def __init__(self, proxy: "Proxy") -> None:
+        """Prepare for this machine."""
+        self._proxy = proxy
+        most = proxy.network.max_connections
+        self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
+        #: The requests of the process.
+        self.log = Log()
+        number = NUMBERS.get(platform.machine())
+        #: The system calls that the kernel asks about.
+        self.numbers = () if number is None else (number,)
+
+    def end(self) -> None:
+        """End the connections of the process."""
+        self._proxy.end(self.log)
+
+    def answer(self, ctx: Any) -> int | None:
+        """Connect a socket to the proxy. Return 0, the number of an error, or `None`: not for us.
+
+        Args:
+            ctx: The call, from `sandlock`: ``pid``, ``args``, its memory.
+        """
+        descriptor, place, size = ctx.args[0], ctx.args[1], ctx.args[2] & 0xFFFFFFFF
+        told = ctx.read(place, min(size, ADDRESS))
+        if told is None:
+            return errno.EFAULT
+        try:
+            wanted = _destination(told)
+            if wanted is None:
+                return None
+            with _taken(ctx.pid, descriptor) as guest:
+                # The caller is still there: the number of its thread is not another's.
+                if ctx.read(place, 1) is None:
+                    return errno.EPERM
+                return self._connect(guest, *wanted)
+        except OSError as error:
+            return error.errno or errno.EPERM
+
+    def _connect(self, guest: socket.socket, family: int, address: Address, port: int) -> int:
+        if guest.family != family:
+            return errno.EAFNOSUPPORT
+        if guest.type != socket.SOCK_STREAM or guest.proto not in (0, socket.IPPROTO_TCP):
+            return errno.EACCES
+        with contextlib.suppress(OSError):
+            guest.getpeername()
+            return errno.EISCONN
+        name = self._proxy.names.name(address)
+        host = name or str(address)
+        rule = self._rule(name, address, port)
+        if rule is not None:
+            self.log.deny(host, port, rule)
+            return errno.EACCES
+        entry = None if port == DOMAIN else self.log.begin(host, port)
+        wanted = Wanted(host, None if name else address, port, self.log, entry)
+        error = self._carry(guest, wanted)
+        if entry is not None and error not in UNDER_WAY:
+            entry.error = os.strerror(error)
+            entry.end()
+        return error
+
+    def _rule(self, name: str | None, address: Address, port: int) -> str | None:
+        """Return the rule that denies a connection, if one does."""
+        if self.log.connections >= self._most:
+            return "network.max_connections"
+        if port == DOMAIN:
+            return None
+        rules = self._proxy.rules
+        return rules.of_address(address, port) if name is None else rules.of_name(name, port)
+
+    def _carry(self, guest: socket.socket, wanted: Wanted) -> int:
+        """Connect to the proxy, which knows the connection by the port that it comes from."""
+        place = self._proxy.places.get(guest.family)
+        if place is None:
+            return errno.ENETUNREACH
+        with contextlib.suppress(OSError):
+            # It fails where the code has bound it itself, or has begun to connect.
+            guest.bind((place[0], 0))
+        key = (guest.family, guest.getsockname()[1])
+        if not self._proxy.waiting.put(key, wanted):
+            return errno.EALREADY
+        error = guest.connect_ex(place)
+        if error not in UNDER_WAY:
+            self._proxy.waiting.drop(key)
+        return error
+
+
+def _destination(told: bytes) -> tuple[int, Address, int] | None:
+    """Return the family, the address and the port of a `sockaddr`; `None` for other families.
+
+    Raises:
+        OSError: It is too short.
+    """
+    if len(told) < 2:
+        raise OSError(errno.EINVAL, "the address is too short")
+    (family,) = struct.unpack_from("=H", told)
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    start, end = (4, 8) if family == socket.AF_INET else (8, 24)
+    if len(told) < (16 if family == socket.AF_INET else end):
+        raise OSError(errno.EINVAL, "the address is too short")
+    (port,) = struct.unpack_from("!H", told, 2)
+    return family, address_of(socket.inet_ntop(family, told[start:end])), port
+
+
+@contextlib.contextmanager
+def _taken(thread: int, number: int) -> Any:
+    """A socket of the process of a thread. It is one with that one: so are its options."""
+    descriptor = _descriptor_of(thread, number & 0x7FFFFFFF)
+    blocks = os.get_blocking(descriptor)
+    try:
+        taken = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    with taken:
+        # A host may have a default timeout, which its sockets do not block with.
+        os.set_blocking(descriptor, blocks)
+        yield taken

@@ -1,0 +1,115 @@
+"""The requests of a sandbox's process, as they are noted while they go on."""
+
+import threading
+import time
+
+from ....requests import Request
+
+#: The requests that are kept of a run: the first ones.
+KEPT = 1000
+
+#: The time for connections to be seen as closed, after the end of the processes that had them, in
+#: seconds.
+PATIENCE = 0.3
+
+
+class Entry:
+    """One request that goes on, or is over.
+
+    Args:
+        host: The name that was asked for, or the address.
+        port: The port, if it is more than a look-up.
+    """
+
+    def __init__(self, host: str, port: int | None) -> None:
+        """Begin."""
+        self.host = host
+        self.port = port
+        self.method: str | None = None
+        self.path: str | None = None
+        self.status: int | None = None
+        self.sent = self.received = 0
+        self.rule: str | None = None
+        self.error: str | None = None
+        self._time = time.time()
+        self._began = time.monotonic()
+        self._ended: float | None = None
+
+    def end(self) -> None:
+        """Note that it is over."""
+        self._ended = time.monotonic()
+
+    def request(self) -> Request:
+        """Return the request as it is now."""
+        ended = time.monotonic() if self._ended is None else self._ended
+        return Request(
+            host=self.host,
+            port=self.port,
+            method=self.method,
+            path=self.path,
+            status=self.status,
+            sent=self.sent,
+            received=self.received,
+            verdict="allowed" if self.rule is None else "denied",
+            rule=self.rule,
+            error=self.error,
+            time=self._time,
+            duration=ended - self._began,
+        )
+
+
+class Log:
+    """The requests of one process and of those that it starts."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._changed = threading.Condition()
+        self._entries: list[Entry] = []
+        #: The number of connections that are carried now.
+        self.connections = 0
+
+    def begin(self, host: str, port: int | None) -> Entry:
+        """Note a request that begins. It is kept if there are not too many."""
+        entry = Entry(host, port)
+        with self._changed:
+            if len(self._entries) < KEPT:
+                self._entries.append(entry)
+        return entry
+
+    def deny(self, host: str, port: int | None, rule: str) -> None:
+        """Note a request that is denied. Clients look a name up more than once."""
+        with self._changed:
+            last = self._entries[-1] if self._entries else None
+        if port is None and last is not None and (last.host, last.port) == (host, None):
+            return
+        entry = self.begin(host, port)
+        entry.rule = rule
+        entry.end()
+
+    def open(self) -> None:
+        """Count one connection more."""
+        with self._changed:
+            self.connections += 1
+
+    def close(self) -> None:
+        """Count one connection less."""
+        with self._changed:
+            self.connections -= 1
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._changed:
+            self._entries = []
+
+    def taken(self, *, wait: bool) -> list[Request]:
+        """Return the requests since the last time.
+
+        Args:
+            wait: True if the processes have ended, so that all connections end shortly.
+        """
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self.connections == 0, PATIENCE)
+            entries, self._entries = self._entries, []
+        return [entry.request() for entry in entries]

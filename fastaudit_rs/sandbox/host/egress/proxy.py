@@ -1,0 +1,199 @@
+"""The proxy of a sandbox: a thread of the host that connects in the place of the sandbox."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from typing import Any
+
+from .... import Network
+from . import beginnings
+from .connects import DOMAIN, Connects, Waiting, Wanted
+from .http import Exchange
+from .log import Log
+from .names import MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
+from .rules import Rules
+from .server import Denied, connected
+from .stream import PIECE, Stream
+from .tunnel import IDLE, tunnel
+
+#: The addresses that the proxy listens at.
+HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+
+#: The time that a client has to speak first, in seconds: in some protocols the server does.
+SILENCE = 0.5
+
+#: The questions that a connection to the name server may ask.
+QUESTIONS = 100
+
+#: The time for the thread to end, in seconds.
+PATIENCE = 5.0
+
+
+class Proxy:
+    """Carries the connections of a sandbox's processes.
+
+    Args:
+        network: The network of the policy.
+    """
+
+    def __init__(self, network: Network) -> None:
+        """Listen, and start the thread."""
+        self.network = network
+        self.rules = Rules(network)
+        self.names = Names()
+        self.waiting = Waiting()
+        #: The addresses of the proxy, by their families.
+        self.places: dict[int, tuple[str, int]] = {}
+        listeners = []
+        for family, address in HERE.items():
+            # Without IPv6 there is none.
+            with contextlib.suppress(OSError):
+                listener = socket.create_server((address, 0), family=family, backlog=1024)
+                listeners.append(listener)
+                self.places[family] = listener.getsockname()[:2]
+        self._tasks: dict[Log, set[asyncio.Task[Any]]] = {}
+        # Another kind of loop may be the host's usual one.
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(
+            target=self._serve, args=(listeners,), name="fastaudit-rs-proxy", daemon=True
+        )
+        self._thread.start()
+
+    def connects(self) -> Connects:
+        """Return the answers about connecting for a new process."""
+        return Connects(self)
+
+    def end(self, log: Log) -> None:
+        """End the connections of a process."""
+
+        def cancel() -> None:
+            for task in self._tasks.pop(log, ()):
+                task.cancel()
+
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(cancel)
+
+    def close(self) -> None:
+        """End all connections, and the thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+
+    def _serve(self, listeners: list[socket.socket]) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+
+        async def start() -> None:
+            for listener in listeners:
+                await asyncio.start_server(self._accepted, sock=listener, limit=PIECE)
+
+        loop.run_until_complete(start())
+        try:
+            loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            for listener in listeners:
+                listener.close()
+            loop.close()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        guest = Stream(reader, writer)
+        peer = writer.get_extra_info("peername")
+        family = socket.AF_INET if peer and len(peer) == 2 else socket.AF_INET6
+        wanted = self.waiting.take((family, peer[1])) if peer else None
+        if wanted is None:
+            # Another process of this machine.
+            guest.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        tasks = self._tasks.setdefault(wanted.log, set())
+        tasks.add(task)
+        try:
+            await self._carried(guest, wanted)
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError) as error:
+            if wanted.entry is not None and wanted.entry.error is None:
+                wanted.entry.error = str(error) or None
+            guest.abort()
+        finally:
+            if wanted.entry is not None:
+                wanted.entry.end()
+            wanted.log.close()
+            guest.close()
+            tasks.discard(task)
+
+    async def _carried(self, guest: Stream, wanted: Wanted) -> None:
+        if wanted.port == DOMAIN:
+            await self._answer(guest, wanted.log)
+            return
+        entry = wanted.entry
+        assert entry is not None
+
+        async def connect() -> Stream:
+            return await connected(wanted, self.rules)
+
+        server = speaks = None
+        try:
+            speaks = await beginnings.protocol_of(guest, SILENCE)
+            if speaks is None:
+                server = await connect()
+                speaks = await beginnings.first_of(guest, server, IDLE)
+            if speaks == "http":
+                await Exchange(guest, wanted, connect, server).run()
+                return
+            if speaks == "tls" and wanted.address is None:
+                name = await beginnings.server_name(guest)
+                if name not in (None, wanted.host):
+                    # Another site may be at the same address.
+                    entry.host = str(name)
+                    raise Denied("network.hosts")
+            server = server or await connect()
+            await tunnel(guest, server, entry)
+        except Denied as denied:
+            entry.rule = str(denied)
+            if speaks == "tls":
+                await guest.write(beginnings.UNKNOWN_NAME)
+            else:
+                guest.abort()
+        finally:
+            if server is not None:
+                server.close()
+
+    async def _answer(self, guest: Stream, log: Log) -> None:
+        """Answer questions about names: DNS over TCP, RFC 7766."""
+        said = b""
+        for _ in range(QUESTIONS):
+            while len(said) < 2 or len(said) < 2 + int.from_bytes(said[:2], "big"):
+                more = await asyncio.wait_for(guest.read(), IDLE)
+                if not more:
+                    return
+                said += more
+            end = 2 + int.from_bytes(said[:2], "big")
+            message, said = said[2:end], said[end:]
+            answer = self._answered(message, log)
+            if answer is None:
+                return
+            await guest.write(len(answer).to_bytes(2, "big") + answer)
+
+    def _answered(self, message: bytes, log: Log) -> bytes | None:
+        """Return the answer to a question, if there is one."""
+        try:
+            question = Question(message)
+        except ValueError:
+            return None
+        if question.name is None:
+            return question.answer(NO_SUCH_NAME if question.is_about_addresses else MALFORMED)
+        rule = self.rules.of_lookup(question.name)
+        if rule is not None:
+            # A client asks for both kinds of addresses.
+            if question.wants_ipv4:
+                log.deny(question.name, None, rule)
+            return question.answer(NO_SUCH_NAME)
+        if not question.wants_ipv4:
+            return question.answer(NO_ERROR)
+        address = self.names.address(question.name)
+        return question.answer(REFUSED if address is None else NO_ERROR, address)

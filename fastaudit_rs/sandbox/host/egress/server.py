@@ -1,0 +1,63 @@
+"""Connections to servers, by the name that was asked for and the addresses that it leads to."""
+
+import asyncio
+import socket
+
+from .connects import Wanted
+from .rules import Address, Rules, address_of
+from .stream import PIECE, Stream
+
+#: The time to look a name up, and to connect to one address, in seconds.
+LOOKUP, CONNECT = 15.0, 10.0
+
+#: The addresses of a name that are tried.
+TRIED = 4
+
+#: The addresses of this machine: RFC 6761.
+LOOPBACK = [address_of("127.0.0.1"), address_of("::1")]
+
+
+class Denied(Exception):
+    """A connection that a rule denies: its field of the policy."""
+
+
+async def connected(wanted: Wanted, rules: Rules) -> Stream:
+    """Connect to a server.
+
+    Raises:
+        Denied: A rule denies each address of the name.
+        OSError: It cannot be reached.
+    """
+    failed: Exception = ConnectionError(f"{wanted.host} has no address")
+    for address in await _addresses(wanted, rules):
+        opening = asyncio.open_connection(str(address), wanted.port, limit=PIECE)
+        try:
+            return Stream(*await asyncio.wait_for(opening, CONNECT))
+        except (OSError, asyncio.TimeoutError) as error:
+            failed = error
+    raise ConnectionError(f"{wanted.host} cannot be reached: {failed!r}") from failed
+
+
+async def _addresses(wanted: Wanted, rules: Rules) -> list[Address]:
+    if wanted.address is not None:
+        # A server of this machine may listen at one of its addresses alone; a client that the host
+        # has answered does not try the other one.
+        here = LOOPBACK if wanted.address.is_loopback else []
+        tried = dict.fromkeys([wanted.address, *here])
+        return [each for each in tried if rules.of_address(each, wanted.port) is None]
+    loop = asyncio.get_running_loop()
+    try:
+        looking = loop.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)
+        found = [address_of(str(each[4][0])) for each in await asyncio.wait_for(looking, LOOKUP)]
+    except (OSError, ValueError, asyncio.TimeoutError) as error:
+        raise ConnectionError(f"{wanted.host} cannot be looked up: {error!r}") from error
+    denied = None
+    allowed = []
+    for address in dict.fromkeys(found):
+        rule = rules.of_resolved(wanted.host, address, wanted.port)
+        if rule is None:
+            allowed.append(address)
+        denied = denied or rule
+    if denied is not None and not allowed:
+        raise Denied(denied)
+    return allowed[:TRIED]

@@ -1,0 +1,43 @@
+"""Connections whose content the host carries without reading it."""
+
+import asyncio
+import time
+
+from .log import Entry
+from .stream import Stream
+
+#: The time after which a connection is closed on which neither side says anything, in seconds.
+IDLE = 300.0
+
+
+async def tunnel(guest: Stream, server: Stream, entry: Entry) -> None:
+    """Carry all that either side says, until both have ended."""
+    last = time.monotonic()
+
+    async def carry(source: Stream, target: Stream, field: str) -> None:
+        nonlocal last
+        while data := await source.read():
+            last = time.monotonic()
+            setattr(entry, field, getattr(entry, field) + len(data))
+            await target.write(data)
+        target.end()
+
+    ways = [
+        asyncio.ensure_future(carry(guest, server, "sent")),
+        asyncio.ensure_future(carry(server, guest, "received")),
+    ]
+    try:
+        running = {*ways}
+        while running:
+            done, running = await asyncio.wait(
+                running, timeout=IDLE, return_when=asyncio.FIRST_EXCEPTION
+            )
+            failed = any(way.exception() for way in done)
+            if failed or time.monotonic() - last >= IDLE:
+                break
+    finally:
+        for way in ways:
+            way.cancel()
+        # Each failure is looked at: asyncio reports those that nobody sees.
+        await asyncio.gather(*ways, return_exceptions=True)
+        server.close()

@@ -1,0 +1,49 @@
+//! Descriptors of other processes, such as sockets that a host connects in their place.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use rustix::io::{Errno, Result};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+/// Returns a descriptor of the process of a thread, as one of our own that programs do not inherit:
+/// pidfd_getfd(2).
+///
+/// # Errors
+/// There is no such thread or descriptor, or this process may not trace the other one.
+pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
+    // Only a process has a descriptor of its own, on kernels before 6.9.
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| Errno::SRCH)?;
+    let mut lines = status.lines();
+    let process = lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    let process = process.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_of_a_thread_is_the_same_file() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let thread = std::thread::spawn(rustix::thread::gettid).join().unwrap();
+        assert_eq!(
+            of_thread(thread.as_raw_nonzero().get(), 0).err(),
+            Some(Errno::SRCH)
+        );
+        let here = rustix::thread::gettid().as_raw_nonzero().get();
+        let taken = of_thread(here, reader.as_raw_fd()).unwrap();
+        drop(reader);
+        writer.write_all(b"x").unwrap();
+        drop(writer);
+        let mut found = Vec::new();
+        fs::File::from(taken).read_to_end(&mut found).unwrap();
+        assert_eq!(found, b"x");
+        assert_eq!(of_thread(here, -1).err(), Some(Errno::BADF));
+    }
+}
