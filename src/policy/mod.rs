@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+mod check_files;
 pub mod commands;
 pub mod control;
 pub mod distributions;

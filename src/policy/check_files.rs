@@ -1,0 +1,319 @@
+//! The verdict on operations of files and directories.
+
+use super::check::Policy;
+use super::operation::{Verdict, Why};
+use crate::policy::files::descriptors;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::opened::Place;
+use crate::policy::files::opening::is_standing_device;
+use crate::policy::files::path::{self, Base, Name, Resolved, Target};
+use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::sql::write_ahead_log;
+
+impl Policy {
+    /// Judges a change of a directory's entry.
+    pub(super) fn change_entry(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        self.change(fs, target, Aim::Entry)
+    }
+
+    /// Judges a move of an entry, with all that is below it.
+    pub(super) fn move_entry(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        self.change(fs, target, Aim::Moved)
+    }
+
+    /// Judges a change of the file that a path leads to.
+    pub(super) fn change_file(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        self.change(fs, target, Aim::File)
+    }
+
+    /// Judges a change of an entry, or of the entries in it if the path ends with a slash.
+    pub(super) fn change_place(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        self.change(fs, target, Aim::Place)
+    }
+
+    fn change(&self, fs: &impl FileSystem, target: Target<'_>, aim: Aim) -> Verdict {
+        match target.name {
+            Name::Path(path) => self.change_path(fs, path, target.base, aim),
+            Name::Descriptor(fd) => self.change_open(fs, fd),
+            Name::Unreadable => Verdict::Deny(Why::Unapproved),
+        }
+    }
+
+    /// Judges by the directory that holds the changed entry, and by the blocked paths.
+    fn change_path(&self, fs: &impl FileSystem, path: &[u8], base: Base, aim: Aim) -> Verdict {
+        let name = path::split(path).1;
+        let by_entry = match aim {
+            Aim::Entry | Aim::Moved => !is_unnamed(name),
+            Aim::Place => true,
+            Aim::File => false,
+        };
+        let contained = if by_entry {
+            parent(fs, path, base).map(|dir| self.contains_entry(fs, &dir, name))
+        } else {
+            path::resolve(fs, path, base).map(|landing| {
+                // `tar` archives have attributes for ".": a root's own, where they are extracted.
+                let is_place = aim == Aim::File && is_unnamed(name);
+                self.contains_file(fs, &landing) || (is_place && self.contains(fs, &landing))
+            })
+        };
+        let contained = contained.unwrap_or(false);
+        Verdict::when(contained).and(|| self.restrict(fs, path, base, aim == Aim::Moved))
+    }
+
+    /// Judges a change of the file that a descriptor leads to.
+    fn change_open(&self, fs: &impl FileSystem, fd: i32) -> Verdict {
+        let path = match descriptors::to_approve(fs, fd) {
+            Place::Nowhere => return Verdict::Allow,
+            Place::At(path) => path,
+            Place::Unknown => return Verdict::Deny(Why::Unapproved),
+        };
+        match self.change_path(fs, &path, Base::CurrentDir, Aim::File) {
+            // A root's own attributes, as by the name ".".
+            Verdict::Deny(Why::Unapproved)
+                if self.roots.has(fs, &path) || self.temporary.hold(&path) =>
+            {
+                self.restrict(fs, &path, Base::CurrentDir, false)
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Returns whether the path is a root, or below one or a temporary directory.
+    pub(super) fn contains(&self, fs: &impl FileSystem, path: &Resolved) -> bool {
+        self.roots.contain(fs, path) || self.temporary.hold(path.as_bytes())
+    }
+
+    /// Returns whether the roots approve changing the entry of this name in a directory.
+    fn contains_entry(&self, fs: &impl FileSystem, dir: &Resolved, name: &[u8]) -> bool {
+        self.contains(fs, dir)
+            || (self.approves_root_entries
+                && !is_unnamed(name)
+                && self.roots.has(fs, &dir.join(name)))
+    }
+
+    /// Returns whether the roots approve changing the file at this path.
+    #[inline(always)]
+    fn contains_file(&self, fs: &impl FileSystem, landing: &Resolved) -> bool {
+        self.roots.contain_path(fs, landing.parent())
+            || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))
+            || self.temporary.hold(landing.parent())
+    }
+
+    /// Judges by the blocked paths: the entry itself, and its target.
+    #[inline]
+    fn restrict(&self, fs: &impl FileSystem, path: &[u8], base: Base, moves: bool) -> Verdict {
+        if self.blocked.is_empty() && self.protected.is_empty() {
+            return Verdict::Allow;
+        }
+        self.restrict_names(fs, path, base, moves)
+    }
+
+    #[inline(never)]
+    fn restrict_names(
+        &self,
+        fs: &impl FileSystem,
+        path: &[u8],
+        base: Base,
+        moves: bool,
+    ) -> Verdict {
+        let (Some(landing), Some(dir)) = (path::resolve(fs, path, base), parent(fs, path, base))
+        else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        let entry = match path::split(path).1 {
+            name if is_unnamed(name) => landing.as_bytes().into(),
+            name => dir.join(name),
+        };
+        let places = [&entry[..], landing.as_bytes()];
+        if places.iter().any(|place| self.blocked.holds(place))
+            || (moves && self.blocked.is_below(&entry))
+        {
+            return Verdict::Deny(Why::Blocked);
+        }
+        if places.iter().any(|place| self.protected.holds(place))
+            || (moves && self.protected.may_be_below(&entry))
+        {
+            return Verdict::Deny(Why::Protected);
+        }
+        Verdict::Allow
+    }
+
+    pub(super) fn open(&self, fs: &impl FileSystem, target: Target<'_>, appends: bool) -> Verdict {
+        let path = match target.name {
+            Name::Path(path) => path,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
+        };
+        let Some(landing) = path::resolve(fs, path, target.base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if self.contains_file(fs, &landing) {
+            return self.restrict(fs, path, target.base, false);
+        }
+        let entry = parent(fs, path, target.base).map(|dir| dir.join(path::split(path).1));
+        if entry.is_some_and(|entry| is_standing_device(fs, &entry, appends)) {
+            return Verdict::Allow;
+        }
+        // A root itself, opened as a directory: `O_TMPFILE`, and `tempfile`, which names the
+        // directory to `open` and hands it an opener. Without one of these it fails: a directory
+        // cannot be opened for writing.
+        let path_of_root = landing.as_bytes();
+        let is_root = (self.roots.has(fs, path_of_root) || self.temporary.hold(path_of_root))
+            && fs.is_dir(path_of_root);
+        Verdict::when(is_root).and(|| self.restrict(fs, path, target.base, false))
+    }
+
+    pub(super) fn read(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        if !self.checks_reads() {
+            return Verdict::Allow;
+        }
+        let path = match target.name {
+            Name::Path(path) => path,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+        };
+        let Some(landing) = path::resolve(fs, path, target.base) else {
+            return Verdict::Deny(Why::Unreadable);
+        };
+        // A link in a blocked directory is blocked itself, wherever it leads.
+        if self.blocked.holds(landing.as_bytes())
+            || (!self.blocked.is_empty()
+                && parent(fs, path, target.base)
+                    .is_none_or(|dir| self.blocked.holds(dir.as_bytes())))
+        {
+            return Verdict::Deny(Why::Blocked);
+        }
+        match &self.read {
+            Some(roots)
+                if !roots.contain(fs, &landing) && !self.temporary.hold(landing.as_bytes()) =>
+            {
+                Verdict::Deny(Why::Unreadable)
+            }
+            _ => Verdict::Allow,
+        }
+    }
+
+    pub(super) fn look(&self, fs: &impl FileSystem, target: Target<'_>) -> Verdict {
+        if self.blocked.is_empty() {
+            return Verdict::Allow;
+        }
+        let path = match target.name {
+            Name::Path(path) => path,
+            Name::Descriptor(_) => return Verdict::Allow,
+            Name::Unreadable => return Verdict::Deny(Why::Unreadable),
+        };
+        let (dir, name) = path::split(path);
+        let entry = match is_unnamed(name) {
+            true => path::resolve(fs, path, target.base).map(|place| place.as_bytes().into()),
+            false => path::resolve(fs, dir, target.base).map(|dir| dir.join(name)),
+        };
+        match entry {
+            Some(entry) if !self.blocked.holds(&entry) => Verdict::Allow,
+            Some(_) => Verdict::Deny(Why::Blocked),
+            None => Verdict::Deny(Why::Unreadable),
+        }
+    }
+
+    pub(super) fn enter(
+        &self,
+        fs: &impl FileSystem,
+        to: Target<'_>,
+        left: Option<&[u8]>,
+    ) -> Verdict {
+        let (path, base) = match to.name {
+            Name::Path(path) => (path, to.base),
+            Name::Descriptor(fd) => (&b"."[..], Base::Descriptor(fd)),
+            Name::Unreadable => return Verdict::Deny(Why::Unapproved),
+        };
+        let Some(dir) = path::resolve(fs, path, base) else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if left == Some(dir.as_bytes()) {
+            return Verdict::Allow;
+        }
+        if self.blocked.holds(dir.as_bytes()) {
+            return Verdict::Deny(Why::Blocked);
+        }
+        Verdict::when(self.contains(fs, &dir))
+    }
+
+    pub(super) fn link(&self, fs: &impl FileSystem, text: Name<'_>, at: Target<'_>) -> Verdict {
+        let Name::Path(text) = text else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if text.starts_with(b"/") {
+            let place = self.change_path(fs, text, Base::CurrentDir, Aim::Place);
+            return place.and(|| {
+                let landing = path::resolve(fs, text, Base::CurrentDir);
+                Verdict::when(landing.is_some_and(|landing| self.contains(fs, &landing)))
+            });
+        }
+        let Name::Path(link) = at.name else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        let Some(landing) =
+            parent(fs, link, at.base).and_then(|dir| path::resolve_beside(fs, text, &dir))
+        else {
+            return Verdict::Deny(Why::Unapproved);
+        };
+        if self.blocked.holds(landing.as_bytes()) {
+            return Verdict::Deny(Why::Blocked);
+        }
+        if self.protected.holds(landing.as_bytes()) {
+            return Verdict::Deny(Why::Protected);
+        }
+        Verdict::when(self.contains(fs, &landing))
+    }
+
+    pub(super) fn open_database(&self, fs: &impl FileSystem, name: &[u8]) -> Verdict {
+        let write = |path: &[u8]| self.change_path(fs, path, Base::CurrentDir, Aim::File);
+        let by_uri = match names::parse(name) {
+            Database::Private => return Verdict::Allow,
+            Database::File => return write(name),
+            Database::Uri(UriTarget::Memory) => Verdict::Allow,
+            Database::Uri(UriTarget::Read(path)) => self.read(fs, Target::path(&path)),
+            Database::Uri(UriTarget::ReadShared(path)) => {
+                self.read(fs, Target::path(&path)).and(|| {
+                    let landing = path::resolve(fs, &path, Base::CurrentDir);
+                    match landing {
+                        Some(at) if !write_ahead_log::is_kept(fs, at.as_bytes()) => Verdict::Allow,
+                        _ => write(&path),
+                    }
+                })
+            }
+            Database::Uri(UriTarget::Write(path)) => write(&path),
+        };
+        // Without uri=True the same text is a relative path, "file:" its first directory. If it
+        // does not exist, nothing can be opened by it.
+        by_uri.and(|| {
+            if memchr::memchr(b'/', name).is_none()
+                || !parent(fs, name, Base::CurrentDir).is_some_and(|dir| fs.exists(dir.as_bytes()))
+            {
+                return Verdict::Allow;
+            }
+            write(name)
+        })
+    }
+}
+
+/// The part of a path that an operation changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    /// The directory entry.
+    Entry,
+    /// The entry with all that is below it.
+    Moved,
+    /// The file that it leads to.
+    File,
+    /// The entry, or the entries in it if the path ends with a slash.
+    Place,
+}
+
+/// Returns whether the last component of a path names no entry of the directory before it.
+fn is_unnamed(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
+}
+
+fn parent(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<Resolved> {
+    path::resolve(fs, path::split(path).0, base)
+}
