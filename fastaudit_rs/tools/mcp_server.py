@@ -155,13 +155,14 @@ async def _ran(session: Session, code: str, progress: "_Progress") -> Result:
     try:
         async for output in stream:
             progress.add(output.text)
+        progress.end()
+        await telling
         return stream.result
     finally:
         telling.cancel()
         # The session can be used by the next call.
         with anyio.CancelScope(shield=True):
             await stream.aclose()
-            await progress.tell_rest()
 
 
 class _Progress:
@@ -174,28 +175,31 @@ class _Progress:
         self._written = 0
         self._pieces: list[str] = []
         self._has_more = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def add(self, text: str) -> None:
         """Note a piece of output."""
         self._pieces.append(text)
         self._has_more.set()
 
-    async def tell(self) -> None:
-        """Tell of the output, until this is cancelled."""
-        while True:
-            await self._has_more.wait()
-            await self.tell_rest()
-            await asyncio.sleep(EVERY)
+    def end(self) -> None:
+        """Note that there will be no more."""
+        self._ended.set()
+        self._has_more.set()
 
-    async def tell_rest(self) -> None:
-        """Tell of the output that was not told of."""
-        self._has_more.clear()
-        text = "".join(self._pieces)
-        self._pieces.clear()
-        if text:
-            self._written += len(text)
-            sent = cut(text, PIECE).encode("utf-8", "replace").decode()
-            await self._report(self._written, None, sent)
+    async def tell(self) -> None:
+        """Tell of the output, until its end."""
+        while self._pieces or not self._ended.is_set():
+            await self._has_more.wait()
+            self._has_more.clear()
+            text = "".join(self._pieces)
+            self._pieces.clear()
+            if text:
+                self._written += len(text)
+                sent = cut(text, PIECE).encode("utf-8", "replace").decode()
+                await self._report(self._written, None, sent)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), EVERY)
 
 
 class _Clients:
