@@ -66,7 +66,7 @@ def page(result: "Result") -> str:
         if text := getattr(result, name):
             parts.append(_block(name, [text]))
     parts += _displayed(result.display)
-    if result.value is not None and not _is_displayed(result):
+    if result.value is not None and not is_displayed(result):
         parts.append(_block("value", [repr(result.value)]))
     if result.value_error is not None:
         parts.append(_block("no value", [result.value_error]))
@@ -79,7 +79,7 @@ def page(result: "Result") -> str:
     return f"<div>{''.join(parts)}</div>"
 
 
-def _is_displayed(result: "Result") -> bool:
+def is_displayed(result: "Result") -> bool:
     """Return whether the value is a frame or the like, which is shown as one."""
     texts = (repr(result.value), result.value if isinstance(result.value, str) else None)
     return any(thing.get("text/plain", "") in texts for thing in result.display)
@@ -89,7 +89,7 @@ def _displayed(display: "list[dict[str, str | bytes]]") -> "list[str]":
     parts: list[str] = []
     left = DISPLAYED
     for thing in display:
-        part = _thing(thing)
+        part = framed(thing)
         if len(part) > left:
             part = _block("display", ["too large to be shown: result.display has it"])
         left -= len(part)
@@ -100,7 +100,8 @@ def _displayed(display: "list[dict[str, str | bytes]]") -> "list[str]":
     return parts
 
 
-def _thing(thing: "dict[str, str | bytes]") -> str:
+def framed(thing: "dict[str, str | bytes]") -> str:
+    """A thing that code displayed, as HTML: its own in a frame without scripts."""
     image, markup = thing.get("image/png"), thing.get("text/html")
     if isinstance(image, bytes) and image.startswith(_PNG):
         data = base64.b64encode(image).decode()

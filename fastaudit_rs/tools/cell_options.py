@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -17,13 +18,14 @@ MAGIC = "%%audit"
 HELP = ("--help", "-h")
 
 #: The words that may follow ``%audit``.
-VERBS = ("on", "off")
+VERBS: tuple[str, ...] = ("on", "off")
 
 
-class _Parser(argparse.ArgumentParser):
+class OptionParser(argparse.ArgumentParser):
     """A parser whose errors name the nearest option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise the error of a magic that was used in a wrong way."""
         options = [name for action in self._actions for name in action.option_strings]
         for word in re.findall(r"--[\w-]+", message):
             near = difflib.get_close_matches(word, options, n=1)
@@ -38,7 +40,7 @@ def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
     Args:
         magic: The name of the magic in messages.
     """
-    made = _Parser(
+    made = OptionParser(
         prog=magic,
         description="Guard code, so that it does no accidental damage: it writes, reaches and "
         "starts nothing but what the options name; 'any' stands for all.",
@@ -59,18 +61,26 @@ def asks_for_help(line: str) -> bool:
     return any(word in HELP for word in line.split())
 
 
-def complete(_: object, event: SimpleNamespace) -> list[str]:
-    """Return the words that may continue a line of the magics, for IPython.
+def completer(
+    made: argparse.ArgumentParser, verbs: tuple[str, ...] = ()
+) -> Callable[[object, SimpleNamespace], list[str]]:
+    """Return a function by which IPython completes a line of a magic.
 
-    Raises:
-        TryNext: It is the value of an option, which IPython completes itself: files above all.
+    Args:
+        made: The parser of its options.
+        verbs: Words that may be the first one of the line.
     """
-    words = event.text_until_cursor.split()[1:]
-    if event.symbol and words:
-        words.pop()
-    options = {name: action for action in parser()._actions for name in action.option_strings}
-    before = options.get(words[-1]) if words else None
-    if before is not None and before.nargs != 0:
-        raise TryNext
-    verbs = VERBS if not words and event.command != MAGIC else ()
-    return [word for word in (*verbs, *sorted(options)) if word.startswith(event.symbol)]
+    options = {name: action for action in made._actions for name in action.option_strings}
+
+    def complete(_: object, event: SimpleNamespace) -> list[str]:
+        words = event.text_until_cursor.split()[1:]
+        if event.symbol and words:
+            words.pop()
+        before = options.get(words[-1]) if words else None
+        if before is not None and before.nargs != 0:
+            # The value of an option: files above all, which IPython completes itself.
+            raise TryNext
+        first = verbs if not words else ()
+        return [word for word in (*first, *sorted(options)) if word.startswith(event.symbol)]
+
+    return complete

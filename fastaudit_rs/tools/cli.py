@@ -199,15 +199,13 @@ def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | No
 
 def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
     from .. import SandboxError
-    from .sandboxed import BY_A_SIGNAL, run
+    from .sandboxed import BY_A_SIGNAL, for_sandbox, run
 
     ask_up_to = asking.up_to(options)
     if options.tmp is not None:
         raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
-    if ANY in options.read:
-        # A sandbox reads what its policy names.
-        policy = policy.replace(read=["/"])
     on_ask = _person(options) if options.ask else None
+    policy = for_sandbox(policy, options)
     try:
         return run(policy, limits, options.kind, options.program, on_ask, ask_up_to)
     except SandboxError as error:

@@ -14,8 +14,8 @@ from .. import Policy
 from ..sandbox.limits import Limits
 from ..sessions.base import Session
 from .bounds import limits_of
-from .permissions import ANY, policy_of
 from .permissions import add_options as add_permissions
+from .permissions import policy_of
 
 DESCRIPTION = """\
 Serve a tool, run_python, by the Model Context Protocol: on standard input and output, or over HTTP.
@@ -142,22 +142,14 @@ def _opens(options: argparse.Namespace) -> Callable[[], AbstractContextManager[S
     if options.directory is not None:
         raise ValueError("--directory: a sandbox has a directory of its own")
     limits = replace(limits, memory=limits.memory or Limits().memory)
-    policy = _in_sandbox(options, policy)
+    from .sandboxed import for_sandbox
+
+    policy = for_sandbox(policy, options)
     try:
         Sandbox(policy, limits).close()
     except SandboxError as error:
         raise ValueError(f"{error}; --no-sandbox runs code in this process") from None
     return functools.partial(_sandboxed, policy, limits)
-
-
-def _in_sandbox(options: argparse.Namespace, policy: Policy) -> Policy:
-    """The policy for a sandbox: its paths are the host's."""
-    from ..sandbox.host.setup import absolute
-
-    if ANY in options.read:
-        # A sandbox reads what its policy names.
-        policy = policy.replace(read=["/"])
-    return absolute(policy, os.getcwd())
 
 
 @contextlib.contextmanager

@@ -30,11 +30,20 @@ from IPython.utils.text import LSString, SList
 from .. import AuditDenied, Guard, Recording
 from .._monitoring import MONITORING
 from .._native import AuditPerms, Observer, _TemporaryFiles
-from . import asking, cell_errors, cell_options
+from . import asking, cell_errors, cell_options, sandbox_cells
 from .cell_options import MAGIC
 from .permissions import allowances, options_of, policy_of, written
+from .sandbox_cells import MAGIC as SANDBOX
+from .sandbox_cells import SandboxMagics
 from .summary import summary_of
 from .touched import touched_of
+
+#: The functions that complete lines of the magics.
+COMPLETED = {
+    "%audit": cell_options.completer(cell_options.parser(), cell_options.VERBS),
+    MAGIC: cell_options.completer(cell_options.parser()),
+    SANDBOX: cell_options.completer(sandbox_cells.parser()),
+}
 
 #: The number of denials that `%audit` shows.
 KEPT = 20
@@ -242,12 +251,15 @@ take_off.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def is_control(raw: str) -> bool:
-    """Return whether a cell is nothing but a line that tells the guard what to do."""
+    """Return whether a cell tells the guard what to do, or runs in another process."""
     words = raw.split()
+    if words[:1] == [SANDBOX]:
+        # Its code runs in another process, which has a policy of its own.
+        return True
     return (
         len(raw.strip().splitlines()) == 1
         and (
-            words[0] == "%audit"
+            words[0] in ("%audit", "%sandbox")
             # Directories of a guard stay. Text in braces would be evaluated.
             or (words[0] == "%cd" and not set(raw) & set("{$"))
             or (words[0] in ("%unload_ext", "%reload_ext") and words[1:] == ["fastaudit_rs"])
@@ -266,6 +278,7 @@ class AuditMagics(Magics):
         super().__init__(shell)
         self._cells: WeakKeyDictionary[ExecutionResult, Cell] = WeakKeyDictionary()
         self._ip = shell
+        self._sandbox = SandboxMagics(shell)
         self._run_code: Callable[..., Coroutine[Any, Any, bool]] = shell.run_code
         self._showtraceback: Callable[..., None] = shell.showtraceback
         self._system: Callable[[str], None] = shell.system
@@ -277,13 +290,14 @@ class AuditMagics(Magics):
         """Stand in."""
         shell = self._ip
         shell.register_magics(self)
+        shell.register_magics(self._sandbox)
         shell.input_transformers_cleanup.append(take_off)
         vars(shell).update(run_code=self.run_code, showtraceback=self.showtraceback)
         if hasattr(shell, "kernel"):
             vars(shell).update(system=self.system, getoutput=self.getoutput)
         shell.events.register("post_run_cell", self.after_cell)
-        for magic in ("%audit", MAGIC):
-            shell.set_hook("complete_command", cell_options.complete, str_key=magic)
+        for magic, complete in COMPLETED.items():
+            shell.set_hook("complete_command", complete, str_key=magic)
 
     def end(self) -> None:
         """Go out of the way."""
@@ -292,10 +306,12 @@ class AuditMagics(Magics):
         for name in ("run_code", "showtraceback", "system", "getoutput"):
             vars(shell).pop(name, None)
         shell.events.unregister("post_run_cell", self.after_cell)
-        for magic in ("%audit", MAGIC):
+        for magic in COMPLETED:
             shell.strdispatchers["complete_command"].strs.pop(magic, None)
         for magics in shell.magics_manager.magics.values():
             magics.pop("audit", None)
+            magics.pop("sandbox", None)
+        self._sandbox.end()
 
     @no_var_expand
     @line_cell_magic

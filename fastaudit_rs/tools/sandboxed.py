@@ -1,5 +1,6 @@
 """``fastaudit-rs run --sandbox``: a program in a process of its own that the kernel confines."""
 
+import argparse
 import contextlib
 import os
 import sys
@@ -14,6 +15,7 @@ from ..sandbox.host.setup import absolute
 from ..sandbox.limits import Limits
 from .bounds import TIMED_OUT, tell_of_timeout
 from .endings import tell
+from .permissions import ANY
 
 #: The code that starts the program there.
 CODE = """\
@@ -36,7 +38,7 @@ def run(
     """Run a program in a sandbox, and show its output when it has ended.
 
     Args:
-        policy: The policy of the program.
+        policy: The policy of the program, `for_sandbox`.
         limits: Its memory and time; the others are as in other sandboxes, but the time has no limit
             by default.
         kind: ``-m``, ``-c``, or nothing for a script.
@@ -57,24 +59,36 @@ def run(
     if program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty():
         given = sys.stdin.buffer.read()
     code = CODE.format(kind=kind, program=program, source=source)
-    # The program begins here, and not in the directory of the sandbox.
-    policy = absolute(policy, os.getcwd())
     if ask_up_to is not None:
         ask_up_to = absolute(ask_up_to, os.getcwd())
     path = [directory_of(kind, program) or os.getcwd()]
     with Sandbox(policy, limits, path=path, on_ask=on_ask, ask_up_to=ask_up_to) as sandbox:
         tell_in_options(sandbox)
+        # The program begins here, and not in the directory of the sandbox.
         sandbox._cwd = os.getcwd()
         result = sandbox.run(code, input=given)
     return _show(result, limits)
 
 
-def tell_in_options(sandbox: Sandbox) -> None:
+def for_sandbox(policy: Policy, options: argparse.Namespace) -> Policy:
+    """The policy of options, for a sandbox: its paths are those of this process."""
+    if ANY in options.read:
+        # A sandbox reads what its policy names.
+        policy = policy.replace(read=["/"])
+    return absolute(policy, os.getcwd())
+
+
+def tell_in_options(sandbox: Sandbox, line: str = "") -> None:
     """Have denials of what it runs name options of the command.
 
     A sandbox's own hints are worded for its host in Python.
+
+    Args:
+        sandbox: The sandbox.
+        line: The line that the options are added to, if hints are to show it.
     """
-    sandbox._setup.policy = sandbox._setup.policy._told_in("options", sandbox.policy)
+    setup = sandbox._setup
+    setup.policy = setup.policy._told_in("options", sandbox.policy, line=line)
 
 
 def _show(result: Result, limits: Limits) -> int:

@@ -320,6 +320,8 @@ class TestOptions:
             ("x = 1\n%%audit --pol", ["--policy"]),
             ("%audit on --ne", ["--net"]),
             ("%audit o", ["on", "off"]),
+            ("%%sandbox --w", ["--write"]),
+            ("%%sandbox --timeout 1 --re", ["--read", "--reset"]),
             ("%%audit --policy pol", ["policy.toml"]),
         ],
     )

@@ -1,0 +1,284 @@
+"""The magic ``%%sandbox``: a cell in a sandbox, whose names last to the next such cell."""
+
+import argparse
+import asyncio
+import base64
+import shlex
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
+
+from .. import Policy, SandboxError
+from .._display import framed, harmless, is_displayed
+from .._told import written as written_value
+from ..results import Result
+from ..sandbox.limits import Limits
+from ..sessions.base import Output
+from . import cell_options
+from .bounds import limits_of
+from .permissions import OPTIONS, add_options, allowances, policy_of, written
+from .swallowed import lines
+
+if TYPE_CHECKING:
+    from ..sandbox.host.session import SandboxSession
+
+MAGIC = "%%sandbox"
+
+#: The time between two looks for Ctrl-C, in seconds.
+LOOK = 0.05
+
+#: The class of a denial, as a result names it.
+DENIED = "fastaudit_rs.AuditDenied"
+
+
+class SandboxCellError(Exception):
+    """The error of a cell in a sandbox: its text is that of the sandbox."""
+
+    def __init__(self, shown: list[str]) -> None:
+        """Take the lines that are shown."""
+        super().__init__(shown[-1] if shown else "")
+        self._shown = shown
+
+    def _render_traceback_(self) -> list[str]:
+        return self._shown
+
+
+def parser() -> argparse.ArgumentParser:
+    """A parser of the options."""
+    made = cell_options.OptionParser(
+        prog=MAGIC,
+        description="Run a cell in a sandbox: a process that the kernel confines. It writes, "
+        "reaches and starts nothing but what the options name; 'any' stands for all. It has a "
+        "directory of its own. Names last to the next %%sandbox.",
+        add_help=False,
+    )
+    add_options(made)
+    made.set_defaults(ask=False, approvals=None)
+    made.add_argument("--memory", metavar="SIZE", help="the memory that it may use; 2G by default")
+    made.add_argument("--timeout", metavar="SECONDS", help="end this cell after the time")
+    for option, text in (("-i", "notebook to copy in"), ("-o", "sandbox to copy out")):
+        made.add_argument(
+            option, metavar="NAME", action="append", default=[], help=f"a name of the {text}"
+        )
+    made.add_argument(
+        "--reset", action="store_true", help="begin anew, with the permissions of this line"
+    )
+    made.add_argument(*cell_options.HELP, action="store_true", help="show this, and run nothing")
+    return made
+
+
+class Held:
+    """A sandbox, its session, and the options that it began with."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Start it.
+
+        Raises:
+            SandboxError: There are no sandboxes here.
+            ValueError: An option has a wrong value.
+        """
+        from .. import Sandbox
+        from .sandboxed import for_sandbox, tell_in_options
+
+        self.options = options
+        limits = limits_of(options)
+        policy: Policy = for_sandbox(policy_of(options), options)
+        limits = Limits(memory=limits.memory or Limits().memory, wall_seconds=None)
+        self.sandbox = Sandbox(policy, limits)
+        try:
+            tell_in_options(self.sandbox, self.line("--reset"))
+            self.session = self.sandbox.session()
+        except BaseException:
+            self.sandbox.close()
+            raise
+
+    def line(self, *more: str) -> str:
+        """The magic with the permissions that it began with."""
+        return " ".join(part for part in (MAGIC, *more, written(self.options)) if part)
+
+    def fits(self, options: argparse.Namespace) -> bool:
+        """Tell whether a later line asks for nothing else."""
+        names = [*(name for name, _, _ in OPTIONS), "policy", "memory"]
+        asked = {name: getattr(options, name) for name in names}
+        began = {name: getattr(self.options, name) for name in names}
+        return not any(asked.values()) or asked == began
+
+
+@magics_class
+class SandboxMagics(Magics):
+    """The magics ``%%sandbox`` and ``%sandbox``."""
+
+    held: Held | None = None
+
+    @no_var_expand
+    @line_cell_magic
+    def sandbox(self, line: str, cell: str | None = None) -> Any:
+        """Run a cell in a sandbox, in which names last to the next such cell.
+
+        %%sandbox [--write DIR]... [--net HOST[:PORT]]... [--run CMD]... [--read DIR]...
+                  [--env NAME]... [--set FIELD=VALUE]... [--policy FILE] [--memory SIZE]
+                  [--timeout SECONDS] [-i NAME]... [-o NAME]... [--reset]
+            The first cell starts the sandbox with these permissions; later ones use it. -i copies
+            a value in, -o copies one out: data, arrays and frames. --reset begins anew.
+
+        %sandbox
+            tells what the sandbox may do, and which names it has.
+
+        %sandbox --reset
+            ends it.
+        """
+        magic = MAGIC if cell is not None else MAGIC[1:]
+        try:
+            options = parser().parse_args(shlex.split(line))
+            if options.help:
+                print(parser().format_help())
+                return None
+            if cell is None:
+                self._line(options)
+                return None
+            return self._cell(options, cell)
+        except (OSError, SandboxError, TypeError, ValueError) as error:
+            raise UsageError(f"{magic}: {error}") from error
+
+    def _line(self, options: argparse.Namespace) -> None:
+        if options.reset:
+            self.end()
+        elif self.held is None:
+            print("off")
+        else:
+            held = self.held
+            print(f"It may {allowances(held.sandbox.policy)}.")
+            print(f"names: {', '.join(held.session.names) or 'none'}")
+
+    def end(self) -> None:
+        """End the sandbox."""
+        held, self.held = self.held, None
+        if held is not None:
+            held.sandbox.close()
+
+    def _cell(self, options: argparse.Namespace, cell: str) -> Any:
+        seconds = limits_of(options).wall_seconds
+        space: dict[str, object] = self.shell.user_ns  # type: ignore[union-attr]
+        for name in options.i:
+            if name not in space:
+                raise ValueError(f"-i {name}: the notebook has no such name")
+        if options.reset:
+            self.end()
+        held = self.held
+        if held is None:
+            held = self.held = Held(options)
+        elif not held.fits(options):
+            raise ValueError(f"the sandbox began as {held.line()}: --reset begins another")
+        # Lines are counted from that of the magic, as in the notebook.
+        code = f"\n{cell}"
+        inputs = {name: space[name] for name in options.i}
+        try:
+            result = run(held.session, code, inputs, seconds)
+        except SandboxError as error:
+            raise SandboxError(f"{error}\n{held.line('--reset')} begins anew") from error
+        value = result.value
+        # A frame or an array is the host's own, with its own display.
+        is_whole = value is not None and not isinstance(value, str)
+        show(result, code, written_value(value) if is_whole else None)
+        for name in options.o:
+            try:
+                space[name] = held.session.get(name)
+            except KeyError:
+                raise ValueError(f"-o {name}: the sandbox has no such name") from None
+        return value if is_whole or not is_displayed(result) else None
+
+
+def run(
+    session: "SandboxSession", code: str, inputs: dict[str, object], seconds: float | None
+) -> Result:
+    """Run a step, and print its output as it comes. Ctrl-C interrupts it.
+
+    The thread of the cell prints, so that a notebook shows the output below it; its event loop is
+    the kernel's, so that the step is followed in another one.
+    """
+    pieces: SimpleQueue[Output | None] = SimpleQueue()
+
+    async def follow() -> Result:
+        stream = session.stream(code, inputs=inputs, timeout=seconds)
+        async for output in stream:
+            pieces.put(output)
+        return stream.result
+
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(lambda: asyncio.run(follow()))
+        followed.add_done_callback(lambda _: pieces.put(None))
+        while True:
+            try:
+                output = pieces.get(timeout=LOOK)
+                if output is None:
+                    break
+                stream = sys.stdout if output.name == "stdout" else sys.stderr
+                stream.write(output.text)
+                stream.flush()
+            except Empty:
+                pass
+            except KeyboardInterrupt:
+                session.interrupt()
+    return followed.result()
+
+
+def show(result: Result, cell: str, value: str | None = None) -> None:
+    """Show what a step displayed, and what was denied.
+
+    Args:
+        result: The result of the step.
+        cell: Its code.
+        value: The text of a thing that is shown otherwise.
+
+    Raises:
+        SandboxCellError: It failed.
+    """
+    for shown in result.display:
+        plain = shown.get("text/plain")
+        if plain is not None and plain == value:
+            continue
+        bundle = {"text/plain": harmless(plain) if isinstance(plain, str) else "(displayed)"}
+        image = shown.get("image/png")
+        if isinstance(image, bytes):
+            bundle["image/png"] = base64.b64encode(image).decode("ascii")
+        else:
+            # Markup of the code's is shown without scripts.
+            bundle["text/html"] = framed(shown)
+        display(bundle, raw=True)
+    told = "" if result.error is None else f"{result.error.traceback}{result.error}"
+    swallowed = [denied for denied in result.violations if denied.message not in told]
+    for line in lines(swallowed, place_of=lambda denied: _place(denied.place)):
+        print(f"denied: {harmless(line)}", file=sys.stderr)
+    if not result.success:
+        raise SandboxCellError([harmless(line) for line in _failure(result, cell)])
+
+
+def _failure(result: Result, cell: str) -> list[str]:
+    """The lines that tell of a step's end."""
+    error = result.error
+    if error is None:
+        return [f"The cell was ended: {result.killed_by or f'exit status {result.returncode}'}"]
+    if error.kind == DENIED and result.violations:
+        denied = result.violations[-1]
+        found = [f"AuditDenied: {denied.message}"]
+        written = cell.splitlines()
+        if error.line is not None and 0 < error.line <= len(written):
+            found += [f"  line {error.line}", f"    {written[error.line - 1].strip()}"]
+        if denied.hint is not None:
+            found.append(f"To allow it: {denied.hint}")
+        return [*found, str(denied).splitlines()[-1]]
+    found = (error.traceback or str(error)).splitlines()
+    if result.killed_by not in (None, "interrupt"):
+        found.append(f"(It was ended by the limit {result.killed_by}.)")
+    return found
+
+
+def _place(place: str | None) -> str | None:
+    """The place of a denial in a cell, as ``line 3``."""
+    file, _, line = (place or "").rpartition(":")
+    return f"line {line}" if file.startswith("<step") else place
