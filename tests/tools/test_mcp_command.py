@@ -81,7 +81,7 @@ async def conversation(client, out):
         f"--write {out}/a",
     )
     await client.call_tool("run_python", {"code": "print('on')"}, progress_callback=progress)
-    assert heard == ["on\n"]
+    assert await eventually(lambda: "".join(heard) == "on\n"), heard
     endless = asyncio.ensure_future(ask(client, "x += 1\nwhile True: pass"))
     await asyncio.sleep(0.4)
     endless.cancel()
