@@ -23,7 +23,7 @@ help: ## List the targets
 
 # The environment and the build in it. Touched only when all of it succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
-	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop dask demo docker lint notebook recipes sandbox test
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop adapters dask demo docker lint notebook recipes sandbox test
 	@touch $(VENV)/.demo $@
 
 # The same with what the demo needs alone.

@@ -23,7 +23,7 @@ def for_model(result: "Result", most: int) -> str:
         "denied": denied(result),
     }
     told = [f"{name}:\n{shortened(text, most)}" for name, text in parts.items() if text]
-    return "\n\n".join(told) or "It ran, and printed nothing."
+    return valid("\n\n".join(told)) or "It ran, and printed nothing."
 
 
 def denied(result: "Result") -> str:
@@ -31,6 +31,11 @@ def denied(result: "Result") -> str:
     error = _error(result)
     texts = (str(one).strip() for one in result.violations if one.message not in error)
     return "\n".join(dict.fromkeys(texts))
+
+
+def valid(text: str) -> str:
+    """The text in valid Unicode, as clients of models need it: code may have half a character."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def written(value: object) -> str:

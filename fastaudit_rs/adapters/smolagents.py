@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import Policy
-from .._told import denied, written
+from .._told import denied, valid, written
 from ..results import Result
 from ..sessions.base import Session
 from ..sessions.here import HereSession
@@ -129,7 +129,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
                 f"Code execution exceeded the maximum execution time{seconds}"
             )
         if not ran.success:
-            raise InterpreterError(_failure(code_action, ran))
+            raise InterpreterError(valid(_failure(code_action, ran)))
         return CodeOutput(output=_shown(ran.value), logs=logs, is_final_answer=False)
 
     def cleanup(self) -> None:
@@ -201,7 +201,7 @@ def _shown(value: Any) -> Any:
         str(value)
     except (ValueError, RecursionError):
         return written(value)
-    return value
+    return valid(value) if isinstance(value, str) else value
 
 
 def _importing(policy: Policy, modules: Iterable[str]) -> Policy:
@@ -249,7 +249,8 @@ def _logs(ran: Result) -> str:
         denied(ran),
         ran.value_error and f"No value: {ran.value_error}",
     )
-    return "\n".join(part.removesuffix("\n") for part in parts if part) + "\n" * any(parts)
+    text = "\n".join(part.removesuffix("\n") for part in parts if part)
+    return valid(text) + "\n" * any(parts)
 
 
 def _failure(code: str, ran: Result) -> str:

@@ -1,20 +1,75 @@
 """The session in which an adapter runs the code of a model, step by step."""
 
 import asyncio
+import base64
 import concurrent.futures
 import contextlib
+import inspect
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 from .. import Policy
-from ..results import Result
-from ..sandbox.host.process import SandboxError
+from .._told import valid
+from ..results import Error, Result
+from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
+from ..sessions.arguments import is_async
 from ..sessions.base import Functions, Session
 from ..sessions.running import RUNS_ON
 
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
+
+
+#: The description of a tool that runs Python, for a model.
+DESCRIPTION = """\
+Run Python code. The answer has its output, the value of its last expression, and its error. Names,
+imports and the working directory last from call to call. Operations that a policy denies are denied
+again when they are tried again."""
+
+
+def described(functions: Functions | None) -> str:
+    """The description of a tool whose code may call functions of the host."""
+    lines = [DESCRIPTION]
+    if functions:
+        lines.append("It may call these functions:")
+    for name, function in (functions or {}).items():
+        try:
+            signature = str(inspect.signature(function))
+        except (TypeError, ValueError):
+            signature = "(...)"
+        awaited = "await " if is_async(function) else ""
+        text = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+        lines.append(f"- {awaited}{name}{signature}{': ' if text else ''}{text}")
+    return "\n".join(lines)
+
+
+def as_data(ran: Result) -> dict[str, Any]:
+    """A result as data for the host, which packages keep with a conversation.
+
+    Returns:
+        ``returncode``, ``killed_by`` and ``changed`` of the `Result`, ``error`` and ``denied`` as
+        dictionaries of their fields, and ``display`` as MIME bundles of notebooks, in which images
+        are in base64. JSON can hold it.
+    """
+    told = {
+        "returncode": ran.returncode,
+        "killed_by": ran.killed_by,
+        "changed": ran.changed,
+        "error": None if ran.error is None else asdict(ran.error),
+        "denied": [denied.to_dict() for denied in ran.violations],
+        "display": [
+            {
+                mime: data if isinstance(data, str) else base64.b64encode(data).decode()
+                for mime, data in shown.items()
+            }
+            for shown in ran.display
+        ],
+    }
+    found: dict[str, Any] = json.loads(valid(json.dumps(told, ensure_ascii=False)))
+    return found
 
 
 class Steps:
@@ -37,6 +92,8 @@ class Steps:
         self._ends = contextlib.ExitStack()
         self._last: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._last.set_result(None)
+        #: True if the last step could not be ended.
+        self._runs_on = False
         if place not in ("here", "sandbox"):
             raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
         if isinstance(where, Session):
@@ -65,42 +122,53 @@ class Steps:
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
         with self._turn():
-            return self._lasting(self._going_on(code, inputs, functions))
+            try:
+                ran = self.session.run(code, inputs=inputs, functions=functions)
+            except RuntimeError as error:
+                lost = self._go_back(error)
+                ran = lost or self.session.run(code, inputs=inputs, functions=functions)
+            return self._noted(ran)
 
     async def arun(self, code: str) -> Result:
         """Run a step as `Session.arun` does, after those that were asked for before."""
         async with self._async_turn():
             try:
                 ran = await self.session.arun(code)
-            except SandboxError:
-                await asyncio.to_thread(self._go_back)
-                ran = await self.session.arun(code)
-            return self._lasting(ran)
+            except RuntimeError as error:
+                lost = await asyncio.to_thread(self._go_back, error)
+                ran = lost or await self.session.arun(code)
+            return self._noted(ran)
 
     def close(self) -> None:
         """Close the session that was opened here."""
         self._ends.close()
 
-    def _going_on(
-        self, code: str, inputs: Mapping[str, object] | None, functions: Functions | None
-    ) -> Result:
-        try:
-            return self.session.run(code, inputs=inputs, functions=functions)
-        except SandboxError:
-            self._go_back()
-            return self.session.run(code, inputs=inputs, functions=functions)
+    def _go_back(self, error: RuntimeError) -> Result | None:
+        """Have a session again, after a step that ended its process, or that still runs.
 
-    def _go_back(self) -> None:
-        """Have a process again, after a step that ended it."""
-        try:
-            self.session.undo()
-        except (RuntimeError, SandboxError):
-            self.session.reset()
+        Returns:
+            The result of the step if it began; it is not run again then.
 
-    def _lasting(self, ran: Result) -> Result:
-        """Leave a step that cannot be ended its thread: the next one begins anew."""
-        if ran.error is not None and ran.error.message == RUNS_ON:
-            self.session.reset()
+        Raises:
+            RuntimeError: It is something else, such as a session that is closed.
+        """
+        if isinstance(error, SandboxError):
+            try:
+                self.session.undo()
+            except RuntimeError:
+                self.session.reset()
+            if isinstance(error, ProcessEnded):
+                return None
+            failed = Error("SandboxError", str(error))
+            return Result(1, "", "", 0.0, None, error=failed)
+        if not self._runs_on:
+            raise error
+        # It keeps its thread.
+        self.session.reset()
+        return None
+
+    def _noted(self, ran: Result) -> Result:
+        self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
         return ran
 
     def _next(self) -> "tuple[concurrent.futures.Future[None], Callable[[], None]]":

@@ -175,6 +175,14 @@ def test_values_that_the_agent_cannot_show(here):
     assert str(here("final_answer([10 ** 5000])").output).startswith("<list: ")
 
 
+def test_halves_of_characters(here):
+    here("print(half := chr(0xD800))").logs.encode()
+    here("half").output.encode()
+    with pytest.raises(InterpreterError) as caught:
+        here("raise ValueError(half)")
+    str(caught.value).encode()
+
+
 def test_a_step_that_does_not_end(make):
     executor = make(timeout=0.5)
     with pytest.raises(ExecutionTimeoutError, match="exceeded the maximum execution time of 0.5"):

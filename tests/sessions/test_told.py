@@ -64,6 +64,12 @@ def test_long_parts_lose_their_middle():
     assert ran.for_model(100).startswith("stdout:\n" + "a" * 50 + "b" * 50 + "\n\n")
 
 
+def test_halves_of_characters_are_told_in_valid_text(session):
+    told = session.run("raise ValueError('a' + chr(0xD800))").for_model()
+    assert told.endswith(("ValueError: a?", "ValueError: a\\ud800"))
+    told.encode()
+
+
 @pytest.mark.parametrize(("most", "error"), [("1", TypeError), (True, TypeError), (0, ValueError)])
 def test_wrong_lengths(most, error):
     with pytest.raises(error, match="most must be"):

@@ -55,6 +55,10 @@ class SandboxError(RuntimeError):
     """A sandbox cannot run code as requested."""
 
 
+class ProcessEnded(SandboxError):
+    """The process of a session had ended before it was asked for something."""
+
+
 @dataclass
 class Ended:
     """The end of a process."""

@@ -9,7 +9,7 @@ from ...sessions.base import Functions, Session
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from .calls import told
 from .exchange import Exchange
-from .process import SandboxError, Worker
+from .process import ProcessEnded, SandboxError, Worker
 from .session_process import Process
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class States(Session):
         self._notice_end()
         if self._process.status is not None:
             how = how_ended(self._process.status)
-            raise SandboxError(f"the session's process has ended ({how}): {self._ways()}")
+            raise ProcessEnded(f"the session's process has ended ({how}): {self._ways()}")
 
     def _ways(self) -> str:
         """Say how it can go on."""

@@ -1,0 +1,167 @@
+"""The tool for agents of LangChain and LangGraph, with the packages and a scripted model."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from fastaudit_rs import Policy
+
+pytest.importorskip("langchain")
+pytest.importorskip("langgraph")
+
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+from fastaudit_rs.adapters.langchain import python_tool
+
+pytestmark = pytest.mark.slow
+
+POLICY = Policy.preset("workspace")
+
+
+@pytest.fixture
+def make(place):
+    made = []
+
+    def make(**options):
+        made.append(python_tool(POLICY, place, **options))
+        return made[-1]
+
+    yield make
+    for tool in made:
+        tool.close()
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that sends the next message, whatever it is told."""
+
+    def bind_tools(self, tools, **options):
+        return self
+
+
+def calls(*codes):
+    """A message that calls the tool."""
+    wanted = [
+        {"name": "python", "args": {"code": code}, "id": f"{number} {code}"}
+        for number, code in enumerate(codes)
+    ]
+    return AIMessage("", tool_calls=wanted)
+
+
+def answers(state):
+    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_conversation_of_five_steps(make, is_async, tmp_path):
+    kept = {}
+
+    def keep(name: str, text: str) -> int:
+        """Keep a note."""
+        kept[name] = text
+        return len(text)
+
+    tool = make(functions={"keep": keep})
+    assert "- keep(name: str, text: str) -> int: Keep a note." in tool.description
+    script = [
+        calls("primes = [2, 3, 5]"),
+        calls("open('/srv/primes', 'w').write(str(primes))"),
+        calls("open('primes', 'w').write(str(primes))\nprint('kept', keep('a', str(primes)))"),
+        calls("primes[3]"),
+        calls("primes.append(7)\nsum(primes)"),
+        AIMessage("It is 17."),
+    ]
+    agent = create_agent(Scripted(messages=iter(script)), [tool], checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1"}}
+    asked = {"messages": [("user", "Sum the primes.")]}
+    ran = agent.ainvoke(asked, thread) if is_async else agent.invoke(asked, thread)
+    state = asyncio.run(ran) if is_async else ran
+    assert state["messages"][-1].content == "It is 17."
+    told = [answer.content for answer in answers(state)]
+    assert told[0] == "It ran, and printed nothing."
+    assert told[1].startswith("error:\nTraceback") and "To allow it: write = [" in told[1]
+    assert told[2] == "stdout:\nkept 9" and kept == {"a": "[2, 3, 5]"}
+    assert told[3].endswith("IndexError: list index out of range")
+    assert told[4] == "value:\n17"
+    saved = answers(agent.get_state(thread).values)
+    assert [answer.artifact for answer in saved] == [answer.artifact for answer in answers(state)]
+    artifacts = json.loads(json.dumps([answer.artifact for answer in saved]))
+    assert [artifact["returncode"] for artifact in artifacts] == [0, 77, 0, 1, 0]
+    assert artifacts[1]["denied"][0]["path"] == "/srv/primes"
+    assert artifacts[3]["error"]["kind"] == "IndexError"
+
+
+def test_a_node_of_a_graph_runs_calls_of_a_message_in_turn(make):
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([make()]))
+    graph.add_edge(START, "tools")
+    graph.add_edge("tools", END)
+    message = calls("import time\ntime.sleep(0.2)\nn = 1", "n += 1\nn", "n += 1\nn")
+    compiled = graph.compile()
+    state = asyncio.run(compiled.ainvoke({"messages": message}))
+    told = [answer.content for answer in answers(state)]
+    assert told == ["It ran, and printed nothing.", "value:\n2", "value:\n3"]
+    state = compiled.invoke({"messages": calls("n += 1", "n += 1", "n += 1")})
+    assert len(answers(state)) == 3
+    assert compiled.invoke({"messages": calls("n")})["messages"][-1].content == "value:\n6"
+
+
+def test_figures_are_in_the_artifact(make):
+    code = "class Shown:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\nShown()"
+    call = calls(code).tool_calls[0]
+    message = make().invoke({**call, "type": "tool_call"})
+    assert message.content.endswith("displayed:\nimage/png, text/plain")
+    assert message.artifact["display"][0]["image/png"] == "iVBORw0KGgo="
+
+
+def test_the_event_loop_runs_meanwhile(make):
+    tool = make()
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+
+    async def both():
+        ticking = asyncio.create_task(tick())
+        told = await tool.ainvoke({"code": "import time\ntime.sleep(0.3)\n'done'"})
+        ticking.cancel()
+        return told
+
+    assert asyncio.run(both()) == "value:\n'done'"
+    assert len(ticks) > 5
+
+
+def test_threads_take_turns(make):
+    tool = make()
+    tool.invoke({"code": "n = 0"})
+    code = "import time\nm = n\ntime.sleep(0.01)\nn = m + 1"
+    threads = [threading.Thread(target=tool.invoke, args=({"code": code},)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tool.invoke({"code": "n"}) == "value:\n5"
+
+
+def test_a_session_of_the_host():
+    with POLICY.session(functions={"double": lambda x: 2 * x}) as session:
+        tool = python_tool(session, name="run", description="Run.")
+        assert (tool.name, tool.description, tool.session) == ("run", "Run.", session)
+        assert tool.invoke({"code": "x = double(4)\nx"}) == "value:\n8"
+        tool.close()
+        assert session.get("x") == 8
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match="no_such"):
+        python_tool(POLICY, no_such=1)
+    with pytest.raises(ValueError, match="place must be"):
+        python_tool(POLICY, "there")

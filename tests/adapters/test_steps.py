@@ -1,0 +1,152 @@
+"""The session of an adapter: turns of steps, processes that ended, and imports of packages."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fastaudit_rs import Policy, SandboxError
+from fastaudit_rs.adapters.steps import Steps, as_data, described
+from fastaudit_rs.sessions.base import Session
+
+POLICY = Policy.preset("workspace")
+
+
+@pytest.fixture
+def steps(place):
+    steps = Steps(POLICY, place)
+    yield steps
+    steps.close()
+
+
+def test_steps_take_turns_in_the_order_that_they_were_asked_for(steps):
+    async def ask():
+        codes = [
+            "import time\ntime.sleep(0.1)\ndone = []",
+            *(f"done.append({n})" for n in range(9)),
+        ]
+        await asyncio.gather(*map(steps.arun, codes))
+        return (await steps.arun("done")).value
+
+    assert asyncio.run(ask()) == list(range(9))
+    # Another event loop, and none.
+    assert asyncio.run(steps.arun("done.append(9)")).success
+    assert steps.run("done").value == list(range(10))
+
+
+def test_a_step_that_is_cancelled_leaves_its_turn_to_the_next(steps):
+    async def ask():
+        running = asyncio.create_task(steps.arun("x = 1\nwhile True: pass"))
+        waiting = asyncio.create_task(steps.arun("x = 2"))
+        last = asyncio.create_task(steps.arun("x"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.sleep(0.05)
+        assert not last.done()
+        running.cancel()
+        ran = await asyncio.gather(running, waiting, last, return_exceptions=True)
+        return [type(one).__name__ for one in ran[:2]], ran[2].value
+
+    assert asyncio.run(ask()) == (["CancelledError", "CancelledError"], 1)
+
+
+def test_a_process_that_ended_is_not_the_end(place):
+    if place == "here":
+        pytest.skip("its process is the host's")
+    steps = Steps(POLICY, place)
+    steps.run("x = 1")
+    assert steps.run("[0] * 10**12").error.kind == "MemoryError"
+    assert steps.run("x").value == 1
+    asyncio.run(steps.arun("[0] * 10**12"))
+    assert asyncio.run(steps.arun("x")).value == 1
+    steps.close()
+
+
+class Lying(Session):
+    """A session whose process breaks the rules in the course of a step."""
+
+    def __init__(self):
+        self.ran = []
+
+    def run(self, code, **options):
+        self.ran.append(code)
+        raise SandboxError("the session's process broke the rules")
+
+    async def arun(self, code, **options):
+        self.run(code)
+
+    def undo(self):
+        self.ran.append("undone")
+
+    close = get = interrupt = names = reset = stream = None
+
+
+Lying.__abstractmethods__ = frozenset()
+
+
+def test_a_step_whose_process_breaks_the_rules_is_not_run_again():
+    session = Lying()
+    assert "broke the rules" in Steps(session).run("1").for_model()
+    assert "broke the rules" in asyncio.run(Steps(session).arun("2")).for_model()
+    assert session.ran == ["1", "undone", "2", "undone"]
+
+
+def test_a_step_that_runs_on_keeps_its_thread():
+    steps = Steps(POLICY, timeout=0.1)
+    steps.run("import time\nx = 1")
+    assert "runs on" in steps.run("time.sleep(1.2)").error.message
+    time.sleep(1)
+    assert steps.run("x").value == 1
+    assert "runs on" in steps.run("time.sleep(1.2)").error.message
+    assert steps.run("2").value == 2
+    assert "NameError" in steps.run("x").for_model()
+    steps.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        steps.run("1")
+
+
+def test_a_result_as_data(steps):
+    code = "try: open('/srv/x', 'w')\nexcept OSError: pass\n"
+    code += "class A:\n    def _repr_html_(self): return '<b>' + chr(0xD800)\n"
+    code += "display(A())\nraise ValueError(chr(0xD800))"
+    told = as_data(steps.run(code))
+    json.dumps(told, ensure_ascii=False).encode()
+    assert (told["returncode"], told["killed_by"], told["changed"]) == (1, None, [])
+    assert (told["error"]["kind"], told["error"]["line"]) == ("ValueError", 6)
+    assert [denied["path"] for denied in told["denied"]] == ["/srv/x"]
+    assert [shown["text/html"] for shown in told["display"]] == ["<b>?"]
+
+
+def test_a_description_tells_of_functions():
+    async def ask(question: str) -> str:
+        """Ask somebody.
+
+        Who it is remains open.
+        """
+
+    told = described({"ask": ask, "most": max, "plain": lambda a, *b: 0}).splitlines()
+    assert told[-3] == "- await ask(question: str) -> str: Ask somebody."
+    assert told[-2].startswith("- most(...): ")
+    assert told[-1] == "- plain(a, *b)"
+    assert "functions" not in described(None)
+
+
+@pytest.mark.parametrize("module", ["smolagents", "langchain"])
+def test_nothing_imports_an_adapter_and_each_says_what_it_needs(module):
+    package = {"langchain": "langchain_core"}.get(module, module)
+    code = f"""
+import sys
+import fastaudit_rs, fastaudit_rs.sandbox, fastaudit_rs.tools.cli
+assert not [name for name in sys.modules if "adapters" in name or name == {package!r}]
+sys.modules[{package!r}] = None
+try:
+    import fastaudit_rs.adapters.{module}
+except ImportError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stderr == ""
+    assert f"pip install 'fastaudit-rs[{module}]'" in ran.stdout
