@@ -134,6 +134,10 @@ bench-tools: $(VENV)/.built ## Measure what a tool's call costs more than the pl
 bench-observe: $(VENV)/.built ## Measure what observing costs more than a guard, and fail above 150 ns for an event
 	$(PY) benches/observe.py
 
+.PHONY: bench-log
+bench-log: $(VENV)/.built ## Measure what a log of decisions costs more than a guard, and fail above 1 µs for a decision
+	$(PY) benches/log.py
+
 .PHONY: bench-sandbox
 bench-sandbox: ## Measure what a run in a sandbox takes beside others, show it in docs/performance.md, and fail where a goal is missed
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/bench-sandbox install sandbox peers

@@ -6,6 +6,7 @@ approved roots and may not start processes, load libraries or call unknown nativ
 
 from ._native import (
     AuditCfg,
+    AuditLog,
     AuditPerms,
     Effect,
     Explanation,
@@ -44,6 +45,7 @@ __all__ = [
     "Approvals",
     "AuditCfg",
     "AuditDenied",
+    "AuditLog",
     "AuditPerms",
     "AuditWarning",
     "Effect",

@@ -7,6 +7,9 @@ from ._native import (
     AuditCfg as AuditCfg,
 )
 from ._native import (
+    AuditLog as AuditLog,
+)
+from ._native import (
     AuditPerms as AuditPerms,
 )
 from ._native import (
@@ -57,6 +60,7 @@ __all__ = [
     "Approvals",
     "AuditCfg",
     "AuditDenied",
+    "AuditLog",
     "AuditPerms",
     "AuditWarning",
     "Effect",

@@ -17,6 +17,7 @@ from .sessions.base import Session
 
 __all__ = [
     "AuditCfg",
+    "AuditLog",
     "AuditPerms",
     "Effect",
     "Explanation",
@@ -110,6 +111,7 @@ def mk_audit(
     on_denied: _OnDenied | None = None,
     on_ask: _OnAsk | None = None,
     ask_seconds: float | None = None,
+    log: AuditLog | _Path | None = None,
     rules: Literal["0.1", "0.2"] = "0.1",
     packages: str | Iterable[str] = (),
 ) -> AuditPerms:
@@ -151,6 +153,7 @@ def mk_audit(
             answers in a file.
         ask_seconds: The seconds that a coroutine function has for its answer; ``None`` for any
             number. When they are over the operation is denied.
+        log: An `AuditLog`, or the path of one, for the decisions under guards of this factory.
         rules: The rules of the guard: ``'0.1'``, those of fastaudit 0.1, or ``'0.2'``, those of
             fastaudit 0.2, as ``fastaudit_rs.v02.mk_audit`` has them: whatever is not allowed by
             name is denied, and ``oks`` may be ``None``.
@@ -814,6 +817,7 @@ class Policy:
         on_denied: _OnDenied | None = None,
         on_ask: _OnAsk | None = None,
         ask_seconds: float | None = None,
+        log: AuditLog | _Path | None = None,
     ) -> AuditPerms:
         """Make a guard factory for code that may do what the policy says.
 
@@ -859,6 +863,7 @@ class Policy:
         on_denied: _OnDenied | None = None,
         on_ask: _OnAsk | None = None,
         ask_seconds: float | None = None,
+        log: AuditLog | _Path | None = None,
     ) -> None:
         """Turn the policy on for the whole process and every thread, for good.
 
@@ -1285,6 +1290,73 @@ class Guard:
         Raises:
             TypeError: Not a function, or a generator function, whose body runs after the call.
         """
+
+@final
+class AuditLog:
+    """A log of the decisions of guards: a line of JSON for each, as ``docs/recording.md`` has it.
+
+    A decision is an event that a policy was asked about, allowed or denied. Reading counts
+    where it is restricted. Up to 63 lines are kept back: until an operation is denied, a second is
+    over and another one comes, a guard with this log is left, or the process ends. Copies of the
+    process (``os.fork``) write whole lines to the same file. Guarded code cannot change the file by
+    its path. A file that cannot be written stops nobody: its lines wait, up to 16 MB, and others
+    are counted in ``lost``.
+
+    Args:
+        file: The path of a file to append to, which is made if it does not exist; a file
+            descriptor, which is copied; or a function that a thread calls with some lines
+            (``bytes``, each line ends with a newline). A function gets no lines of copies of the
+            process.
+        name: The name of the guards that write to it, for the key ``guard``.
+
+    Raises:
+        TypeError: ``file`` or ``name`` is something else.
+        OSError: The file cannot be opened.
+        RuntimeError: A guard is in force here.
+
+    Example:
+        >>> log = AuditLog("audit.jsonl", name="agent 7")
+        >>> with Policy(write=["/srv/out"]).guard(log=log)():
+        ...     run(code)
+    """
+
+    def __new__(
+        cls, file: _Path | int | Callable[[bytes], object], *, name: str | None = None
+    ) -> AuditLog: ...
+    def named(self, name: str, /) -> AuditLog:
+        """The same log, for guards of this name.
+
+        Raises:
+            TypeError: The name is not a ``str``.
+        """
+
+    @property
+    def name(self) -> str | None:
+        """The name of the guards that write to it."""
+
+    @property
+    def path(self) -> str | None:
+        """The resolved path of its file; ``None`` for a descriptor and a function."""
+
+    @property
+    def lost(self) -> int:
+        """The number of lines of this process that were lost."""
+
+    def flush(self) -> None:
+        """Write the lines that are kept back."""
+
+    def close(self) -> None:
+        """Write the lines that are kept back, and count those that follow as lost.
+
+        Raises:
+            RuntimeError: A guard is in force here.
+        """
+
+    def _wake(self) -> None:
+        """End a wait for lines."""
+
+    def _take(self, seconds: float) -> bytes | None:
+        """Wait for lines and take them; ``None`` once it is closed. The thread is the log's own."""
 
 @final
 class AuditCfg:

@@ -24,6 +24,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::api::audit_log::AuditLog;
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::children::{Child, Children};

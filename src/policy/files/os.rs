@@ -30,6 +30,24 @@ mod imp {
         static CWD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
 
+    impl Os {
+        /// Forgets the current directory that was looked up last in this thread.
+        pub fn forget_current_dir() {
+            let mut cwd = CWD_BUFFER.take();
+            cwd.clear();
+            CWD_BUFFER.set(cwd);
+        }
+
+        /// The current directory as it was looked up last in this thread since it was forgotten, or as
+        /// it is now.
+        pub fn last_current_dir() -> Option<PathBuf> {
+            let cwd = CWD_BUFFER.take();
+            let dir = cwd.starts_with(b"/").then(|| PathBuf::from_slice(&cwd));
+            CWD_BUFFER.set(cwd);
+            dir.or_else(|| Self.current_dir())
+        }
+    }
+
     impl FileSystem for Os {
         fn current_dir(&self) -> Option<PathBuf> {
             let cwd = rustix::process::getcwd(CWD_BUFFER.take())
@@ -208,6 +226,16 @@ mod imp {
 
     fn from_os(path: &Path) -> Option<PathBuf> {
         Some(fs::from_windows(path.to_str()?.as_bytes()))
+    }
+
+    impl Os {
+        /// Does nothing here: each question is asked anew.
+        pub fn forget_current_dir() {}
+
+        /// The current directory.
+        pub fn last_current_dir() -> Option<PathBuf> {
+            Self.current_dir()
+        }
     }
 
     impl FileSystem for Os {

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::api::audit_log;
 #[cfg(unix)]
 use crate::python::api::children;
 use crate::python::api::confined;
@@ -39,6 +40,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<active::Active>(),
         py.get_type::<tracked_calls::ActiveCall>(),
         py.get_type::<tracked_calls::CallTracker>(),
+        py.get_type::<audit_log::AuditLog>(),
         py.get_type::<config::AuditCfg>(),
         py.get_type::<confined::Confinement>(),
         py.get_type::<denial::Denial>(),

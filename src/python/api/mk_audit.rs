@@ -20,8 +20,8 @@ use crate::python::values::errors;
 #[doc = doc!("mk_audit")]
 #[pyfunction]
 #[pyo3(
-    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, rules=OrDefault::Default, packages=None, **named),
-    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, rules='0.1', packages=())"
+    signature = (oks=OrDefault::Default, before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules=OrDefault::Default, packages=None, **named),
+    text_signature = "(oks, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None, rules='0.1', packages=())"
 )]
 #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
 pub fn mk_audit<'py>(
@@ -35,6 +35,7 @@ pub fn mk_audit<'py>(
     on_denied: Option<Bound<'py, PyAny>>,
     on_ask: Option<Bound<'py, PyAny>>,
     ask_seconds: Option<Bound<'py, PyAny>>,
+    log: Option<Bound<'py, PyAny>>,
     rules: OrDefault<'py>,
     packages: Option<Bound<'py, PyAny>>,
     named: Option<&Bound<'py, PyDict>>,
@@ -54,6 +55,7 @@ pub fn mk_audit<'py>(
             on_denied,
         )
         .asking(on_ask, ask_seconds)
+        .logging(log)
     };
     let config = options.configure(oks, || {
         let allowed = match rules {

@@ -1,5 +1,6 @@
 //! The classes and functions that Python sees.
 
+pub mod audit_log;
 #[cfg(unix)]
 pub mod children;
 pub mod classes;

@@ -1,6 +1,7 @@
 //! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
 use crate::policy::RuleSet;
+use crate::python::api::audit_log;
 use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::setup;
@@ -38,6 +39,8 @@ pub struct GuardOptions<'py> {
     pub on_ask: Option<Bound<'py, PyAny>>,
     /// The seconds that an asynchronous `on_ask` may take.
     pub ask_seconds: Option<Bound<'py, PyAny>>,
+    /// The log of decisions, or its path.
+    pub log: Option<Bound<'py, PyAny>>,
     /// The rules of the guard, which decide the arguments of callbacks.
     pub rules: RuleSet,
 }
@@ -62,6 +65,7 @@ impl<'py> GuardOptions<'py> {
             on_denied,
             on_ask: None,
             ask_seconds: None,
+            log: None,
             rules: RuleSet::Classic,
         }
     }
@@ -75,6 +79,11 @@ impl<'py> GuardOptions<'py> {
         self.on_ask = on_ask;
         self.ask_seconds = ask_seconds;
         self
+    }
+
+    /// The same, with a log of decisions.
+    pub fn logging(self, log: Option<Bound<'py, PyAny>>) -> Self {
+        Self { log, ..self }
     }
 
     /// Checks everything, installs what is missing, makes a configuration of guards. `given` is the
@@ -114,7 +123,13 @@ impl<'py> GuardOptions<'py> {
             OrDefault::Default => None,
         };
         let question = question::read(py, self.on_ask.as_ref(), self.ask_seconds.as_ref(), rules)?;
-        let allowed = read_allowed()?;
+        let mut allowed = read_allowed()?;
+        allowed.log = self.log.as_ref().map(audit_log::read).transpose()?;
+        if allowed.log.is_some() && rules == RuleSet::Strict {
+            return Err(PyValueError::new_err(
+                "log needs rules='0.1': the rules of fastaudit 0.2 have no log",
+            ));
+        }
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         // If all native code may be called there is nothing to watch.
         let monitor_calls = monitor_calls

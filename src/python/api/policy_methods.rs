@@ -188,8 +188,8 @@ impl Policy {
 
     #[doc = doc!("Policy.guard")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None)"
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, retire_sites=OrDefault::Default, on_denied=None, on_ask=None, ask_seconds=None, log=None, **named),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, retire_sites=False, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn guard<'py>(
@@ -203,6 +203,7 @@ impl Policy {
         on_denied: Option<Bound<'py, PyAny>>,
         on_ask: Option<Bound<'py, PyAny>>,
         ask_seconds: Option<Bound<'py, PyAny>>,
+        log: Option<Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<AuditPerms> {
         wrong_calls::check_named("Policy.guard", named)?;
@@ -217,6 +218,7 @@ impl Policy {
                 on_denied,
             )
             .asking(on_ask, ask_seconds)
+            .logging(log)
         };
         let config = options.configure(slf.as_any(), || slf.get().allowed(slf.py()))?;
         Ok(AuditPerms::new(config))
@@ -266,8 +268,8 @@ impl Policy {
 
     #[doc = doc!("Policy.install")]
     #[pyo3(
-        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, on_ask=None, ask_seconds=None, **named),
-        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, on_ask=None, ask_seconds=None)"
+        signature = (before_deny=None, on_call=None, data=None, tool_id=OrDefault::Default, monitor_calls=OrDefault::Default, *, on_denied=None, on_ask=None, ask_seconds=None, log=None, **named),
+        text_signature = "($self, before_deny=None, on_call=None, data=None, tool_id=3, monitor_calls=True, *, on_denied=None, on_ask=None, ask_seconds=None, log=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
     fn install<'py>(
@@ -280,6 +282,7 @@ impl Policy {
         on_denied: Option<Bound<'py, PyAny>>,
         on_ask: Option<Bound<'py, PyAny>>,
         ask_seconds: Option<Bound<'py, PyAny>>,
+        log: Option<Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         wrong_calls::check_named("Policy.install", named)?;
@@ -295,7 +298,8 @@ impl Policy {
             monitor_calls,
             on_denied,
         )
-        .asking(on_ask, ask_seconds);
+        .asking(on_ask, ask_seconds)
+        .logging(log);
         let config = options.configure(slf.as_any(), || slf.get().allowed(py))?;
         scope::install_for_good(py, config, slf.clone().into_any().unbind())
     }

@@ -110,20 +110,9 @@ impl Observer {
 pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
     let given = calling::fs_path(path)
         .map_err(|_| errors::wrong_type("log", "None, str, bytes or os.PathLike", path))?;
-    let name = native_path(decode::root_name(&given)?);
+    let name = decode::native_path(decode::root_name(&given)?);
     let file = OpenOptions::new().create(true).append(true).open(name)?;
     Ok(Arc::new(Mutex::new(file)))
-}
-
-#[cfg(unix)]
-fn native_path(name: PathBuf) -> std::path::PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    std::ffi::OsString::from_vec(name.into_vec()).into()
-}
-
-#[cfg(not(unix))]
-fn native_path(name: PathBuf) -> std::path::PathBuf {
-    String::from_utf8_lossy(&name).into_owned().into()
 }
 
 #[doc = doc!("Recording")]
@@ -253,7 +242,7 @@ fn read_threshold(given: &Bound<'_, PyAny>) -> PyResult<usize> {
 
 /// The names in a directory.
 fn list(dir: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let entries = std::fs::read_dir(native_path(PathBuf::from_slice(dir))).ok()?;
+    let entries = std::fs::read_dir(decode::native_path(PathBuf::from_slice(dir))).ok()?;
     entries
         .map(|entry| Some(entry.ok()?.file_name().into_encoded_bytes()))
         .collect()

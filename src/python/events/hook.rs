@@ -17,7 +17,9 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::hook::{self, Hook, Raised, Verdict};
 use crate::python::denials::failure;
 use crate::python::events::guest_code;
+use crate::python::events::logged;
 use crate::python::events::observe;
+use crate::python::guard::config::Watch;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::guard::tempfile;
@@ -279,9 +281,12 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         return Ok(());
     }
     let py = args.py();
-    if let Some(records) = config.get().records() {
-        let recorded = || observe::event(event, args, active, config.get(), records);
-        return raw::with_attachment_counted(|| recorded().map_err(|error| error.restore(py)));
+    if let Some(watch) = config.get().watch() {
+        let watched = || match watch {
+            Watch::Records(records) => observe::event(event, args, active, config.get(), records),
+            Watch::Logs(log) => logged::event(event, args, active, config.get(), log),
+        };
+        return raw::with_attachment_counted(|| watched().map_err(|error| error.restore(py)));
     }
     let policy = config.get().policy();
     let rule = policy.rules().rule(event.to_bytes());

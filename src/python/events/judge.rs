@@ -18,7 +18,7 @@ use crate::python::events::violation;
 use crate::python::excuses::table;
 use crate::python::excuses::variables;
 use crate::python::guard::declared::Declared;
-use crate::python::guard::event::Event;
+use crate::python::guard::event::{Event, Probe};
 use crate::python::guard::tempfile;
 #[cfg(unix)]
 use crate::python::guard::workers;
@@ -68,9 +68,9 @@ impl<'py> Surroundings for Event<'_, 'py> {
             probe.note_denied(reason.why());
             return Ok(());
         }
-        // The host may allow it.
+        // The host may allow it, which a log tells too.
         let result = violation::meet(self, reason);
-        if result.is_err() {
+        if result.is_err() || !probe.records() {
             probe.note_denied(reason.why());
         }
         result
@@ -87,7 +87,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     #[inline]
     fn records(&self) -> bool {
-        self.probe.is_some()
+        self.probe.is_some_and(Probe::records)
     }
 
     fn observes(&self) -> bool {

@@ -7,6 +7,7 @@ pub mod guest_code;
 pub mod hook;
 pub mod host;
 pub mod judge;
+pub mod logged;
 pub mod observe;
 pub mod outcome;
 pub mod violation;

@@ -168,7 +168,7 @@ pub fn event_of_tool(
 fn note_if_denied(
     judged: &Event<'_, '_>,
     rule: Option<Rule>,
-    probe: &Probe,
+    probe: &Probe<'_>,
     recorder: &Recorder,
     records: &Records,
 ) -> PyResult<()> {
@@ -185,7 +185,11 @@ fn note_if_denied(
 }
 
 /// Returns the entry to keep for an event.
-fn entry(event: &Event<'_, '_>, known: Option<&'static Known>, probe: &Probe) -> PyResult<Entry> {
+fn entry(
+    event: &Event<'_, '_>,
+    known: Option<&'static Known>,
+    probe: &Probe<'_>,
+) -> PyResult<Entry> {
     let py = event.args.py();
     let name = event.name.to_string_lossy().into_owned();
     let denied = probe.denied();

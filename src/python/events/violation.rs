@@ -31,24 +31,28 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     if let Some(approvals) = approvals
         && approval::was_given(event, approvals)?
     {
+        note_asked(event, "approvals", true);
         process_start::approved(event.name, args);
         return Ok(());
     }
     let refusal = Refusal::new(event, reason)?;
-    if (refusal.told.is_some() || config.asks_before_deny().is_some())
-        && !is_asking_host()
-        && host::is_approved(&refusal)?
-    {
-        process_start::approved(event.name, args);
-        return Ok(());
+    if (refusal.told.is_some() || config.asks_before_deny().is_some()) && !is_asking_host() {
+        let is_approved = host::is_approved(&refusal)?;
+        note_asked(event, "before_deny", is_approved);
+        if is_approved {
+            process_start::approved(event.name, args);
+            return Ok(());
+        }
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
-    if let Some(approvals) = approvals
-        && approval::ask(config, approvals, &denial, &exception)?
-    {
-        process_start::approved(event.name, args);
-        return Ok(());
+    if let Some(approvals) = approvals {
+        let is_approved = approval::ask(config, approvals, &denial, &exception)?;
+        note_asked(event, "on_ask", is_approved);
+        if is_approved {
+            process_start::approved(event.name, args);
+            return Ok(());
+        }
     }
     deny::log(event.active, &denial);
     host::tell(config, &denial, &exception)?;
@@ -60,4 +64,11 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     outcome::tell(config, &denial, &exception)?;
     process_start::approved(event.name, args);
     Ok(())
+}
+
+/// Notes a question to the host, for a log.
+fn note_asked(event: &Event<'_, '_>, callback: &'static str, is_approved: bool) {
+    if let Some(probe) = event.probe {
+        probe.note_asked(callback, is_approved);
+    }
 }

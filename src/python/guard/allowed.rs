@@ -12,6 +12,7 @@ use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::Told;
 use crate::policy::{Environment, Policy, Roots, RuleSet};
+use crate::python::guard::audit_log::AuditLog;
 use crate::python::guard::recorder::Records;
 use crate::python::guard::roots::ApprovedRoots;
 use crate::python::values::distributions;
@@ -29,6 +30,7 @@ pub struct Allowed {
     pub on_violation: OnViolation,
     pub violation_call: Option<Py<PyAny>>,
     pub records: Option<Records>,
+    pub log: Option<AuditLog>,
 }
 
 impl Allowed {
@@ -108,6 +110,7 @@ impl Allowed {
             on_violation: self.on_violation,
             violation_call: self.violation_call.as_ref().map(|call| call.clone_ref(py)),
             records: self.records.clone(),
+            log: self.log.clone(),
         }
     }
 
@@ -122,6 +125,7 @@ impl Allowed {
             on_violation: OnViolation::Raise,
             violation_call: None,
             records: None,
+            log: None,
         }
     }
 }

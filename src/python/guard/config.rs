@@ -14,6 +14,7 @@ use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals::Approvals;
+use crate::python::guard::audit_log::AuditLog;
 use crate::python::guard::callbacks::Callback;
 #[cfg(unix)]
 use crate::python::guard::pool_memory::Memory;
@@ -34,7 +35,7 @@ pub struct AuditCfg {
     spec: Option<Arc<Spec>>,
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
-    records: Option<Records>,
+    watch: Option<Watch>,
     callbacks: Callbacks,
     /// The host's answers to questions, if it is asked.
     approvals: Option<Arc<Approvals>>,
@@ -54,6 +55,16 @@ pub struct AuditCfg {
     /// The shared memory that was made under them.
     #[cfg(unix)]
     memory: Arc<Memory>,
+}
+
+/// A use of events beside their judgement. One field for both, so that a guard with neither asks
+/// once.
+#[derive(Clone)]
+pub enum Watch {
+    /// They are recorded.
+    Records(Records),
+    /// The decisions on them are logged.
+    Logs(AuditLog),
 }
 
 /// The callbacks of a host, checked.
@@ -97,9 +108,14 @@ impl AuditCfg {
         retire_sites: bool,
     ) -> Self {
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
+        let safe_set = safe_sets::number(&allowed, is_asked);
+        let watch = match (allowed.records, allowed.log) {
+            (Some(records), _) => Some(Watch::Records(records)),
+            (None, log) => log.map(Watch::Logs),
+        };
         Self {
-            safe_set: safe_sets::number(&allowed, is_asked),
-            restricts_more: allowed.policy.restricts_more() || allowed.records.is_some(),
+            safe_set,
+            restricts_more: allowed.policy.restricts_more() || watch.is_some(),
             is_strict: allowed.policy.rules() == RuleSet::Strict,
             policy: Arc::new(allowed.policy),
             oks: allowed.oks,
@@ -108,7 +124,7 @@ impl AuditCfg {
             spec: allowed.spec,
             on_violation: allowed.on_violation,
             violation_call: allowed.violation_call,
-            records: allowed.records,
+            watch,
             callbacks,
             approvals: None,
             data,
@@ -138,7 +154,7 @@ impl AuditCfg {
             spec: self.spec.clone(),
             on_violation: self.on_violation,
             violation_call: call.map(|call| call.clone_ref(py)),
-            records: self.records.clone(),
+            watch: self.watch.clone(),
             callbacks: self.callbacks.clone_ref(py),
             approvals: self.approvals.clone(),
             data: self.data.clone_ref(py),
@@ -269,11 +285,7 @@ impl AuditCfg {
     /// Returns whether it has a directory for temporary files: if it may write at all, or records
     /// operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
-        self.policy.may_write()
-            || self
-                .records
-                .as_ref()
-                .is_some_and(|records| !records.enforces)
+        self.policy.may_write() || self.records().is_some_and(|records| !records.enforces)
     }
 
     /// The policy with the directory for temporary files, once there is one.
@@ -307,7 +319,7 @@ impl AuditCfg {
 
     /// Returns the call by which the host made it.
     pub fn call(&self) -> &'static str {
-        match (&self.told, &self.records, self.is_strict) {
+        match (&self.told, self.records(), self.is_strict) {
             (Some(_), None, _) => "policy.guard()",
             (Some(_), Some(_), _) => "policy.observe()",
             (None, _, true) => "v02.mk_audit([...])",
@@ -317,7 +329,24 @@ impl AuditCfg {
 
     /// The settings of its recording, if it records.
     pub fn records(&self) -> Option<&Records> {
-        self.records.as_ref()
+        match &self.watch {
+            Some(Watch::Records(records)) => Some(records),
+            _ => None,
+        }
+    }
+
+    /// The log of its decisions, if it has one.
+    pub fn log(&self) -> Option<&AuditLog> {
+        match &self.watch {
+            Some(Watch::Logs(log)) => Some(log),
+            _ => None,
+        }
+    }
+
+    /// The use of events beside their judgement.
+    #[inline]
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
     }
 
     /// The answer to a violation.

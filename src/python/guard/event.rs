@@ -9,7 +9,9 @@ use pyo3::types::PyTuple;
 use crate::policy::files::os::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
+use crate::python::guard::audit_log::LogFile;
 use crate::python::guard::config::AuditCfg;
+use crate::python::guard::decision::Decided;
 use crate::python::guard::scope::Active;
 
 /// An event under a guard.
@@ -24,23 +26,78 @@ pub struct Event<'a, 'py> {
     /// True if an `open` that only reads was let pass before.
     pub reads_passed: bool,
     /// Records the needs of the event, if somebody asks for them.
-    pub probe: Option<&'a Probe>,
+    pub probe: Option<&'a Probe<'a>>,
 }
 
-/// The needs of an event, and the verdict on it, for whoever records.
-pub struct Probe {
-    enforces: bool,
+/// The needs of an event, and the verdict on it, for whoever records or logs.
+pub struct Probe<'a> {
+    purpose: Purpose<'a>,
     needs: RefCell<Vec<Need>>,
     denied: Cell<Option<Option<Why>>>,
 }
 
-impl Probe {
-    /// A probe for an event that was not judged yet.
+/// The purpose of a probe.
+enum Purpose<'a> {
+    /// Records, and lets pass.
+    Observes,
+    /// Records, and denies.
+    Enforces,
+    /// Logs the decision.
+    Logs(&'a Logged<'a>),
+}
+
+/// A decision that is logged.
+pub struct Logged<'a> {
+    /// The file of the log.
+    pub file: Option<&'a LogFile>,
+    pub decided: RefCell<Decided>,
+    /// The question to the host that there was.
+    pub asked: Cell<Option<&'static str>>,
+    /// True if the host allowed it.
+    pub is_approved: Cell<bool>,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe that records an event which was not judged yet.
     pub fn new(enforces: bool) -> Self {
+        Self::of(match enforces {
+            true => Purpose::Enforces,
+            false => Purpose::Observes,
+        })
+    }
+
+    /// A probe that logs the decision on an event.
+    pub fn logging(logged: &'a Logged<'a>) -> Self {
+        Self::of(Purpose::Logs(logged))
+    }
+
+    fn of(purpose: Purpose<'a>) -> Self {
         Self {
-            enforces,
+            purpose,
             needs: RefCell::default(),
             denied: Cell::new(None),
+        }
+    }
+
+    /// The decision, if it is logged.
+    pub fn logged(&self) -> Option<&'a Logged<'a>> {
+        match self.purpose {
+            Purpose::Logs(logged) => Some(logged),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it records the needs of the event.
+    #[inline]
+    pub fn records(&self) -> bool {
+        self.logged().is_none()
+    }
+
+    /// Notes a question to the host, and whether it allowed the event.
+    pub fn note_asked(&self, callback: &'static str, is_approved: bool) {
+        if let Some(logged) = self.logged() {
+            logged.asked.set(Some(callback));
+            logged.is_approved.set(is_approved);
         }
     }
 
@@ -65,18 +122,23 @@ impl Probe {
 
     /// Returns whether denials are raised.
     pub fn enforces(&self) -> bool {
-        self.enforces
+        !matches!(self.purpose, Purpose::Observes)
     }
 
     /// Notes what an operation needs.
     #[cold]
     pub fn note(&self, operation: Operation<'_>) {
-        self.needs.borrow_mut().extend(learn::needs(&Os, operation));
+        match self.logged() {
+            Some(logged) => logged.decided.borrow_mut().note(operation, logged.file),
+            None => self.needs.borrow_mut().extend(learn::needs(&Os, operation)),
+        }
     }
 
     /// Notes a need that is not an operation.
     pub fn need(&self, need: Need) {
-        self.needs.borrow_mut().push(need);
+        if self.records() {
+            self.needs.borrow_mut().push(need);
+        }
     }
 }
 

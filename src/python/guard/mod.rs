@@ -4,11 +4,13 @@ pub mod active;
 pub mod allowed;
 pub mod approvals;
 pub mod asking;
+pub mod audit_log;
 pub mod callbacks;
 pub mod carry;
 pub mod config;
 #[cfg(unix)]
 pub mod copies;
+pub mod decision;
 pub mod declared;
 pub mod environment;
 pub mod event;

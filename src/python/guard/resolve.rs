@@ -88,6 +88,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
         on_violation: spec.on_violation,
         violation_call: None,
         records: None,
+        log: None,
     })
 }
 

@@ -333,6 +333,9 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     if let (Some(before), Some(config)) = (active.environment().get(), active.config()) {
         turns::left(py, config.get(), before);
     }
+    if let Some(log) = active.config().and_then(|config| config.get().log()) {
+        log.sink.flush();
+    }
     // An object that is not a guard was put there by the code that is left now, and goes with it.
     let before = before.and_then(|before| before.cast_into_exact::<Active>().ok());
     match before {

@@ -195,3 +195,15 @@ fn owned_native_form(bytes: &[u8]) -> PathBuf {
 fn owned_native_form(bytes: &[u8]) -> PathBuf {
     crate::policy::files::fs::from_windows(bytes)
 }
+
+/// A path as the standard library of Rust takes it.
+#[cfg(unix)]
+pub fn native_path(name: PathBuf) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    std::ffi::OsString::from_vec(name.into_vec()).into()
+}
+
+#[cfg(not(unix))]
+pub fn native_path(name: PathBuf) -> std::path::PathBuf {
+    String::from_utf8_lossy(&name).into_owned().into()
+}

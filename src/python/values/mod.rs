@@ -19,6 +19,7 @@ pub mod errors;
 #[cfg(unix)]
 pub mod extensions;
 pub mod imports;
+pub mod json_line;
 pub mod library_files;
 #[cfg(Py_3_12)]
 pub mod loaded;

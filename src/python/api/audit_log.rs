@@ -1,0 +1,222 @@
+//! `AuditLog`: the log of decisions, as hosts make it.
+
+use std::fs::{File, OpenOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
+
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{self, Base};
+use crate::python::cpython::calling;
+#[cfg(unix)]
+use crate::python::cpython::descriptors;
+use crate::python::cpython::ffi as raw;
+use crate::python::guard::audit_log::{self, LogFile, Sink};
+use crate::python::guard::decision;
+use crate::python::guard::scope;
+use crate::python::values::decode;
+use crate::python::values::errors;
+
+/// The values that a log is made of.
+const FILES: &str = "a path, a file descriptor or a function that takes lines";
+
+#[doc = doc!("AuditLog")]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+pub struct AuditLog {
+    log: audit_log::AuditLog,
+}
+
+#[pymethods]
+impl AuditLog {
+    #[new]
+    #[pyo3(signature = (file, *, name=None))]
+    fn new(file: &Bound<'_, PyAny>, name: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let py = file.py();
+        check_unguarded(py, "an AuditLog is made")?;
+        let name = name.map(read_name).transpose()?;
+        let is_function = file.is_callable();
+        let log_file = match is_function {
+            true => None,
+            false => Some(open(file)?),
+        };
+        let sink = Sink::new(log_file);
+        at_end(py)?;
+        let log = Self {
+            log: audit_log::AuditLog { sink, name },
+        };
+        if is_function {
+            let sharing = Py::new(py, log.sharing(None))?;
+            let reader = py.import("fastaudit_rs._log_reader")?;
+            reader.call_method1("start", (sharing, file))?;
+        }
+        Ok(log)
+    }
+
+    #[doc = doc!("AuditLog.named")]
+    #[pyo3(signature = (name, /))]
+    fn named(&self, name: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(self.sharing(Some(read_name(name)?)))
+    }
+
+    #[doc = doc!("AuditLog.name")]
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.log.name.as_deref()
+    }
+
+    #[doc = doc!("AuditLog.path")]
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let path = self.log.sink.file().and_then(|file| file.path.as_deref());
+        path.map(|path| raw::fs_decode(py, path)).transpose()
+    }
+
+    #[doc = doc!("AuditLog.lost")]
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.log.sink.lost()
+    }
+
+    #[doc = doc!("AuditLog.flush")]
+    fn flush(&self) {
+        self.log.sink.flush();
+    }
+
+    #[doc = doc!("AuditLog.close")]
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        check_unguarded(py, "an AuditLog is closed")?;
+        self.log.sink.close();
+        Ok(())
+    }
+
+    #[doc = doc!("AuditLog._wake")]
+    #[pyo3(name = "_wake")]
+    fn wake(&self) {
+        self.log.sink.wake();
+    }
+
+    #[doc = doc!("AuditLog._take")]
+    #[pyo3(name = "_take")]
+    fn take<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let wait = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let sink = Arc::clone(&self.log.sink);
+        let lines = py.detach(move || sink.take(wait));
+        Ok(lines.map(|lines| PyBytes::new(py, &lines)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let file = match self.path(py)? {
+            Some(path) => path.repr()?.to_string(),
+            None if self.log.sink.file().is_some() => "a descriptor".to_owned(),
+            None => "a function".to_owned(),
+        };
+        Ok(match &self.log.name {
+            Some(name) => format!("<AuditLog {file} of {name:?}>"),
+            None => format!("<AuditLog {file}>"),
+        })
+    }
+}
+
+impl AuditLog {
+    fn sharing(&self, name: Option<Arc<str>>) -> Self {
+        let sink = Arc::clone(&self.log.sink);
+        Self {
+            log: audit_log::AuditLog { sink, name },
+        }
+    }
+}
+
+/// The argument `log` of guards: a log, or the path of one.
+///
+/// # Errors
+/// `TypeError` for anything else, and the errors of `AuditLog`.
+pub fn read(given: &Bound<'_, PyAny>) -> PyResult<audit_log::AuditLog> {
+    if let Ok(log) = given.cast::<AuditLog>() {
+        return Ok(log.get().log.clone());
+    }
+    if given.is_instance_of::<PyInt>() || calling::fs_path(given).is_err() {
+        return Err(errors::wrong_type(
+            "log",
+            "None, an AuditLog or a path",
+            given,
+        ));
+    }
+    Ok(AuditLog::new(given, None)?.log)
+}
+
+/// Refuses what only the host may do: a file is opened without asking a guard, and a closed log tells
+/// nothing more.
+fn check_unguarded(py: Python<'_>, what: &str) -> PyResult<()> {
+    match scope::may_be_guarded() && !scope::in_force(py)?.is_empty() {
+        true => Err(PyRuntimeError::new_err(format!(
+            "{what} outside of guards alone"
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn read_name(given: &Bound<'_, PyAny>) -> PyResult<Arc<str>> {
+    let name = given
+        .cast::<PyString>()
+        .map_err(|_| errors::wrong_type("name", "a str", given))?;
+    Ok(name.to_string_lossy().as_ref().into())
+}
+
+/// Opens the file of a log, or shares the descriptor.
+fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
+    if given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>() {
+        return share(given);
+    }
+    let path = calling::fs_path(given).map_err(|_| errors::wrong_type("file", FILES, given))?;
+    let name = decode::root_name(&path)?;
+    let landing = path::resolve(&Os, &name, Base::CurrentDir);
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(decode::native_path(name.clone()))?;
+    let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
+    Ok(LogFile {
+        file,
+        identity: decision::identity(&path),
+        path: Some(path),
+    })
+}
+
+/// A copy of a descriptor, which programs do not inherit.
+#[cfg(unix)]
+fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
+    let number = raw::int_value(given).and_then(|number| i32::try_from(number).ok());
+    let Some(descriptor) = number.and_then(descriptors::borrow) else {
+        return Err(PyValueError::new_err(format!(
+            "file must be a file descriptor from 0, not {}",
+            errors::shown(given)
+        )));
+    };
+    let copy = descriptor.try_clone_to_owned()?;
+    Ok(LogFile {
+        file: File::from(copy),
+        path: None,
+        identity: None,
+    })
+}
+
+#[cfg(not(unix))]
+fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
+    Err(errors::wrong_type("file", "a path or a function", given))
+}
+
+/// Has all logs written when the process ends.
+fn at_end(_py: Python<'_>) -> PyResult<()> {
+    #[cfg(unix)]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        extern "C" fn work() {
+            audit_log::flush_all();
+        }
+        ONCE.call_once(|| crate::python::cpython::process::at_end(work));
+    }
+    Ok(())
+}

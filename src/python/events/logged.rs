@@ -1,0 +1,294 @@
+//! Judging an event under a guard with a log: the decision becomes a line of it.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::policy::Why;
+use crate::policy::events::{self, Effect};
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{self, Base};
+use crate::policy::judge::{self, Reason, Surroundings};
+use crate::policy::rules::Rule;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
+use crate::python::guard::audit_log::{self, AuditLog, VERSION};
+use crate::python::guard::config::AuditCfg;
+use crate::python::guard::decision::{self, Decided};
+use crate::python::guard::event::{Event, Logged, Probe};
+use crate::python::guard::scope::{self, Active};
+use crate::python::values::json_line;
+use crate::python::values::place;
+
+/// The usual length of a line.
+const USUAL: usize = 512;
+
+/// Judges an event, and logs the decision if the policy was asked.
+///
+/// # Errors
+/// The denial; errors raised while reading an argument.
+#[inline(never)]
+pub fn event(
+    event: &CStr,
+    args: &Bound<'_, PyTuple>,
+    active: &Active,
+    config: &AuditCfg,
+    log: &AuditLog,
+) -> PyResult<()> {
+    let policy = config.policy();
+    let rule = policy.rules().rule(event.to_bytes());
+    if rule.is_none() && !policy.rest().denies_unknown {
+        return Ok(());
+    }
+    let logged = Logged {
+        file: log.sink.file(),
+        decided: RefCell::default(),
+        asked: Cell::new(None),
+        is_approved: Cell::new(false),
+    };
+    let probe = Probe::logging(&logged);
+    let judged = Event {
+        name: event,
+        args,
+        active,
+        config,
+        reads_passed: false,
+        probe: Some(&probe),
+    };
+    Os::forget_current_dir();
+    let mut result = judge::judge_any(&judged, rule);
+    let changes_log = logged.decided.borrow().changes_log;
+    if result.is_ok()
+        && let Some(at) = changes_log
+    {
+        result = judged.deny(Reason::Path(at, Why::Protected));
+    }
+    if matches!(rule, Some(Rule::End)) {
+        // The process may end without more ado.
+        log.sink.flush();
+    }
+    // The interpreter ends whatever the answer is.
+    let is_vain = event.to_bytes().starts_with(b"cpython.") && raw::is_finalizing(args.py());
+    if !is_decision(rule, &probe, &logged, result.is_err()) || is_vain || audit_log::hands_over() {
+        return result;
+    }
+    write(&judged, rule, &probe, &logged, &result, log);
+    result
+}
+
+/// Returns whether the policy had a say: other events pass under each policy, or under this one.
+fn is_decision(rule: Option<Rule>, probe: &Probe<'_>, logged: &Logged<'_>, is_err: bool) -> bool {
+    let always = matches!(
+        rule,
+        Some(Rule::Network(_) | Rule::Bind | Rule::Fork | Rule::Thread | Rule::Native)
+    );
+    always || is_err || probe.denied().is_some() || logged.decided.borrow().asked > 0
+}
+
+/// Writes the line.
+fn write(
+    event: &Event<'_, '_>,
+    rule: Option<Rule>,
+    probe: &Probe<'_>,
+    logged: &Logged<'_>,
+    result: &PyResult<()>,
+    log: &AuditLog,
+) {
+    let py = event.args.py();
+    let mut line = Vec::with_capacity(USUAL);
+    let out = &mut line;
+    let (seconds, micros) = audit_log::now();
+    head(out, seconds, micros);
+    let denied = probe.denied();
+    let verdict = match (result, denied) {
+        (Err(_), _) => "denied",
+        // The host let it pass, by its answer or by the policy's `on_violation`.
+        (Ok(()), Some(_)) if !logged.is_approved.get() => "reported",
+        (Ok(()), _) => "allowed",
+    };
+    word(out, "verdict", verdict);
+    match denied.flatten() {
+        Some(why) => word(out, "rule", why.field()),
+        None => out.extend_from_slice(b",\"rule\":null"),
+    }
+    if let Some(asked) = logged.asked.get() {
+        word(out, "asked", asked);
+    }
+    out.extend_from_slice(b",\"event\":");
+    json_line::text(out, event.name.to_bytes());
+    let decided = logged.decided.take();
+    let effect = event.name.to_str().ok().and_then(events::known);
+    match effect.map(|known| effect_of(known.effect, &decided)) {
+        Some(effect) => word(out, "effect", effect),
+        None => out.extend_from_slice(b",\"effect\":null"),
+    }
+    out.extend_from_slice(b",\"args\":");
+    json_line::arguments(out, event.args, most_arguments(rule));
+    targets(out, event, rule, decided, result.is_err());
+    if let Ok(Some(tool)) = scope::tool_running(py) {
+        pair(out, "tool", tool.as_bytes());
+    }
+    if let Some(name) = &log.name {
+        pair(out, "guard", name.as_bytes());
+    }
+    if denied.is_some()
+        && let Ok(Some(place)) =
+            place::here(py).and_then(|place| place.map(|at| at.text(py)).transpose())
+    {
+        pair(out, "place", place.as_bytes());
+    }
+    if let (Err(error), None) = (result, denied) {
+        let class = error.get_type(py);
+        if let Ok(name) = class.name() {
+            pair(out, "error", name.to_string_lossy().as_bytes());
+        }
+    }
+    out.extend_from_slice(b"}\n");
+    log.sink.add(out, seconds, verdict != "allowed");
+}
+
+/// Begins a line: the time, the process and the thread.
+fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
+    thread_local! {
+        static SELF: Cell<(usize, i64, i64)> = const { Cell::new((usize::MAX, 0, 0)) };
+    }
+    let generation = forks::generation();
+    let (mut of, mut process, mut thread) = SELF.get();
+    if of != generation {
+        (of, process, thread) = (generation, std::process::id().into(), own_thread());
+        SELF.set((of, process, thread));
+    }
+    out.extend_from_slice(b"{\"version\":");
+    json_line::number(out, VERSION);
+    out.extend_from_slice(b",\"time\":");
+    json_line::number(out, seconds.try_into().unwrap_or(0));
+    // Six digits: the first is cut off.
+    let start = out.len();
+    json_line::number(out, i64::from(micros) + 1_000_000);
+    out[start] = b'.';
+    out.extend_from_slice(b",\"pid\":");
+    json_line::number(out, process);
+    out.extend_from_slice(b",\"thread\":");
+    json_line::number(out, thread);
+}
+
+/// The native id of the running thread, as `threading.get_native_id` has it.
+#[cfg(target_os = "linux")]
+fn own_thread() -> i64 {
+    rustix::thread::gettid().as_raw_nonzero().get().into()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn own_thread() -> i64 {
+    i64::try_from(raw::thread_ident()).unwrap_or(0)
+}
+
+fn effect_of(effect: Effect, decided: &Decided) -> &'static str {
+    match effect {
+        Effect::Open if decided.writes => Effect::Write.name(),
+        Effect::Open => Effect::Read.name(),
+        effect => effect.name(),
+    }
+}
+
+/// The number of arguments that are told: values of variables may be secrets, and the arguments of an
+/// import after the first are the same for all.
+fn most_arguments(rule: Option<Rule>) -> usize {
+    match rule {
+        Some(Rule::Import | Rule::SetVariable) => 1,
+        // The environment of a program may hold secrets too.
+        Some(Rule::Start | Rule::LowLevelStart) => 3,
+        _ => usize::MAX,
+    }
+}
+
+/// Adds the targets of the event: paths, a host, a command.
+fn targets(
+    out: &mut Vec<u8>,
+    event: &Event<'_, '_>,
+    rule: Option<Rule>,
+    decided: Decided,
+    is_denied: bool,
+) {
+    let paths = decided.paths.map(|path| {
+        path.map(|path| match path.starts_with(b"/") {
+            true => path,
+            false => decision::absolute(&path, Base::CurrentDir),
+        })
+    });
+    let [path, to] = &paths;
+    for (key, path) in [("path", path), ("to", to)] {
+        if let Some(path) = path {
+            pair(out, key, path);
+        }
+    }
+    if is_denied
+        && let Some(path) = path
+        && let Some(landing) = path::resolve(&Os, path, Base::CurrentDir)
+        && landing.as_bytes() != &path[..]
+    {
+        pair(out, "resolved", landing.as_bytes());
+    }
+    if !decided.more.is_empty() {
+        out.extend_from_slice(&decided.more);
+        return;
+    }
+    match rule {
+        Some(Rule::Network(_) | Rule::Bind) if path.is_none() => host(out, event.args),
+        Some(Rule::Start | Rule::LowLevelStart) => command(out, event.args),
+        _ => {}
+    }
+}
+
+/// Adds the host and port of an event that the policy did not look into: `(socket, (host, port))`,
+/// `(host, port, …)`, or the path of a Unix socket.
+fn host(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
+    let told = item(args, 0).filter(|first| first.is_instance_of::<PyString>());
+    let (host, port) = match (told, item(args, 1)) {
+        (Some(host), port) => (Some(host), port),
+        (None, Some(address)) => match address.cast_into::<PyTuple>() {
+            Ok(address) => (item(&address, 0), item(&address, 1)),
+            Err(_) => (None, None),
+        },
+        (None, None) => (None, None),
+    };
+    if let Some(host) = host.and_then(|host| host.cast_into::<PyString>().ok()) {
+        out.extend_from_slice(b",\"host\":");
+        json_line::python_text(out, &host);
+        if let Some(port) = port.and_then(|port| raw::int_value(&port)) {
+            out.extend_from_slice(b",\"port\":");
+            json_line::number(out, port);
+        }
+    }
+}
+
+fn item<'py>(args: &Bound<'py, PyTuple>, index: usize) -> Option<Bound<'py, PyAny>> {
+    (index < args.len()).then(|| raw::tuple_item(args, index).to_owned())
+}
+
+/// Adds the command of an event that starts a program: the words are its second argument, or the first
+/// where there is one alone.
+fn command(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
+    let index = usize::from(args.len() > 1);
+    if index < args.len() {
+        out.extend_from_slice(b",\"command\":");
+        json_line::whole(out, &raw::tuple_item(args, index));
+    }
+}
+
+/// Adds a key with a word that needs no escapes.
+fn word(out: &mut Vec<u8>, key: &str, value: &str) {
+    for part in [",\"", key, "\":\"", value, "\""] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// Adds a key with a text.
+fn pair(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    for part in [",\"", key, "\":"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    json_line::text(out, value);
+}
