@@ -208,7 +208,7 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     Err(errors::wrong_type("file", "a path or a function", given))
 }
 
-/// Has all logs written when the process ends.
+/// Sees to it that all logs are written when the process ends.
 fn at_end(_py: Python<'_>) -> PyResult<()> {
     #[cfg(unix)]
     {

@@ -70,7 +70,7 @@ struct Lines {
     /// The process that they are of, as a number of copies.
     generation: usize,
     lost: u64,
-    /// Those of them that the log does not tell of yet.
+    /// The lost lines that the log does not tell of yet.
     untold: u64,
     is_failing: bool,
     was_told: bool,
