@@ -72,6 +72,19 @@ def as_data(ran: Result) -> dict[str, Any]:
     return found
 
 
+def check(where: object, place: object) -> None:
+    """Check where code is to run.
+
+    Raises:
+        TypeError: It is no policy and no session.
+        ValueError: There is no such place.
+    """
+    if not isinstance(where, (Policy, Session)):
+        raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
+    if place not in ("here", "sandbox"):
+        raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
+
+
 class Steps:
     """Steps of a session, one after another, whoever asks for them."""
 
@@ -94,8 +107,7 @@ class Steps:
         self._last.set_result(None)
         #: True if the last step could not be ended.
         self._runs_on = False
-        if place not in ("here", "sandbox"):
-            raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
+        check(where, place)
         if isinstance(where, Session):
             given = {"place": place, **options} if place != "here" else options
             if given:
@@ -103,8 +115,6 @@ class Steps:
                 raise TypeError(f"{names}: a session has them already; pass a policy in its place")
             self.session = where
             return
-        if not isinstance(where, Policy):
-            raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
         if place == "here":
             self.session = where.session(**options)
         else:

@@ -124,7 +124,7 @@ def test_a_description_tells_of_functions():
     async def ask(question: str) -> str:
         """Ask somebody.
 
-        Who it is remains open.
+        It may take long.
         """
 
     told = described({"ask": ask, "most": max, "plain": lambda a, *b: 0}).splitlines()
@@ -134,7 +134,7 @@ def test_a_description_tells_of_functions():
     assert "functions" not in described(None)
 
 
-@pytest.mark.parametrize("module", ["smolagents", "langchain"])
+@pytest.mark.parametrize("module", ["smolagents", "langchain", "pydantic_ai"])
 def test_nothing_imports_an_adapter_and_each_says_what_it_needs(module):
     package = {"langchain": "langchain_core"}.get(module, module)
     code = f"""
@@ -149,4 +149,5 @@ except ImportError as error:
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stderr == ""
-    assert f"pip install 'fastaudit-rs[{module}]'" in ran.stdout
+    extra = module.replace("_", "-")
+    assert f"pip install 'fastaudit-rs[{extra}]'" in ran.stdout

@@ -1,0 +1,107 @@
+"""A toolset for agents of Pydantic AI with a tool that runs Python in a session."""
+
+import asyncio
+from typing import Any
+
+from .. import Policy
+from ..sessions.base import Functions, Session
+from .steps import Place, Steps, as_data, check, described
+
+try:
+    from pydantic_ai import FunctionToolset, RunContext, ToolReturn
+    from pydantic_ai.toolsets import AbstractToolset
+except ImportError as error:
+    raise ImportError(
+        "fastaudit_rs.adapters.pydantic_ai needs pydantic-ai-slim: "
+        "pip install 'fastaudit-rs[pydantic-ai]'"
+    ) from error
+
+
+class PythonToolset(FunctionToolset[Any]):
+    """A toolset with a tool that runs a model's code in a session: names last from call to call.
+
+    Each run of an agent has a session of its own, which ends with it; if a session is given in the
+    place of a policy, all runs share it. The content of the answer is `Result.for_model`, its
+    metadata has the rest of the result as data: denials, figures, files that changed
+    (`fastaudit_rs.adapters.steps.as_data`).
+
+    Args:
+        policy: The policy of the code; or a session, which is the host's to close.
+        place: In this process, or in a sandbox: a process that the kernel confines.
+        name: The name of the tool.
+        description: Its description for the model; the default tells of the functions.
+        id: The id of the toolset.
+        functions: Functions of the host that the code may call, with the host's rights.
+        **options: Other arguments of `Policy.session` or `Sandbox.session`: ``timeout``,
+            ``on_ask``; ``directory`` in this process, ``limits`` in a sandbox.
+
+    Raises:
+        TypeError: The policy has another type.
+        ValueError: There is no such place.
+
+    A run raises what `Policy.session`, `Sandbox` or `Sandbox.session` raise of the options.
+
+    Example:
+        ``Agent(model, toolsets=[PythonToolset(Policy.preset("workspace"), timeout=60)])``
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Session,
+        place: Place = "here",
+        *,
+        name: str = "python",
+        description: str | None = None,
+        id: str | None = None,
+        functions: Functions | None = None,
+        **options: Any,
+    ) -> None:
+        """Take the arguments of the sessions."""
+        check(policy, place)
+        if functions is not None:
+            options["functions"] = functions
+        super().__init__(id=id)
+        self._given = (policy, place, options)
+        self._name, self._description = name, description or described(functions)
+        self._steps: Steps | None = None
+        if isinstance(policy, Session):
+            self._steps = Steps(policy, place, **options)
+        self.add_function(
+            self._run_python, takes_ctx=False, name=self._name, description=self._description
+        )
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        """The toolset of a run, with a session of its own, which is opened when it is entered."""
+        if isinstance(self._given[0], Session):
+            return self
+        return _OfRun(self)
+
+    async def _run_python(self, code: str) -> ToolReturn:
+        """Run Python code.
+
+        Args:
+            code: The Python code.
+        """
+        if self._steps is None:
+            raise RuntimeError("a toolset that is given a policy runs code in a run of an agent")
+        ran = await self._steps.arun(code)
+        return ToolReturn(return_value=ran.for_model(), metadata=as_data(ran))
+
+
+class _OfRun(PythonToolset):
+    """The toolset of a run."""
+
+    def __init__(self, of: PythonToolset) -> None:
+        policy, place, options = of._given
+        super().__init__(
+            policy, place, name=of._name, description=of._description, id=of.id, **options
+        )
+
+    async def __aenter__(self) -> "_OfRun":
+        policy, place, options = self._given
+        self._steps = await asyncio.to_thread(lambda: Steps(policy, place, **options))
+        return self
+
+    async def __aexit__(self, *args: Any) -> None:
+        if self._steps is not None:
+            await asyncio.to_thread(self._steps.close)
