@@ -51,6 +51,7 @@ from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
+from .sandbox.secrets import Secret as Secret
 from .tool_error import ToolError as ToolError
 from .tools.notebook import load_ipython_extension as load_ipython_extension
 from .tools.notebook import unload_ipython_extension as unload_ipython_extension
@@ -74,6 +75,7 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxManager",
+    "Secret",
     "Tool",
     "ToolError",
     "__version__",

@@ -15,6 +15,7 @@ _LATER = {
     "SandboxError": "host.process",
     "SandboxManager": "host.manager",
     "SandboxSession": "host.session",
+    "Secret": "secrets",
 }
 
 # pyright: reportUnsupportedDunderAll=false

@@ -1,5 +1,6 @@
 """The names of the package for tools that read it without running it."""
 
+from ..requests import Request as Request
 from ..results import Result as Result
 from .host.manager import HistoryEntry as HistoryEntry
 from .host.manager import SandboxManager as SandboxManager
@@ -9,15 +10,18 @@ from .host.review import Change as Change
 from .host.sandbox import Sandbox as Sandbox
 from .host.session import SandboxSession as SandboxSession
 from .limits import Limits as Limits
+from .secrets import Secret as Secret
 
 __all__ = [
     "Change",
     "HistoryEntry",
     "Limits",
     "Pool",
+    "Request",
     "Result",
     "Sandbox",
     "SandboxError",
     "SandboxManager",
     "SandboxSession",
+    "Secret",
 ]

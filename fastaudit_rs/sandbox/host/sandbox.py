@@ -20,8 +20,10 @@ from ..._keywords import checked
 from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
+from ..secrets import Secret, secrets_of
 from . import group
 from .alone import counts_processes
+from .asked import bound
 from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
@@ -29,7 +31,17 @@ from .process import SandboxError
 from .questions import MODULES, Questions, check_ask
 from .run import Run
 from .runner import Runner, check_run
-from .setup import CONFINE, Setup, absolute, directories, environment, existing, kernel, public
+from .setup import (
+    CONFINE,
+    Setup,
+    absolute,
+    check_network,
+    directories,
+    environment,
+    existing,
+    kernel,
+    public,
+)
 from .workers import Workers, WorkerSource
 
 if TYPE_CHECKING:
@@ -76,12 +88,15 @@ class Sandbox(Runner):
         ask_up_to: The most that answers to ``on_ask`` may open: the kernel lets pass what this
             policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
             before. Native code can do it without being asked.
+        secrets: Values that the host puts into requests to their hosts, in the place of what code
+            finds in the variables of their names.
 
     Raises:
-        SandboxError: The package ``sandlock`` is not there, or the kernel lacks what it needs,
-            under ``confine="require"``.
+        SandboxError: A package is not there, or the kernel lacks what it needs, under
+            ``confine="require"`` or with `secrets`.
         TypeError: An argument has another type.
-        ValueError: `confine` or `backend` is not a listed value, or does not fit `image`.
+        ValueError: `confine` or `backend` is not a listed value, or does not fit `image`; the
+            policy names no hosts for `secrets`.
     """
 
     def __init__(
@@ -98,6 +113,7 @@ class Sandbox(Runner):
         on_ask: Callable[[AuditDenied], object] | None = None,
         ask_seconds: float | None = None,
         ask_up_to: Policy | None = None,
+        secrets: Iterable[Secret] = (),
     ) -> None:
         """Make one, with a directory of its own."""
         if policy is None:
@@ -123,6 +139,10 @@ class Sandbox(Runner):
         self.path = directories(path)
         self._docker = _docker(image)
         self._kernel = None if self._docker is not None else kernel(confine)
+        values = secrets_of(secrets)
+        check_network(
+            self._kernel, policy if ask_up_to is None else bound(policy, ask_up_to), values
+        )
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         self.directory = Path(self._base, "work")
         self.directory.mkdir()
@@ -141,6 +161,7 @@ class Sandbox(Runner):
             public() if self._docker is None else (),
             None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
             () if on_ask is None else MODULES,
+            values,
         )
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
         self._workers = Workers(setup.start, setup.state)

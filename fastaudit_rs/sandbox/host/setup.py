@@ -24,7 +24,9 @@ from .metadata import Metadata
 from .process import SandboxError, Worker
 
 if TYPE_CHECKING:
+    from ..secrets import Secret
     from .egress.proxy import Proxy
+    from .egress.secrets import Secrets
 
 #: Variables that pass from the host: those that all programs need.
 PASSED = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
@@ -65,6 +67,7 @@ class Setup:
         public: Places that it may read too.
         up_to: The most that answers of the host may open, besides the policy.
         modules: Names of modules that each run finds imported.
+        secrets: Values that the host puts into its requests.
     """
 
     def __init__(
@@ -78,12 +81,14 @@ class Setup:
         public: Iterable[str],
         up_to: Policy | None = None,
         modules: Sequence[str] = (),
+        secrets: Sequence["Secret"] = (),
     ) -> None:
         """Start none yet."""
         held = policy if up_to is None else bound(policy, up_to)
         #: The places that it depends on, but for those that are the same for all.
         self._named = (*(held.write or ()), *(held.read or ()), *held.block, *path)
-        more = [*path, *public]
+        bundle = directory.with_name("certificates.pem")
+        more = [*path, *public, *([str(bundle)] if secrets else ())]
         self.policy = _with(policy, more, str(directory))._told_in(
             "sandbox", _as_written(policy, str(directory))
         )
@@ -101,10 +106,11 @@ class Setup:
         self._proxy: Proxy | None = None
         #: True if the host carries the connections, as it does for hosts with names.
         self.is_carried = kernel is not None and sandbox_network.is_named(self._held.network)
-        if self.is_carried and find_spec("h11") is None:
-            raise SandboxError(
-                "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
-            )
+        self._secrets: Secrets | None = None
+        if secrets:
+            from .egress import secrets as egress_secrets
+
+            self._secrets = egress_secrets.Secrets(secrets, bundle)
 
     def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
         """Start a process that waits for work.
@@ -148,7 +154,7 @@ class Setup:
             if self._closed:
                 raise RuntimeError("the sandbox is closed")
             if self._proxy is None:
-                self._proxy = Proxy(network)
+                self._proxy = Proxy(network, self._secrets)
             return self._proxy
 
     def end_all(self) -> None:
@@ -188,6 +194,8 @@ class Setup:
             # The kernel lets nothing be reached; the host connects.
             network = replace(network, allow=[], deny=[])
             env = {**env, **RESOLVER}
+        if self._secrets is not None:
+            env = {**env, **self._secrets.env}
         home = str(self.directory)
         return {
             "fs_readable": existing(read),
@@ -206,6 +214,33 @@ class Setup:
             "env": {**env, "HOME": home, "TMPDIR": home},
             "no_coredump": True,
         }
+
+
+def check_network(kernel: Any, policy: Policy, secrets: Sequence["Secret"]) -> None:
+    """Check that the host can carry the network of a policy, with its secrets.
+
+    Raises:
+        SandboxError: A package is missing, or the kernel cannot hold the policy.
+        ValueError: The policy names no hosts, or two secrets have one name.
+    """
+    is_named = sandbox_network.is_named(policy.network)
+    if kernel is not None and is_named and find_spec("h11") is None:
+        raise SandboxError(
+            "a network that names hosts needs h11: pip install 'fastaudit-rs[sandbox]'"
+        )
+    if not secrets:
+        return
+    names = [secret.name for secret in secrets]
+    if len({*names}) < len(names):
+        raise ValueError(f"secrets must differ by their names: {', '.join(names)}")
+    if not is_named:
+        raise ValueError(
+            "secrets need a policy that names hosts: network=Network(hosts=['api.example.com'])"
+        )
+    if kernel is None:
+        raise SandboxError("secrets need the kernel part, which there is not: confine='require'")
+    if find_spec("trustme") is None:
+        raise SandboxError("secrets need trustme: pip install 'fastaudit-rs[secrets]'")
 
 
 def absolute(policy: Policy, directory: str) -> Policy:

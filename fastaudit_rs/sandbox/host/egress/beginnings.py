@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import re
 import ssl
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from .stream import PIECE, Stream
 
-Protocol = Literal["http", "tls", "other"]
+Protocol: TypeAlias = Literal["http", "tls", "other"]
 Said = TypeVar("Said")
 
 #: The beginning of a record of TLS: RFC 8446, 5.1.

@@ -10,6 +10,7 @@ import h11
 
 from .connects import Wanted
 from .log import Entry
+from .secrets import Headers, Swap
 from .server import Denied
 from .stream import PIECE, Stream
 from .tunnel import IDLE, tunnel
@@ -22,8 +23,6 @@ PATH = 1024
 
 MALFORMED = "the request is malformed"
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class Exchange:
     """The requests of one connection.
@@ -33,6 +32,7 @@ class Exchange:
         wanted: The place that it leads to.
         connect: Connects to the server there.
         server: A connection to it, if there is one already.
+        swap: Puts secrets into the requests.
     """
 
     def __init__(
@@ -41,12 +41,14 @@ class Exchange:
         wanted: Wanted,
         connect: Callable[[], Awaitable[Stream]],
         server: Stream | None = None,
+        swap: Swap | None = None,
     ) -> None:
         """Begin with the first request."""
         self._guest = guest
         self._wanted = wanted
         self._connect = connect
         self._server = server
+        self._swap = swap or Swap(())
         self._entry = wanted.entry
         self._heard = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
         self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
@@ -165,11 +167,12 @@ class Exchange:
     def _request_headers(self, request: h11.Request) -> Headers:
         found = _end_to_end(request.headers)
         upgrade = [value for name, value in request.headers if name == b"upgrade"]
-        if upgrade:
+        # Nothing of another protocol would be looked through.
+        if upgrade and self._swap.is_empty:
             found += [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade[0])]
         if not any(name.lower() == b"host" for name, _ in found):
             found.insert(0, (b"Host", f"{self._wanted.host}:{self._wanted.port}".encode()))
-        return found
+        return self._swap.into(found)
 
     async def _send(
         self, server: Stream, request: h11.Request, target: str, headers: Headers, entry: Entry
@@ -196,7 +199,7 @@ class Exchange:
                     entry.status = 101
                     headers = [*event.headers]
                 else:
-                    headers = _end_to_end(event.headers)
+                    headers = self._response_headers(event)
                 said = h11.InformationalResponse(status_code=event.status_code, headers=headers)
                 await self._guest.write(_bytes(self._heard.send(said)))
                 if event.status_code == 101:
@@ -205,18 +208,27 @@ class Exchange:
                 entry.status = event.status_code
                 answer = h11.Response(
                     status_code=event.status_code,
-                    headers=_end_to_end(event.headers),
-                    reason=bytes(event.reason),
+                    headers=self._response_headers(event),
+                    reason=self._swap.out_of(bytes(event.reason)),
                 )
                 await self._guest.write(_bytes(self._heard.send(answer)))
             elif isinstance(event, h11.Data):
                 entry.received += len(event.data)
-                await self._guest.write(_bytes(self._heard.send(h11.Data(bytes(event.data)))))
+                await self._hand_back(self._swap.piece(bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
+                await self._hand_back(self._swap.rest())
                 await self._guest.write(_bytes(self._heard.send(h11.EndOfMessage())))
                 return False
             else:
                 raise h11.RemoteProtocolError("the server ended the connection")
+
+    def _response_headers(self, event: h11.Response | h11.InformationalResponse) -> Headers:
+        headers = _end_to_end(event.headers)
+        return [(name, self._swap.out_of(value)) for name, value in headers]
+
+    async def _hand_back(self, data: bytes) -> None:
+        if data:
+            await self._guest.write(_bytes(self._heard.send(h11.Data(data))))
 
     async def _answer(self, status: int, why: str) -> None:
         """Answer in the place of the server, and let no other request follow."""

@@ -12,7 +12,9 @@ from .connects import DOMAIN, Connects, Waiting, Wanted
 from .http import Exchange
 from .log import Log
 from .names import MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
+from .opened import OpenedStream
 from .rules import Rules
+from .secrets import Pair, Secrets, Swap
 from .server import Denied, connected
 from .stream import PIECE, Stream
 from .tunnel import IDLE, tunnel
@@ -35,11 +37,13 @@ class Proxy:
 
     Args:
         network: The network of the policy.
+        secrets: The secrets of the sandbox, if it has some.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, secrets: Secrets | None = None) -> None:
         """Listen, and start the thread."""
         self.network = network
+        self._secrets = secrets
         self.rules = Rules(network)
         self.names = Names()
         self.waiting = Waiting()
@@ -143,7 +147,8 @@ class Proxy:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
             if speaks == "http":
-                await Exchange(guest, wanted, connect, server).run()
+                swap = Swap(self._pairs(wanted, tls=False))
+                await Exchange(guest, wanted, connect, server, swap).run()
                 return
             if speaks == "tls" and wanted.address is None:
                 name = await beginnings.server_name(guest)
@@ -151,6 +156,10 @@ class Proxy:
                     # Another site may be at the same address.
                     entry.host = str(name)
                     raise Denied("network.hosts")
+            pairs = self._pairs(wanted, tls=True) if speaks == "tls" else []
+            if pairs:
+                await self._open(guest, wanted, Swap(pairs))
+                return
             server = server or await connect()
             await tunnel(guest, server, entry)
         except Denied as denied:
@@ -162,6 +171,25 @@ class Proxy:
         finally:
             if server is not None:
                 server.close()
+
+    def _pairs(self, wanted: Wanted, *, tls: bool) -> list[Pair]:
+        if self._secrets is None:
+            return []
+        return self._secrets.of(wanted.host, wanted.port, tls=tls)
+
+    async def _open(self, guest: Stream, wanted: Wanted, swap: Swap) -> None:
+        """Carry the requests in a connection of TLS, which ends here and begins anew."""
+        secrets = self._secrets
+        assert secrets is not None
+
+        async def connect() -> Stream:
+            return await connected(wanted, self.rules, secrets.client)
+
+        opened = OpenedStream(guest, secrets.context(wanted.host))
+        try:
+            await Exchange(opened, wanted, connect, None, swap).run()
+        finally:
+            opened.close()
 
     async def _answer(self, guest: Stream, log: Log) -> None:
         """Answer questions about names: DNS over TCP, RFC 7766."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 
 from .connects import Wanted
 from .rules import Address, Rules, address_of
@@ -21,8 +22,13 @@ class Denied(Exception):
     """A connection that a rule denies: its field of the policy."""
 
 
-async def connected(wanted: Wanted, rules: Rules) -> Stream:
+async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = None) -> Stream:
     """Connect to a server.
+
+    Args:
+        wanted: The server.
+        rules: The rules for its addresses.
+        tls: The context of a connection over TLS.
 
     Raises:
         Denied: A rule denies each address of the name.
@@ -30,7 +36,13 @@ async def connected(wanted: Wanted, rules: Rules) -> Stream:
     """
     failed: Exception = ConnectionError(f"{wanted.host} has no address")
     for address in await _addresses(wanted, rules):
-        opening = asyncio.open_connection(str(address), wanted.port, limit=PIECE)
+        opening = asyncio.open_connection(
+            str(address),
+            wanted.port,
+            limit=PIECE,
+            ssl=tls,
+            server_hostname=None if tls is None else wanted.host,
+        )
         try:
             return Stream(*await asyncio.wait_for(opening, CONNECT))
         except (OSError, asyncio.TimeoutError) as error:

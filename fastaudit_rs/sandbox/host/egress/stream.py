@@ -35,6 +35,10 @@ class Stream:
         except OSError:
             return b""
 
+    def put(self, data: bytes) -> None:
+        """Write what nobody waits for."""
+        self._writer.write(data)
+
     async def write(self, data: bytes) -> None:
         """Write, and wait while the other side takes nothing."""
         self._writer.write(data)

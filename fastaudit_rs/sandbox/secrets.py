@@ -1,0 +1,112 @@
+"""Values that a host puts into the requests of a sandbox, and that never enter it."""
+
+import os
+import re
+from collections.abc import Iterable
+
+from .. import Network
+from .._keywords import checked
+
+#: The name of a variable: POSIX, 8.1.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+#: The field of a header: RFC 9110, 5.1.
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+
+#: The value of a header (RFC 9110, 5.5), long enough not to be found by chance.
+VALUE = re.compile(r"[!-~](?:[ -~]{6,4094})[!-~]\Z")
+
+#: The beginning of a host whose requests need no TLS.
+PLAIN = "http://"
+
+
+@checked("Secret")
+class Secret:
+    """A value for requests, such as the key of an API, that code in a sandbox uses and never has.
+
+    The code finds a placeholder in the variable `name`, and puts it into the header of a request.
+    The host puts the value there instead, in requests to `hosts` alone.
+
+    Args:
+        name: The name of the variable.
+        hosts: The hosts that get the value, as those of `Network`: ``"api.example.com"``,
+            ``"*.example.com:8443"``. Requests have to be made over TLS; those to
+            ``"http://intranet"`` need not be.
+        value: The value, of 8 to 4096 visible characters of ASCII, and spaces between them. The
+            host's variable of this name by default.
+        header: The only header that it is put into; any one by default.
+
+    Raises:
+        TypeError: An argument has another type.
+        ValueError: An argument is not accepted, or there is no such variable.
+
+    For example::
+
+        Sandbox(policy, secrets=[Secret("API_KEY", hosts=["api.example.com"])])
+    """
+
+    __slots__ = ("_value", "header", "hosts", "name")
+
+    def __init__(
+        self,
+        name: str,
+        hosts: Iterable[str],
+        value: str | None = None,
+        header: str | None = None,
+    ) -> None:
+        """Check it, and take the value."""
+        for argument, given in (("name", name), ("value", value), ("header", header)):
+            if not isinstance(given, str) and (given is not None or argument == "name"):
+                raise TypeError(f"{argument} must be a str, not {type(given).__name__}")
+        if not NAME.match(name):
+            raise ValueError(
+                f"name must be the name of a variable, such as 'API_KEY', not {name!r}"
+            )
+        if isinstance(hosts, str):
+            raise TypeError(f"hosts must be a list, not str: write [{hosts!r}]")
+        if header is not None and not HEADER.match(header):
+            raise ValueError(
+                f"header must be the name of a header, such as 'Authorization', not {header!r}"
+            )
+        self.name = name
+        self.hosts = tuple(hosts)
+        self.header = header
+        if not self.hosts:
+            raise ValueError("hosts must name the hosts that get the value: it has none")
+        # The texts are checked as those of a policy.
+        Network(hosts=[host.removeprefix(PLAIN) for host in self.hosts])
+        if value is None:
+            value = os.environ.get(name)
+            if value is None:
+                raise ValueError(f"value must be given: the host has no variable {name}")
+        if not VALUE.match(value):
+            raise ValueError("value must be 8 to 4096 visible characters of ASCII")
+        self._value = value
+
+    def __repr__(self) -> str:
+        """Show all of it but the value."""
+        header = "" if self.header is None else f", header={self.header!r}"
+        return f"Secret({self.name!r}, hosts={[*self.hosts]!r}{header})"
+
+    def __reduce__(self) -> str:
+        """Refuse copies in files and other processes.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a Secret is not pickled: its value stays in this process")
+
+
+def secrets_of(given: Iterable[Secret]) -> tuple[Secret, ...]:
+    """Return the secrets of a sandbox.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if isinstance(given, Secret):
+        raise TypeError(f"secrets must be a list, not a Secret: write [{given!r}]")
+    found = tuple(given)
+    for secret in found:
+        if not isinstance(secret, Secret):
+            raise TypeError(f"secrets must be Secrets, not {type(secret).__name__}")
+    return found
