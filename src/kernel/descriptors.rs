@@ -12,6 +12,9 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 /// # Errors
 /// There is no such thread or descriptor, or this process may not trace the other one.
 pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(Errno::BADF);
+    }
     // Only a process has a descriptor of its own, on kernels before 6.9.
     let status = fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| Errno::SRCH)?;
     let mut lines = status.lines();
