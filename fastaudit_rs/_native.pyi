@@ -146,6 +146,7 @@ def mk_audit(
             ``before_deny``, for an answer: ``'once'`` (or ``True``) allows this operation,
             ``'guard'`` this subject for as long as the factory lives, ``'pattern'`` its directory,
             program, package or host with its port, and ``'deny'`` (``False``, ``None``) nothing.
+            ``'never'`` denies that pattern, or that subject, without asking any more.
             ``denied.answers`` has those that can be given. Its exceptions become the cause of the
             denial, and so does any other answer. It runs under the guard; an event that is denied
             while it runs is denied without asking it. A coroutine function is run by the event loop
@@ -367,8 +368,8 @@ def _audit_state() -> dict[str, Any]:
         calls watched; ``monitor_calls``, whether the one in force does, or ``None``.
     """
 
-def _merged_approvals(text: str, more: dict[str, Any]) -> str:
-    """The text of a file of answers with more permissions.
+def _merged_approvals(text: str, more: dict[str, Any], never: bool = False) -> str:
+    """The text of a file of answers with more permissions, or more that nobody is asked for.
 
     Raises:
         ValueError: The text or a field is not that of answers; the message names the line or the
@@ -1000,7 +1001,7 @@ class Policy:
         A denial is reported also if ``on_violation`` lets the operation proceed. An event that
         passes because neither Python nor this package raises it warns, unless it is named like an
         event of another package. With ``approvals``, a file of answers, the verdict is that of a
-        guard with it, and ``approved_by`` names it.
+        guard with it, and ``approved_by`` or ``refused_by`` names it.
 
         For example::
 
@@ -1156,6 +1157,10 @@ class Explanation:
     @property
     def approved_by(self) -> Path | None:
         """The file of answers that allows what the policy denies."""
+
+    @property
+    def refused_by(self) -> Path | None:
+        """The file of answers that keeps its denial: nobody is asked."""
 
     @property
     def rule(self) -> str | None:

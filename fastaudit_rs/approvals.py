@@ -9,8 +9,8 @@ from .denied import AuditDenied
 
 #: An answer of ``on_ask``. ``"once"`` allows this operation, ``"guard"`` this subject for as long
 #: as the guard's factory lives, ``"pattern"`` its directory, program or package, or the host with
-#: its port.
-Answer: TypeAlias = Literal["once", "guard", "pattern", "deny"]
+#: its port. ``"never"`` denies the same, or this subject, and nobody is asked for it any more.
+Answer: TypeAlias = Literal["once", "guard", "pattern", "deny", "never"]
 
 _Ask: TypeAlias = Callable[[AuditDenied], object] | Callable[[AuditDenied], Awaitable[object]]
 
@@ -21,8 +21,9 @@ class Approvals:
     ``policy.guard(on_ask=Approvals("approvals.toml", ask))``
 
     The file is read when a guard is made. It is a policy in TOML, as `Policy.from_toml` reads it,
-    of which a guard takes the fields that are there as additions to its own policy. The guard adds
-    the answers ``"guard"`` and ``"pattern"`` to it, and puts another file in its place.
+    of which a guard takes the fields that are there as additions to its own policy. Additions in
+    its table ``[never]`` are denied instead, and nobody is asked. The guard adds the answers
+    ``"guard"``, ``"pattern"`` and ``"never"`` to it, and puts another file in its place.
 
     Called by code outside of guards it asks, keeps the answer in the file and returns it. It must
     not be called with a denial that other code worded, such as that of a sandbox.
@@ -66,8 +67,8 @@ class Approvals:
         return answer
 
     def _keep(self, denied: AuditDenied, answer: Any) -> None:
-        """Add what an answer allows to the file."""
-        if answer not in ("guard", "pattern"):
+        """Add what an answer allows, or denies for good, to the file."""
+        if answer not in ("guard", "pattern", "never"):
             return
         more = denied.approval(answer)
         if more is None:
@@ -77,7 +78,7 @@ class Approvals:
                 text = file.read()
         except FileNotFoundError:
             text = ""
-        text = _merged_approvals(text, more)
+        text = _merged_approvals(text, more, answer == "never")
         new = f"{self.path}.{os.getpid()}.new"
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)

@@ -158,12 +158,15 @@ class AuditDenied(PermissionError):
         """The answers of ``on_ask`` that can be given to it.
 
         ``'guard'`` and ``'pattern'`` are left out where no field of a policy allows just that: for
-        a blocked path, a shell, or a directory that has all of a user's files.
+        a blocked path, a shell, or a directory that has all of a user's files. ``'never'`` is left
+        out where both are.
         """
         return tuple(_of(self).answers)
 
     def approval(self, answer: "Answer") -> "dict[str, Any] | None":
         """Return the fields of a policy that the answer would add; ``None`` if it adds none.
+
+        For ``'never'`` they are those for which nobody would be asked any more.
 
         Raises:
             ValueError: ``answer`` is not an `Answer`.

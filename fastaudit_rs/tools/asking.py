@@ -117,7 +117,8 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
     place, kept = place_of(denied), kept_by(denied)
     where = [f"at {printable(place)}"] if place is not None else []
     rule = [f"the rule {denied.rule}"] if denied.rule is not None else ["no rule allows it"]
-    keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o", "[?]"]
+    keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o"]
+    keys += [*(["ne[v]er"] if kept is not None else []), "[?]"]
     head = (
         f"┌ The program asks to {subject(denied)}\n│ {', '.join([denied.event, *where, *rule])}\n"
     )
@@ -134,6 +135,8 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
             return "deny"
         if word in ("a", "always") and kept is not None:
             return kept
+        if word in ("v", "never") and kept is not None:
+            return "never"
         text = "".join(f"│ {line}\n" for line in _explained(denied, kept, file)) + prompt
         if word != "?":
             text = prompt
@@ -141,10 +144,12 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
 
 def _explained(denied: AuditDenied, kept: Answer | None, file: str | None) -> list[str]:
     until = "until this ends" if file is None else f"also later: it is added to {printable(file)}"
+    never = f"v: denied without a question: {added(denied, 'never')}, {until}"
     return [
         f"y: {subject(denied)}, this once",
         *([f"a: {added(denied, kept)}, {until}"] if kept is not None else []),
         "n: it is denied, as the end of the input says as well; Ctrl-C ends the program too",
+        *([never] if kept is not None else []),
     ]
 
 

@@ -1,38 +1,21 @@
 """`on_ask`: the question before a denial, its answers, and how far each of them reaches."""
 
-import asyncio
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
+from asked import Asked, write
 from users import USERS, run_as
 
-from fastaudit_rs import Approvals, AuditDenied, Network, Policy
+from fastaudit_rs import AuditDenied, Network, Policy
 from fastaudit_rs import mk_audit as make
 
 BELOW = ("0.1", "0.2")
 TRUE = shutil.which("true")
-
-
-class Asked(list):
-    """An `on_ask` that gives its answers one after the other, and the last one for good."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-
-    def __call__(self, denied):
-        self.append(denied)
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-
-def write(path):
-    with open(path, "w") as file:
-        file.write("x")
 
 
 @pytest.fixture
@@ -55,7 +38,7 @@ def test_what_it_gets(asking, places):
     assert denied is denial.value
     assert (denied.event, denied.effect, denied.path) == ("open", "write", f"{places.out}/a")
     assert denied.call_chain[-1].endswith(".write")
-    assert denied.answers == ("once", "guard", "pattern", "deny")
+    assert denied.answers == ("once", "guard", "pattern", "deny", "never")
     [logged] = guard.violations
     assert logged.to_dict() == denied.to_dict()
     assert "\nAsked for approval: the answer was no\n" in str(denied)
@@ -201,7 +184,7 @@ def test_a_directory_of_a_user_is_no_pattern(asking, monkeypatch, places):
     perms, asked = asking("deny")
     with perms(), pytest.raises(AuditDenied):
         write(f"{places.out}/a")
-    assert asked[0].answers == ("once", "guard", "deny")
+    assert asked[0].answers == ("once", "guard", "deny", "never")
 
 
 @pytest.mark.skipif(TRUE is None, reason="needs the program true")
@@ -212,7 +195,7 @@ def test_commands_are_approved_by_their_program(asking):
             subprocess.run([TRUE, "x"], check=True)
         with pytest.raises(AuditDenied):
             subprocess.run([sys.executable, "-c", ""])
-    assert asked[0].answers == ("once", "pattern", "deny")
+    assert asked[0].answers == ("once", "pattern", "deny", "never")
     assert asked[0].approval("pattern") == {"commands": [TRUE]}
 
 
@@ -436,204 +419,6 @@ def test_the_inner_guard_asks(asking, places):
 def test_arguments(options, told):
     with pytest.raises(TypeError, match=told):
         Policy().guard(**options)
-
-
-# Asynchronous hosts.
-
-
-async def answered(policy, ask, work, **options):
-    """Run work in a thread under a guard that a coroutine answers for."""
-    perms = policy.guard(on_ask=ask, **options)
-
-    def run():
-        with perms():
-            return work()
-
-    return await asyncio.to_thread(run)
-
-
-def test_a_coroutine_answers_while_the_guest_waits(places):
-    ticks = []
-
-    async def ask(denied):
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-            ticks.append(threading.current_thread())
-        # It has the rights of the host.
-        write(f"{places.cwd}/{os.path.basename(denied.path)}")
-        return "once"
-
-    policy = Policy(write=[places.ok])
-    asyncio.run(answered(policy, ask, lambda: write(f"{places.out}/a")))
-    assert ticks == [threading.main_thread()] * 5
-    assert os.listdir(places.out) == os.listdir(places.cwd) == ["a"]
-
-
-def test_a_coroutine_that_takes_too_long_is_no(places):
-    ended = []
-
-    async def ask(denied):
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append(denied.path)
-
-    async def main():
-        with pytest.raises(AuditDenied, match="nobody answered within 0.2 seconds") as denial:
-            await answered(policy, ask, lambda: write(f"{places.out}/a"), ask_seconds=0.2)
-        await asyncio.sleep(0)
-        return denial.value
-
-    policy = Policy(write=[places.ok])
-    begun = time.monotonic()
-    denied = asyncio.run(main())
-    assert 0.2 <= time.monotonic() - begun < 30
-    assert isinstance(denied.__cause__, TimeoutError)
-    assert ended == [f"{places.out}/a"]
-
-
-def test_a_coroutine_that_raises_is_no(places):
-    async def ask(denied):
-        raise LookupError("nobody")
-
-    policy = Policy(write=[places.ok])
-    with pytest.raises(AuditDenied, match="on_ask raised LookupError: nobody"):
-        asyncio.run(answered(policy, ask, lambda: write(f"{places.out}/a")))
-
-
-def test_the_loop_does_not_wait_for_itself(places):
-    async def ask(denied):
-        return "once"
-
-    async def main():
-        with Policy(write=[places.ok]).guard(on_ask=ask)():
-            with pytest.raises(AuditDenied, match="run the guarded code in a thread"):
-                write(f"{places.out}/a")
-
-    asyncio.run(main())
-    assert os.listdir(places.out) == []
-
-
-def test_a_coroutine_needs_a_loop():
-    async def ask(denied):
-        return "once"
-
-    with pytest.raises(TypeError, match="no event loop runs here"):
-        Policy().guard(on_ask=ask)
-
-    async def main(seconds):
-        Policy().guard(on_ask=ask, ask_seconds=seconds)
-
-    with pytest.raises(ValueError, match="ask_seconds must be above 0"):
-        asyncio.run(main(0))
-    with pytest.raises(TypeError, match="ask_seconds must be a number"):
-        asyncio.run(main("5"))
-
-
-# A file of answers.
-
-
-@pytest.fixture
-def kept(tmp_path):
-    return str(tmp_path / "approvals.toml")
-
-
-def test_answers_are_kept_in_a_file(places, kept):
-    policy = Policy(write=[places.ok])
-    asked = Asked("guard", "pattern", "once", "deny")
-    with policy.guard(on_ask=Approvals(kept, asked))():
-        write(f"{places.out}/a")
-        os.environ["AN_APPROVAL"] = "1"
-        del os.environ["AN_APPROVAL"]
-        write(f"{places.cwd}/b")
-    assert len(asked) == 3
-    assert Policy.from_toml(kept) == Policy(write=[f"{places.out}/a"], env=["AN_APPROVAL"])
-    assert os.listdir(os.path.dirname(kept)).count("approvals.toml") == 1
-    assert not [name for name in os.listdir(os.path.dirname(kept)) if name.endswith(".new")]
-    asked = Asked("deny")
-    with policy.guard(on_ask=Approvals(kept, asked))():
-        write(f"{places.out}/a")
-        os.environ["AN_APPROVAL"] = "1"
-        del os.environ["AN_APPROVAL"]
-        with pytest.raises(AuditDenied):
-            write(f"{places.cwd}/b")
-    assert len(asked) == 1
-
-
-def test_guards_add_to_what_others_wrote(places, kept):
-    policy = Policy(write=[places.ok])
-    first, second = (policy.guard(on_ask=Approvals(kept, Asked("guard"))) for _ in range(2))
-    for name, perms in [("a", first), ("b", second)]:
-        with perms():
-            write(f"{places.out}/{name}")
-    assert set(Policy.from_toml(kept).write) == {f"{places.out}/a", f"{places.out}/b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("write = [", "line 1"),
-        ("\n\nwrite = 3", "write"),
-        ("block = ['/x']", "block cannot be in a file of approvals"),
-    ],
-)
-def test_a_broken_file_is_an_error(kept, text, told):
-    with open(kept, "w") as file:
-        file.write(text)
-    approvals = Approvals(kept, Asked("deny"))
-    with pytest.raises(ValueError, match=told) as error:
-        Policy().guard(on_ask=approvals)
-    assert kept in str(error.value)
-    with pytest.raises(ValueError, match=told):
-        Policy().explain("open", "/x", "w", 0, approvals=approvals)
-
-
-def test_guarded_code_cannot_have_a_guard_write_a_file(places, kept):
-    with Policy(write=[places.ok]).guard()(), pytest.raises(AuditDenied):
-        Policy().guard(on_ask=Approvals(kept, Asked("guard")))
-    with Policy(write=[places.ok]).guard(lambda *args: args[0].startswith("audit_perms."))():
-        with pytest.raises(RuntimeError, match="outside of guards"):
-            Policy().guard(on_ask=Approvals(kept, Asked("guard")))
-    approvals = Approvals(kept, Asked("guard"))
-    denied = Policy().explain("open", "/nowhere/x", "w", os.O_WRONLY).denied
-    with Policy(write=[places.ok]).guard()(), pytest.raises(AuditDenied):
-        approvals(denied)
-    assert not os.path.exists(kept)
-
-
-def test_code_outside_of_guards_may_ask_by_it(kept):
-    denied = Policy().explain("open", "/nowhere/x", "w", os.O_WRONLY).denied
-    approvals = Approvals(kept, Asked("guard", "once"))
-    assert [approvals(denied), approvals(denied)] == ["guard", "once"]
-    assert Policy.from_toml(kept) == Policy(write=["/nowhere/x"])
-
-
-def test_a_file_that_cannot_be_written_is_told_and_the_answer_holds(places, tmp_path):
-    asked = Asked("guard")
-    approvals = Approvals(tmp_path / "none" / "approvals.toml", asked)
-    with Policy(write=[places.ok]).guard(on_ask=approvals)():
-        with pytest.warns(RuntimeWarning, match="an answer was not written to"):
-            write(f"{places.out}/a")
-        write(f"{places.out}/a")
-    assert len(asked) == 1
-
-
-def test_explain_tells_of_an_approval(kept):
-    policy = Policy(write=["/nowhere/ok"])
-    event = ("open", "/nowhere/x", "w", os.O_WRONLY)
-    assert not policy.explain(*event, approvals=kept).allowed
-    approvals = Approvals(kept, Asked("guard"))
-    approvals(policy.explain(*event).denied)
-    for given in (kept, approvals):
-        told = policy.explain(*event, approvals=given)
-        assert (told.allowed, told.denied, str(told.approved_by)) == (True, None, kept)
-        assert str(told) == f"allowed by an approval in {kept}"
-    other = policy.explain("open", "/nowhere/y", "w", os.O_WRONLY, approvals=kept)
-    assert (other.allowed, other.approved_by) == (False, None)
-    own = policy.explain("open", "/nowhere/ok/y", "w", os.O_WRONLY, approvals=kept)
-    assert (own.allowed, own.approved_by) == (True, None)
-    with pytest.raises(TypeError, match="approvals must be"):
-        policy.explain(*event, approvals=3)
 
 
 def test_in_the_whole_process(places):

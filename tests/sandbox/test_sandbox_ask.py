@@ -54,7 +54,7 @@ def test_an_answer_opens_what_the_kernel_lets_through(asking, out):
     assert (ran.error, ran.violations) == (None, [])
     assert [denied.path for _, denied in asked] == [str(out / "a"), str(out / "b")]
     assert {thread for thread, _ in asked} == {threading.current_thread()}
-    assert asked[0][1].answers == ("once", "guard", "pattern", "deny")
+    assert asked[0][1].answers == ("once", "guard", "pattern", "deny", "never")
     assert sorted(os.listdir(out)) == ["a", "b", "c"]
 
 

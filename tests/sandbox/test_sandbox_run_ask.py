@@ -68,7 +68,7 @@ def test_answers(asking, out):
     assert ran.success and ran.violations == []
     assert [denied.path for _, denied in asked] == [str(out / name) for name in "abc"]
     assert {thread for thread, _ in asked} == {threading.current_thread()}
-    assert asked[0][1].answers == ("once", "guard", "pattern", "deny")
+    assert asked[0][1].answers == ("once", "guard", "pattern", "deny", "never")
     assert sorted(os.listdir(out)) == ["a", "c", "d"]
 
 

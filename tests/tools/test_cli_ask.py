@@ -88,7 +88,7 @@ def writing(*paths):
     return "\n".join(f"open({path!r}, 'w').close(); print({path[-1]!r})" for path in paths)
 
 
-PROMPT = "└ Allow it? [y]es once / [a]lways / [n]o / [?]: "
+PROMPT = "└ Allow it? [y]es once / [a]lways / [n]o / ne[v]er / [?]: "
 
 
 def test_the_question_is_as_the_page_shows_it(terminal):
@@ -190,6 +190,21 @@ print(termios.tcgetattr(terminal) == before)
     run.until(PROMPT)
     run.type("y\n")
     assert run.end() == (0, "a\nTrue\n", "")
+
+
+def test_never_is_kept_in_a_file(terminal, places, command):
+    arguments = ["--approvals", "kept.toml", "-c", writing(f"{places.out}/a")]
+    run = terminal("--ask", *arguments)
+    run.until(PROMPT)
+    run.type("?\n")
+    never = f'│ v: denied without a question: write = ["{places.out}"], also later: it is added to'
+    assert f"{never} kept.toml\r\n" in run.until(PROMPT)
+    run.type("v\n")
+    assert run.end()[0] == 77
+    again = terminal("--ask", *arguments)
+    status, _, err = again.end()
+    assert status == 77 and "Asked for approval: it was answered before: never" in err
+    assert "Allow it?" not in again.seen
 
 
 def test_a_shell_has_no_always(terminal):

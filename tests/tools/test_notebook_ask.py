@@ -43,7 +43,7 @@ WRITE = "open('a', 'w').close(); open('a', 'w').close(); print('done')"
 def test_once_and_no(run, tmp_path):
     questions, ran = run(f"%%audit --ask\n{WRITE}", "y", "n")
     assert f"┌ The program asks to write {tmp_path}/a\n" in questions[0]
-    assert questions[0].endswith("└ Allow it? [y]es once / [a]lways / [n]o / [?]: ")
+    assert questions[0].endswith("└ Allow it? [y]es once / [a]lways / [n]o / ne[v]er / [?]: ")
     assert len(questions) == 2
     assert ran.status == "error" and ran.out == ""
     assert os.listdir(tmp_path) == ["a"]

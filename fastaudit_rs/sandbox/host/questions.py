@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from ... import AuditDenied
 from ...approvals import Approvals
@@ -23,7 +24,7 @@ MODULES = ("fastaudit_rs.sandbox.inside.functions",)
 Ask = Callable[[AuditDenied], object]
 
 
-def check_ask(on_ask: object, ask_seconds: object) -> None:
+def check_ask(on_ask: Any, ask_seconds: object) -> None:
     """Check who is asked, and the time for an answer.
 
     Raises:

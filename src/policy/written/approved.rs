@@ -10,7 +10,6 @@ use crate::policy::operation::Why;
 use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
 use crate::policy::written::widening::{Lack, Places};
-use crate::policy::written::wording::changed;
 
 /// The reach of an answer that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,22 +233,10 @@ pub fn check(spec: &Spec) -> Result<(), SpecError> {
     }
 }
 
-/// Returns the permissions as TOML, without the fields that add nothing.
-#[must_use]
-pub fn to_toml(spec: &Spec) -> String {
-    let fields = changed(&Spec::default(), spec).into_iter();
-    let table: toml::Table = fields
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    format!("{HEADER}{table}")
-}
-
-/// The first lines of a file of answers.
-const HEADER: &str = "# Answers that were kept: what they allow beside the policy.\n";
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::written::kept::Kept;
 
     struct Flat;
 
@@ -284,8 +271,12 @@ mod tests {
                 merge(&mut merged, &found);
                 merge(&mut merged, &found);
                 assert_eq!(merged, found);
-                let read = Spec::from_toml(&to_toml(&found), false);
-                assert_eq!(read.unwrap(), found);
+                let kept = Kept {
+                    allowed: found,
+                    never: Spec::default(),
+                };
+                let read = Kept::from_toml(&kept.to_toml());
+                assert_eq!(read.unwrap(), kept);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod approved;
 pub mod hint;
+pub mod kept;
 pub mod landings;
 pub mod lint;
 pub mod presets;

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 use crate::policy::written::approved;
+use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields;
@@ -19,7 +20,7 @@ use crate::python::values::errors;
 /// A host's callback that was checked, and its file of answers.
 pub struct Question {
     ask: Callback,
-    kept: Option<(PathBuf, Spec)>,
+    kept: Option<(PathBuf, Kept)>,
 }
 
 impl Question {
@@ -61,13 +62,13 @@ pub fn read(
                 ));
             }
             let path: PathBuf = on_ask.getattr("path")?.extract()?;
-            let spec = read_kept(py, &path)?;
+            let answers = read_kept(py, &path)?;
             let ask = on_ask.getattr("ask")?;
             let ask = match ask.is_none() {
                 true => py.import("fastaudit_rs.approvals")?.getattr("_nobody")?,
                 false => ask,
             };
-            (ask, Some((path, spec)))
+            (ask, Some((path, answers)))
         }
     };
     let ask = match callbacks::is_async(&ask)? {
@@ -99,11 +100,11 @@ fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     Ok(class.bind(py))
 }
 
-/// The permissions in a file of answers; without the file there are none.
+/// The answers in a file; without the file there are none.
 ///
 /// # Errors
 /// The error of opening the file; `ValueError`, which names the file, and the line or the field.
-fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Spec> {
+fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
     // Python's own `open`, so that a guard judges it.
     let options = PyDict::new(py);
     options.set_item("encoding", "utf-8")?;
@@ -111,7 +112,7 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Spec> {
     let file = match open.call((path,), Some(&options)) {
         Ok(file) => file,
         Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => {
-            return Ok(Spec::default());
+            return Ok(Kept::default());
         }
         Err(error) => return Err(error),
     };
@@ -122,11 +123,11 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Spec> {
         .map_err(|problem| PyValueError::new_err(format!("{}: {problem}", path.display())))
 }
 
-/// The permissions that `Policy.explain` is given: a file of answers, or its path.
+/// The answers that `Policy.explain` is given: a file of answers, or its path.
 ///
 /// # Errors
 /// `TypeError` for anything else, and the errors of reading the file.
-pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Spec)> {
+pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Kept)> {
     let py = given.py();
     let path = match given.is_exact_instance(class(py)?) {
         true => given.getattr("path")?,
@@ -135,15 +136,15 @@ pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Spec)> {
     let path: PathBuf = path
         .extract()
         .map_err(|_| errors::wrong_type("approvals", "Approvals or the path of its file", given))?;
-    let spec = read_kept(py, &path)?;
-    Ok((path, spec))
+    let kept = read_kept(py, &path)?;
+    Ok((path, kept))
 }
 
 #[doc = doc!("_merged_approvals")]
-#[pyfunction(name = "_merged_approvals")]
-pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>) -> PyResult<String> {
+#[pyfunction(name = "_merged_approvals", signature = (text, more, never=false))]
+pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> PyResult<String> {
     let wrong = PyValueError::new_err::<String>;
-    let mut spec = approvals::parse(text).map_err(wrong)?;
+    let mut kept = approvals::parse(text).map_err(wrong)?;
     let mut added = Spec::default();
     for (field, value) in more {
         let field: String = field.extract()?;
@@ -157,6 +158,10 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>) -> PyResult<String
         }
     }
     approved::check(&added).map_err(|error| wrong(error.to_string()))?;
-    approved::merge(&mut spec, &added);
-    Ok(approved::to_toml(&spec))
+    let into = match never {
+        true => &mut kept.never,
+        false => &mut kept.allowed,
+    };
+    approved::merge(into, &added);
+    Ok(kept.to_toml())
 }

@@ -167,6 +167,7 @@ impl Denial {
             ("guard", alone),
             ("pattern", pattern),
             ("deny", true),
+            ("never", alone || pattern),
         ];
         let offered = all.into_iter().filter(|(_, is_offered)| *is_offered);
         offered.map(|(name, _)| name).collect()
@@ -176,12 +177,20 @@ impl Denial {
     fn approval(&self, py: Python<'_>, answer: &str) -> PyResult<Option<Py<PyAny>>> {
         if Answer::read(answer).is_err() {
             return Err(PyValueError::new_err(format!(
-                "answer must be 'once', 'guard', 'pattern' or 'deny', not {answer:?}"
+                "answer must be 'once', 'guard', 'pattern', 'deny' or 'never', not {answer:?}"
             )));
         }
-        let Some(offer) = self.offers_dict(py)?.get_item(answer)? else {
+        let [alone, pattern] = self.offers(py);
+        let offer = match answer {
+            "guard" => alone,
+            "pattern" => pattern,
+            "never" => pattern.or(alone),
+            _ => None,
+        };
+        let Some(offer) = offer else {
             return Ok(None);
         };
+        let offer = offer.into_bound(py).into_any();
         wording::copied(&offer).map(|copy| (!copy.is_none()).then(|| copy.unbind()))
     }
 

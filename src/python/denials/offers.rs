@@ -11,20 +11,22 @@ use crate::python::denials::denial::{Denial, Offers};
 use crate::python::denials::hint::{self, Here};
 use crate::python::values::wording;
 
-/// An answer of the host that allows the operation.
+/// An answer of the host that allows the operation, or is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This once.
     Once,
     /// This subject, or its pattern, for as long as the guard lives.
     Kept(Extent),
+    /// None of this, for as long as the guard lives: nobody is asked any more.
+    Never,
 }
 
 impl Answer {
     const KEPT: [(&'static str, Extent); 2] =
         [("guard", Extent::Alone), ("pattern", Extent::Pattern)];
 
-    /// Reads an answer: one that allows, or `None` for one that denies.
+    /// Reads an answer; `None` is a denial that is not kept.
     ///
     /// # Errors
     /// `Err` for anything else.
@@ -32,6 +34,7 @@ impl Answer {
         match answer {
             "deny" => Ok(None),
             "once" => Ok(Some(Self::Once)),
+            "never" => Ok(Some(Self::Never)),
             _ => {
                 let kept = Self::KEPT.iter().find(|(name, _)| *name == answer);
                 kept.map(|(_, extent)| Some(Self::Kept(*extent))).ok_or(())

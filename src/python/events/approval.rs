@@ -1,13 +1,18 @@
 //! A question to the host before an operation is denied, and its answers that are kept.
 
 use std::ffi::CString;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
+use crate::policy::Policy;
 use crate::policy::events;
 use crate::policy::judge;
+use crate::policy::written::approved::Extent;
+use crate::policy::written::kept::Kept;
+use crate::policy::written::spec::Spec;
 use crate::python::cpython::calling;
 use crate::python::denials::denial::Denial;
 use crate::python::denials::offers::Answer;
@@ -23,9 +28,25 @@ use crate::python::values::errors;
 /// The error that reading an argument raised.
 #[inline(never)]
 pub fn was_given(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
-    let Some(policy) = approvals.policy() else {
-        return Ok(false);
-    };
+    match approvals.policy() {
+        None => Ok(false),
+        Some(policy) => allows(event, policy),
+    }
+}
+
+/// Returns whether an answer that was kept denies an event, so that nobody is asked.
+///
+/// # Errors
+/// The error that reading an argument raised.
+#[inline(never)]
+pub fn was_refused(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
+    match approvals.never() {
+        None => Ok(false),
+        Some(policy) => allows(event, policy),
+    }
+}
+
+fn allows(event: &Event<'_, '_>, policy: Arc<Policy>) -> PyResult<bool> {
     let config = event.config.judging_by(event.args.py(), policy);
     // Nothing is denied or logged by the judge, which tells here how it decides.
     let probe = Probe::new(false);
@@ -67,6 +88,11 @@ pub fn ask(
         }
         Err(error) => return Err(error),
     };
+    let warn = |text: String| {
+        let category = py.get_type::<PyRuntimeWarning>();
+        let text = CString::new(text).unwrap_or_default();
+        PyErr::warn(py, &category, &text, 1)
+    };
     let extent = match answer {
         Ok(None) => {
             told.note_answer("the answer was no".to_owned());
@@ -74,17 +100,30 @@ pub fn ask(
         }
         Ok(Some(Answer::Once)) => return Ok(true),
         Ok(Some(Answer::Kept(extent))) => extent,
+        Ok(Some(Answer::Never)) => {
+            told.note_answer("the answer was never".to_owned());
+            let widest = told.offer(py, Extent::Pattern);
+            let Some(never) = widest.or_else(|| told.offer(py, Extent::Alone)) else {
+                warn(format!(
+                    "an answer to {} cannot be kept: it counts as 'deny' (AuditDenied.answers has \
+                     the answers that can be given)",
+                    told.event
+                ))?;
+                return Ok(false);
+            };
+            approvals.refuse(py, &never, config.policy())?;
+            let allowed = Spec::default();
+            if let Err(problem) = approvals.keep(&Kept { allowed, never }) {
+                warn(format!("an answer was not written to {problem}"))?;
+            }
+            return Ok(false);
+        }
         Err(given) => {
             told.note_answer(format!(
-                "on_ask must return 'once', 'guard', 'pattern' or 'deny', not {given}"
+                "on_ask must return 'once', 'guard', 'pattern', 'deny' or 'never', not {given}"
             ));
             return Ok(false);
         }
-    };
-    let warn = |text: String| {
-        let category = py.get_type::<PyRuntimeWarning>();
-        let text = CString::new(text).unwrap_or_default();
-        PyErr::warn(py, &category, &text, 1)
     };
     let Some(spec) = told.offer(py, extent) else {
         warn(format!(
@@ -95,7 +134,11 @@ pub fn ask(
         return Ok(true);
     };
     approvals.add(py, &spec, config.policy())?;
-    if let Err(problem) = approvals.keep(&spec) {
+    let kept = Kept {
+        allowed: spec,
+        never: Spec::default(),
+    };
+    if let Err(problem) = approvals.keep(&kept) {
         warn(format!("an answer was not written to {problem}"))?;
     }
     Ok(true)

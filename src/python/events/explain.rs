@@ -10,7 +10,8 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::events;
 use crate::policy::judge;
-use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::kept::Kept;
+use crate::policy::written::spec::OnViolation;
 use crate::python::denials::denial;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals;
@@ -24,6 +25,8 @@ pub struct Explanation {
     denied: Option<Py<PyAny>>,
     /// The file of answers that allows it.
     approved_by: Option<PathBuf>,
+    /// The file of answers that keeps its denial.
+    refused_by: Option<PathBuf>,
 }
 
 impl Explanation {
@@ -35,30 +38,31 @@ impl Explanation {
         allowed: Allowed,
         event: &Bound<'_, PyString>,
         args: &Bound<'_, PyTuple>,
-        approvals: Option<(PathBuf, Spec)>,
+        approvals: Option<(PathBuf, Kept)>,
     ) -> PyResult<Self> {
         let py = event.py();
-        let with_approvals = match &approvals {
-            None => None,
-            Some((_, spec)) => Some(Allowed {
+        let mut explanation = Self {
+            denied: Self::judge(allowed.clone_ref(py), event, args)?,
+            approved_by: None,
+            refused_by: None,
+        };
+        let Some((path, kept)) = approvals.filter(|_| explanation.denied.is_some()) else {
+            return Ok(explanation);
+        };
+        let passes_with = |spec| -> PyResult<bool> {
+            let wider = Allowed {
                 policy: approvals::widened(py, &allowed.policy, spec)?,
                 ..allowed.clone_ref(py)
-            }),
+            };
+            Ok(Self::judge(wider, event, args)?.is_none())
         };
-        let denied = Self::judge(allowed, event, args)?;
-        if denied.is_some()
-            && let (Some(allowed), Some((path, _))) = (with_approvals, approvals)
-            && Self::judge(allowed, event, args)?.is_none()
-        {
-            return Ok(Self {
-                denied: None,
-                approved_by: Some(path),
-            });
+        if passes_with(&kept.never)? {
+            explanation.refused_by = Some(path);
+        } else if passes_with(&kept.allowed)? {
+            explanation.denied = None;
+            explanation.approved_by = Some(path);
         }
-        Ok(Self {
-            denied,
-            approved_by: None,
-        })
+        Ok(explanation)
     }
 
     /// Returns the denial, if there is one.
@@ -130,9 +134,24 @@ impl Explanation {
         self.approved_by.as_deref()
     }
 
+    #[doc = doc!("Explanation.refused_by")]
+    #[getter]
+    fn refused_by(&self) -> Option<&Path> {
+        self.refused_by.as_deref()
+    }
+
     fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         match &self.denied {
-            Some(denied) => denied.bind(py).str(),
+            Some(denied) => {
+                let text = denied.bind(py).str()?;
+                Ok(match &self.refused_by {
+                    None => text,
+                    Some(path) => {
+                        let kept = format!("{text}\nNobody is asked: denied in {}", path.display());
+                        PyString::new(py, &kept)
+                    }
+                })
+            }
             None => Ok(PyString::new(py, &self.allowed_text())),
         }
     }

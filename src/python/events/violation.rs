@@ -28,7 +28,12 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
         true => None,
         false => config.approvals(),
     };
+    let is_refused = match approvals {
+        None => false,
+        Some(approvals) => approval::was_refused(event, approvals)?,
+    };
     if let Some(approvals) = approvals
+        && !is_refused
         && approval::was_given(event, approvals)?
     {
         note_asked(event, "approvals", true);
@@ -46,7 +51,11 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
-    if let Some(approvals) = approvals {
+    if is_refused {
+        let answer = "it was answered before: never".to_owned();
+        denial.get().note_answer(answer);
+        note_asked(event, "approvals", false);
+    } else if let Some(approvals) = approvals {
         let is_approved = approval::ask(config, approvals, &denial, &exception)?;
         note_asked(event, "on_ask", is_approved);
         if is_approved {

@@ -11,7 +11,7 @@ use pyo3::types::PyList;
 use crate::policy::files::os::Os;
 use crate::policy::more::More;
 use crate::policy::network::Rules;
-use crate::policy::written::approved;
+use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::{Commands, Policy, Roots};
@@ -28,6 +28,8 @@ pub struct Approvals {
     file: Option<PathBuf>,
     /// The guard's policy with what was approved; `None` before the first answer that is kept.
     policy: Mutex<Option<Arc<Policy>>>,
+    /// The same with what is denied without a question; `None` before the first such answer.
+    never: Mutex<Option<Arc<Policy>>>,
 }
 
 impl Approvals {
@@ -38,7 +40,7 @@ impl Approvals {
     pub fn new(
         py: Python<'_>,
         ask: Callback,
-        kept: Option<(PathBuf, Spec)>,
+        kept: Option<(PathBuf, Kept)>,
         policy: &Policy,
     ) -> PyResult<Self> {
         let (file, given) = kept.unzip();
@@ -46,9 +48,13 @@ impl Approvals {
             ask,
             file,
             policy: Mutex::default(),
+            never: Mutex::default(),
         };
         if let Some(given) = given {
-            approvals.add(py, &given, policy)?;
+            approvals.add(py, &given.allowed, policy)?;
+            if given.never != Spec::default() {
+                approvals.refuse(py, &given.never, policy)?;
+            }
         }
         Ok(approvals)
     }
@@ -59,6 +65,7 @@ impl Approvals {
             ask: self.ask.clone_ref(py),
             file: self.file.clone(),
             policy: Mutex::new(self.policy()),
+            never: Mutex::new(self.never()),
         }
     }
 
@@ -68,31 +75,54 @@ impl Approvals {
         policy.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The guard's policy with what is denied without a question, if anything is.
+    pub fn never(&self) -> Option<Arc<Policy>> {
+        let policy = self.never.lock();
+        policy.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Adds permissions to those that were approved before, or to the guard's policy.
     ///
     /// # Errors
     /// The error of resolving a path.
     pub fn add(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
-        // Paths are resolved before: that may run Python code.
-        let more = more(py, spec)?;
-        let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let wider = known.as_deref().unwrap_or(policy).with_more(&more);
-        *known = Some(Arc::new(wider));
-        Ok(())
+        widen(py, &self.policy, spec, policy)
     }
 
-    /// Adds permissions to the file, if there is one.
+    /// Adds permissions to those that are denied without a question.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn refuse(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
+        widen(py, &self.never, spec, policy)
+    }
+
+    /// Adds answers to the file, if there is one.
     ///
     /// # Errors
     /// The name of the file, and the reason why it could not be written.
-    pub fn keep(&self, spec: &Spec) -> Result<(), String> {
+    pub fn keep(&self, kept: &Kept) -> Result<(), String> {
         match &self.file {
             None => Ok(()),
             Some(file) => {
-                add_to_file(file, spec).map_err(|error| format!("{}: {error}", file.display()))
+                add_to_file(file, kept).map_err(|error| format!("{}: {error}", file.display()))
             }
         }
     }
+}
+
+fn widen(
+    py: Python<'_>,
+    known: &Mutex<Option<Arc<Policy>>>,
+    spec: &Spec,
+    policy: &Policy,
+) -> PyResult<()> {
+    // Paths are resolved before: that may run Python code.
+    let more = more(py, spec)?;
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let wider = known.as_deref().unwrap_or(policy).with_more(&more);
+    *known = Some(Arc::new(wider));
+    Ok(())
 }
 
 /// Returns a policy with the permissions of answers.
@@ -142,31 +172,29 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
 ///
 /// # Errors
 /// The reason why it cannot be read, which names the line or the field.
-pub fn parse(text: &str) -> Result<Spec, String> {
-    let spec = Spec::from_toml(text, false).map_err(|error| error.to_string())?;
-    approved::check(&spec).map_err(|error| error.to_string())?;
-    Ok(spec)
+pub fn parse(text: &str) -> Result<Kept, String> {
+    Kept::from_toml(text).map_err(|error| error.to_string())
 }
 
-/// Adds permissions to a file of answers: another file takes its place, so that readers see all of
+/// Adds answers to a file of them: another file takes its place, so that readers see all of
 /// one or of the other. The system's calls are made without audit events: guarded code waits for
 /// the answer, and its guard is not asked.
 ///
 /// # Errors
 /// The reason why it cannot be read or written.
-fn add_to_file(file: &Path, more: &Spec) -> Result<(), String> {
+fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
     /// One thread at a time reads and writes.
     static WRITING: Mutex<()> = Mutex::new(());
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     // Where a link leads, so that the link stays.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let mut spec = match fs::read_to_string(&file) {
+    let mut kept = match fs::read_to_string(&file) {
         Ok(text) => parse(&text)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Spec::default(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Kept::default(),
         Err(error) => return Err(error.to_string()),
     };
-    approved::merge(&mut spec, more);
-    let text = approved::to_toml(&spec);
+    kept.merge(more);
+    let text = kept.to_toml();
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = file.with_file_name(name);
