@@ -14,7 +14,8 @@ from ..sessions.here import HereSession
 from .steps import Place, Steps
 
 try:
-    from smolagents.local_python_executor import (
+    # It has no types. `mypy.stubtest` reads no settings that say so.
+    from smolagents.local_python_executor import (  # type: ignore[import-untyped,unused-ignore]
         BASE_BUILTIN_MODULES,
         CodeOutput,
         ExecutionTimeoutError,
@@ -22,7 +23,9 @@ try:
         PrintContainer,
         PythonExecutor,
     )
-    from smolagents.utils import truncate_content
+    from smolagents.utils import (  # type: ignore[import-untyped,unused-ignore]
+        truncate_content,
+    )
 except ImportError as error:
     raise ImportError(
         "fastaudit_rs.adapters.smolagents needs smolagents 1.24 or newer: "

@@ -92,6 +92,25 @@ def test_a_conversation_of_five_steps(executor, tmp_path):
         executor("1")
 
 
+def test_an_agent_that_another_one_manages(executor, place):
+    for inner in ("here", place):
+        helper = smolagents.CodeAgent(
+            [],
+            Scripted("open('/srv/a', 'w')", "final_answer('found 3')"),
+            executor=GuardedExecutor(POLICY, inner),
+            name="helper",
+            description="Helps.",
+            verbosity_level=0,
+        )
+        model = Scripted("found = helper('Look.')\nfound", "final_answer(found)")
+        agent = smolagents.CodeAgent(
+            [], model, managed_agents=[helper], executor=executor, verbosity_level=0
+        )
+        assert agent.run("Ask.").endswith("found 3")
+        assert "AuditDenied" in str(helper.memory.steps[1].error)
+        helper.cleanup()
+
+
 @pytest.mark.parametrize(
     ("code", "value"),
     [
