@@ -212,6 +212,21 @@ class TestNothingElse:
             with pytest.raises(TimeoutError):
                 here.recv(1)
 
+    def test_by_an_address_that_changes(self, sandbox, site):
+        """Another thread writes another place, or family, where the kernel reads the address."""
+        with served() as other:
+            command = [sys.executable, "-I", "-c", CHANGING, str(site.port), str(other.port)]
+            ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
+            assert ran.success, ran.stderr
+            assert (site.seen, other.seen) == ([], [])
+        assert {request.verdict for request in ran.requests} == {"denied"}
+
+    def test_by_a_socket_that_the_host_has_bound(self, sandbox, site):
+        """It is no server: neither where it failed, nor after it was disconnected."""
+        command = [sys.executable, "-I", "-c", LISTENING, str(site.port)]
+        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
+        assert ran.stdout == "connected\n1\n", ran.stderr
+
     def test_of_other_processes(self, sandbox, site):
         """Nobody else uses the proxy, and a sandbox not that of another one."""
         assert sandbox.run("1").success
@@ -223,6 +238,50 @@ class TestNothingElse:
                         pass
                     raise ConnectionError
         assert site.seen == []
+
+
+#: Connects while a thread changes the address: it is denied at each moment, by one ring or another.
+CHANGING = """
+import ctypes, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+places = [
+    struct.pack("=H", family) + struct.pack("!H", port) + socket.inet_aton("127.0.0.1") + bytes(8)
+    for family in (socket.AF_INET, socket.AF_UNSPEC) for port in map(int, sys.argv[1:])
+]
+address = ctypes.create_string_buffer(places[0], 16)
+going = True
+def change():
+    while going:
+        for place in places:
+            address.raw = place
+changing = threading.Thread(target=change)
+changing.start()
+for _ in range(500):
+    with socket.socket() as made:
+        if libc.connect(made.fileno(), address, 16) == 0:
+            try:
+                made.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+                made.recv(10)
+            except OSError:
+                pass
+going = False
+changing.join()
+"""
+
+#: Disconnects a socket, and listens at the port that the host has bound it to.
+LISTENING = """
+import ctypes, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+found = socket.getaddrinfo("good.test", int(sys.argv[1]), socket.AF_INET, socket.SOCK_STREAM)
+made = socket.socket()
+made.connect(found[0][4])
+print("connected")
+assert libc.connect(made.fileno(), bytes(16), 16) == 0
+try:
+    made.listen()
+except OSError as error:
+    print(error.errno)
+"""
 
 
 class TestNames:

@@ -56,7 +56,7 @@ async def server_name(guest: Stream) -> str | None:
     """Return the name that a client of TLS asks for, in small letters; `None` if it names none.
 
     Raises:
-        ValueError: It is no beginning of TLS that is understood.
+        OSError: It is no beginning of TLS that is understood.
     """
     said = b""
     names: list[str | None] = []
@@ -84,7 +84,7 @@ async def server_name(guest: Stream) -> str | None:
     finally:
         guest.put_back(said)
     if not names:
-        raise ValueError("the beginning of TLS is not understood")
+        raise ConnectionError("the beginning of TLS is not understood")
     return None if names[0] is None else names[0].lower()
 
 

@@ -61,17 +61,22 @@ class Waiting:
         """Begin without any."""
         self._wanted: dict[tuple[int, int], tuple[Wanted, float]] = {}
 
-    def put(self, key: tuple[int, int], wanted: Wanted) -> bool:
-        """Expect a connection. False if there is one from this port, or there are too many."""
+    def put(self, key: tuple[int, int], wanted: Wanted) -> int:
+        """Expect a connection. Return 0, or the number of an error.
+
+        It is an error if one from this port is expected already, or if there are too many.
+        """
         now = time.monotonic()
         for old, (_, since) in [*self._wanted.items()]:
             if now - since > FORGOTTEN:
                 self.drop(old)
-        if key in self._wanted or len(self._wanted) >= WAITING:
-            return False
+        if key in self._wanted:
+            return errno.EALREADY
+        if len(self._wanted) >= WAITING:
+            return errno.EAGAIN
         self._wanted[key] = wanted, now
         wanted.log.open()
-        return True
+        return 0
 
     def take(self, key: tuple[int, int]) -> Wanted | None:
         """Return the place that a connection is to lead to; `None` if it is not one of these."""
@@ -168,8 +173,9 @@ class Connects:
             # It fails where the code has bound it itself, or has begun to connect.
             guest.bind((place[0], 0))
         key = (guest.family, guest.getsockname()[1])
-        if not self._proxy.waiting.put(key, wanted):
-            return errno.EALREADY
+        error = self._proxy.waiting.put(key, wanted)
+        if error:
+            return error
         error = guest.connect_ex(place)
         if error not in UNDER_WAY:
             self._proxy.waiting.drop(key)

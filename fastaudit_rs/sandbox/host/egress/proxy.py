@@ -119,9 +119,10 @@ class Proxy:
         tasks.add(task)
         try:
             await self._carried(guest, wanted)
-        except (OSError, asyncio.TimeoutError, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # Whatever fails is a failure of this connection alone.
             if wanted.entry is not None and wanted.entry.error is None:
-                wanted.entry.error = str(error) or None
+                wanted.entry.error = str(error) or type(error).__name__
             guest.abort()
         finally:
             if wanted.entry is not None:

@@ -1,0 +1,347 @@
+"""The proxy of sandboxes by itself: each connection is one that a sandbox's process could make."""
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from egress_servers import resolver, served
+
+pytest.importorskip("h11")
+
+from fastaudit_rs import Network
+from fastaudit_rs.sandbox.host.egress.connects import WAITING, Waiting, Wanted
+from fastaudit_rs.sandbox.host.egress.log import Log
+from fastaudit_rs.sandbox.host.egress.names import NAMES, Names, Question
+from fastaudit_rs.sandbox.host.egress.proxy import Proxy
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
+    proxy = Proxy(Network(hosts=["good.test", "*.wild.test"], block=["bad.wild.test"]))
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def connected(proxy, log):
+    """`connected(port, host)`: a connection that the proxy carries to there."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(port, host="good.test"):
+            made = stack.enter_context(socket.socket())
+            made.settimeout(10)
+            made.bind(("127.0.0.1", 0))
+            entry = None if port == 53 else log.begin(host, port)
+            wanted = Wanted(host, None, port, log, entry)
+            assert proxy.waiting.put((socket.AF_INET, made.getsockname()[1]), wanted) == 0
+            made.connect(proxy.places[socket.AF_INET])
+            return made
+
+        yield connect
+
+
+@pytest.fixture
+def serve():
+    """`serve(act)`: the port where a function has each connection."""
+    with contextlib.ExitStack() as stack:
+
+        def make(act):
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def accept():
+                with contextlib.suppress(OSError):
+                    while True:
+                        with listener.accept()[0] as one:
+                            act(one)
+
+            threading.Thread(target=accept, daemon=True).start()
+            return listener.getsockname()[1]
+
+        yield make
+
+
+def all_of(made):
+    """All that comes until the end."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while data := made.recv(1 << 16):
+            found += data
+    return found
+
+
+def head(method, port, *lines):
+    return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()
+
+
+class TestHTTP:
+    def test_many_in_one_connection(self, connected, log):
+        """Also those that are sent before the answers to others."""
+        with served() as site:
+            made = connected(site.port)
+            made.sendall(head("GET /1", site.port) + head("HEAD /2", site.port))
+            made.sendall(head("POST /3", site.port, "Content-Length: 3") + b"abc")
+            made.sendall(head("GET /4", site.port, "Connection: close"))
+            assert all_of(made).count(b"HTTP/1.1 200") == 4
+        assert [each[1] for each in site.seen] == ["/1", "/2", "/3", "/4"]
+        told = [(each.method, each.path, each.sent, each.received) for each in log.taken(wait=True)]
+        assert told == [
+            ("GET", "/1", 0, 2),
+            ("HEAD", "/2", 0, 0),
+            ("POST", "/3", 3, 2),
+            ("GET", "/4", 0, 2),
+        ]
+
+    def test_in_chunks(self, connected, serve, log):
+        def act(one):
+            heard = b""
+            while not heard.endswith(b"0\r\n\r\n"):
+                heard += one.recv(1000)
+            body = b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+            one.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+
+        port = serve(act)
+        made = connected(port)
+        made.sendall(head("POST /", port, "Transfer-Encoding: chunked", "Connection: close"))
+        made.sendall(b"4\r\nwxyz\r\n0\r\n\r\n")
+        assert all_of(made).endswith(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+        (request,) = log.taken(wait=True)
+        assert (request.status, request.sent, request.received) == (200, 4, 5)
+
+    def test_where_the_server_is_asked_first(self, connected, serve):
+        """Expect: 100-continue, RFC 9110, 10.1.1."""
+
+        def act(one):
+            one.recv(1000)
+            one.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            assert one.recv(1000) == b"abc"
+            one.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        port = serve(act)
+        made = connected(port)
+        lines = ("Content-Length: 3", "Expect: 100-continue", "Connection: close")
+        made.sendall(head("PUT /", port, *lines))
+        assert made.recv(1000).startswith(b"HTTP/1.1 100")
+        made.sendall(b"abc")
+        assert all_of(made).startswith(b"HTTP/1.1 204")
+
+    def test_that_becomes_another_protocol(self, connected, serve, log):
+        def act(one):
+            assert b"pgrade: echo\r\n" in one.recv(1000)
+            one.sendall(b"HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello")
+            one.sendall(one.recv(1000)[::-1])
+
+        port = serve(act)
+        made = connected(port)
+        made.sendall(head("GET /", port, "Connection: upgrade", "Upgrade: echo"))
+        heard = made.recv(1000)
+        while not heard.endswith(b"hello"):
+            heard += made.recv(1000)
+        assert heard.startswith(b"HTTP/1.1 101")
+        made.sendall(b"abc")
+        assert all_of(made) == b"cba"
+        (request,) = log.taken(wait=True)
+        assert (request.status, request.sent, request.received) == (101, 3, 8)
+
+    @pytest.mark.parametrize(
+        ("said", "status"),
+        [
+            (b"", 502),
+            (b"\0\1\2", 502),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 502),
+            (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, 502),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab", 200),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 200),
+        ],
+        ids=["nothing", "other", "two lengths", "a long header", "too short", "no chunk"],
+    )
+    def test_with_bad_servers(self, connected, serve, log, said, status):
+        def act(one):
+            one.recv(1000)
+            one.sendall(said)
+
+        port = serve(act)
+        made = connected(port)
+        made.sendall(head("GET /", port))
+        assert all_of(made).startswith(b"HTTP/1.1 %d" % status)
+        (request,) = log.taken(wait=True)
+        assert request.status == (None if status == 502 else status)
+        assert request.error.startswith("no whole answer")
+
+    def test_that_nobody_waits_for(self, connected, serve, log, proxy):
+        """The end of a process ends its connections at once."""
+        arrived = threading.Event()
+        ended = threading.Event()
+
+        def act(one):
+            one.recv(1000)
+            arrived.set()
+            with contextlib.suppress(OSError):
+                one.recv(1000)
+            ended.set()
+
+        port = serve(act)
+        connected(port).sendall(head("GET /", port))
+        assert arrived.wait(10)
+        proxy.end(log)
+        assert ended.wait(10)
+        (request,) = log.taken(wait=True)
+        assert (request.status, log.connections) == (None, 0)
+
+    def test_of_a_client_that_reads_nothing(self, connected, serve, log):
+        """The host keeps no more than some pieces of what nobody takes."""
+        sent = 0
+
+        def act(one):
+            nonlocal sent
+            one.recv(1000)
+            one.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            one.settimeout(0.5)
+            with contextlib.suppress(OSError):
+                while sent < 200_000_000:
+                    sent += one.send(bytes(1 << 16))
+
+        port = serve(act)
+        made = connected(port)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        made.sendall(head("GET /", port))
+        before = -1
+        deadline = time.monotonic() + 10
+        while before != sent and time.monotonic() < deadline:
+            before = sent
+            time.sleep(0.3)
+        assert 0 < sent < 50_000_000
+
+
+class TestOthers:
+    @pytest.mark.parametrize(
+        "said",
+        [b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff", b"\x16\x03", b"\x16\x03\x01\xff\xff" * 20000],
+        ids=["no handshake", "the beginning", "too long"],
+    )
+    def test_malformed_tls(self, connected, serve, log, caplog, said):
+        heard = []
+        port = serve(lambda one: heard.append(one.recv(1000)))
+        made = connected(port)
+        with contextlib.suppress(ConnectionError):
+            made.sendall(said)
+            made.shutdown(socket.SHUT_WR)
+        assert all_of(made) == b""
+        (request,) = log.taken(wait=True)
+        assert request.error == "the beginning of TLS is not understood" and heard == []
+        assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+    def test_both_halves(self, connected, serve, log):
+        """A client may end its half and still read."""
+
+        def act(one):
+            one.sendall(b"".join(iter(lambda: one.recv(1000), b""))[::-1])
+
+        made = connected(serve(act))
+        made.sendall(b"\0abc")
+        made.shutdown(socket.SHUT_WR)
+        assert all_of(made) == b"cba\0"
+        (request,) = log.taken(wait=True)
+        assert (request.sent, request.received, request.error) == (4, 4, None)
+
+    def test_a_server_that_is_not_there(self, connected, log):
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port = gone.getsockname()[1]
+        made = connected(port)
+        made.sendall(b"\0abc")
+        assert all_of(made) == b""
+        (request,) = log.taken(wait=True)
+        assert "good.test cannot be reached" in request.error and request.verdict == "allowed"
+
+
+def asked(name, kind=1, more=b"", number=7, flags=0x0100, counts=(1, 0, 0, 0)):
+    labels = b"".join(bytes([len(each)]) + each for each in name.encode().split(b".") if each)
+    header = struct.pack("!6H", number, flags, *counts)
+    return header + labels + b"\0" + struct.pack("!2H", kind, 1) + more
+
+
+class TestNames:
+    def answers(self, connected, *messages):
+        made = connected(53)
+        made.sendall(b"".join(len(each).to_bytes(2, "big") + each for each in messages))
+        made.shutdown(socket.SHUT_WR)
+        said, found = all_of(made), []
+        while said:
+            end = 2 + int.from_bytes(said[:2], "big")
+            found.append(said[2:end])
+            said = said[end:]
+        return found
+
+    def test_have_addresses_of_their_own(self, connected, proxy, log):
+        names = ["good.test", "GOOD.test", "a.wild.test", "bad.wild.test", "other.test"]
+        found = self.answers(connected, *map(asked, names), asked("good.test", 28))
+        assert [answer[3] & 15 for answer in found] == [0, 0, 0, 3, 3, 0]
+        addresses = [answer[-4:] for answer in found[:3]]
+        assert addresses[0] == addresses[1] != addresses[2]
+        for name, packed in zip(("good.test", "a.wild.test"), addresses[1:], strict=True):
+            assert proxy.names.name(ipaddress.IPv4Address(packed)) == name
+        # No address of IPv6, though the name is known.
+        assert found[5][6:8] == b"\0\0"
+        assert [(each.host, each.rule) for each in log.taken(wait=True)] == [
+            ("bad.wild.test", "network.block"),
+            ("other.test", "network.hosts"),
+        ]
+
+    def test_up_to_a_number(self):
+        names = Names()
+        found = {names.address(f"n{number}.wild.test") for number in range(NAMES + 10)}
+        assert len(found) == NAMES + 1 and None in found
+        assert names.address("n0.wild.test") is not None
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            b"",
+            asked("good.test")[:11],
+            asked("good.test")[:-1],
+            asked("good.test", counts=(2, 0, 0, 0)),
+            asked("good.test", counts=(0, 0, 0, 0)),
+            asked("good.test", counts=(1, 1, 0, 0)),
+            asked("good.test", flags=0x8000),
+            asked("good.test", flags=0x2800),
+            asked("")[:12] + b"\xc0\x0c\0\1\0\1",
+            asked("")[:12] + b"\x3fx",
+            asked("")[:12] + b"\x3f" * 2000,
+        ],
+    )
+    def test_of_malformed_questions(self, connected, message):
+        assert self.answers(connected, message, asked("good.test")) == []
+
+    @pytest.mark.parametrize(
+        "name", ["a b.wild.test", "-.wild.test", "ü.wild.test", "a" * 63 + ".x" * 99]
+    )
+    def test_that_are_none(self, connected, name):
+        (answer,) = self.answers(connected, asked(name))
+        assert answer[3] & 15 == 3
+
+    def test_more_is_left_out(self):
+        """EDNS of a question, RFC 6891, is no error."""
+        question = Question(asked("good.test", more=b"\0\0)\x10\0" + bytes(6), counts=(1, 0, 0, 1)))
+        assert question.name == "good.test" and question.wants_ipv4
+
+
+def test_few_connections_wait_at_a_time(log):
+    waiting = Waiting()
+    wanted = Wanted("good.test", None, 80, log, None)
+    told = [waiting.put((socket.AF_INET, port), wanted) for port in range(WAITING + 2)]
+    assert told.count(0) == WAITING == log.connections
+    assert waiting.put((socket.AF_INET, 0), wanted) != 0
+    waiting.drop((socket.AF_INET, 0))
+    waiting.drop((socket.AF_INET, 0))
+    assert log.connections == WAITING - 1
+    assert waiting.put((socket.AF_INET, 0), wanted) == 0
