@@ -68,6 +68,8 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/mcp"
         app = server.streamable_http_app(host=host, max_sessions=most)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
+        )
         print(f"fastaudit-rs: serving at {address}", file=sys.stderr, flush=True)
-        anyio.run(uvicorn.Server(config).serve, [listening])
+        uvicorn.Server(config).run(sockets=[listening])

@@ -88,7 +88,7 @@ def tell_in_options(sandbox: Sandbox, line: str = "") -> None:
         line: The line that the options are added to, if hints are to show it.
     """
     setup = sandbox._setup
-    setup.policy = setup.policy._told_in("options", sandbox.policy, line=line)
+    setup.policy = setup.policy._told_in("sandbox options", sandbox.policy, line=line)
 
 
 def _show(result: Result, limits: Limits) -> int:

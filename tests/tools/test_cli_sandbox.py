@@ -50,7 +50,8 @@ class TestThere:
         code = f"open({places.out!r} + '/a', 'w').close(); print('passes')"
         done = command("-c", code)
         assert done.returncode == 77
-        assert f"To allow it: --write {places.out}/a\n" in done.stderr
+        # The kernel holds no rule for a file that is not there.
+        assert f"To allow it: --write {places.out}\n" in done.stderr
         assert os.listdir(places.out) == []
         assert command("--write", places.out, "-c", code).stdout == "passes\n"
         assert os.listdir(places.out) == ["a"]
@@ -82,7 +83,7 @@ class TestThere:
         done = command("-c", "try:\n    open('/srv/a', 'w')\nexcept OSError:\n    pass")
         assert done.returncode == 0
         assert done.stderr.startswith("fastaudit-rs: denied: open /srv/a")
-        assert done.stderr.endswith("to allow it: --write /srv/a\n")
+        assert done.stderr.endswith("to allow it: --write /srv\n")
 
     def test_limits(self, command):
         done = command("--timeout", "2", "-c", "print('began', flush=True)\nwhile True: pass")

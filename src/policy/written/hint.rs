@@ -42,7 +42,7 @@ pub fn of_policy(
     (fs, places): (&impl FileSystem, &impl Places),
     literal: Literal<'_>,
 ) -> (String, Option<Spec>) {
-    if told.words == Words::Sandbox {
+    if matches!(told.words, Words::Sandbox | Words::SandboxOptions) {
         for lack in &mut lacks {
             as_the_kernel_can_hold(fs, lack);
         }

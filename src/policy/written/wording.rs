@@ -22,6 +22,8 @@ pub enum Words {
     Sandbox,
     /// As options of a command, or of a magic, that add up.
     Options,
+    /// The same, for a sandbox.
+    SandboxOptions,
     /// As a marker of a test, `@pytest.mark.audit(write=[…])`.
     Marker,
     /// As keyword arguments of the fixture `audit_perms`.
@@ -30,11 +32,12 @@ pub enum Words {
 
 impl Words {
     /// The wordings that the Python files of this package name.
-    const NAMED: [(&'static str, Self); 6] = [
+    const NAMED: [(&'static str, Self); 7] = [
         ("policy", Self::Policy),
         ("toml", Self::Toml),
         ("sandbox", Self::Sandbox),
         ("options", Self::Options),
+        ("sandbox options", Self::SandboxOptions),
         ("marker", Self::Marker),
         ("fixture", Self::Fixture),
     ];
@@ -105,7 +108,7 @@ impl Told {
             }
             Words::Marker => Some(format!("@pytest.mark.audit({})", arguments()?)),
             Words::Fixture => Some(format!("audit_perms({})", arguments()?)),
-            Words::Options => {
+            Words::Options | Words::SandboxOptions => {
                 let options = each(&|field, value| Some(self.options(wide, field, value)))?;
                 let words = [self.line.clone()].into_iter().chain(options);
                 let words: Vec<_> = words.filter(|part| !part.is_empty()).collect();
@@ -158,7 +161,7 @@ impl Told {
             Words::Policy => format!("a before_deny that returns True for {event:?}"),
             Words::Toml => format!("no policy allows {event}; a before_deny of the host can"),
             Words::Sandbox => format!("no policy allows {event} in a sandbox"),
-            Words::Options => format!("no option allows {event}"),
+            Words::Options | Words::SandboxOptions => format!("no option allows {event}"),
             Words::Marker | Words::Fixture => {
                 format!("no policy allows {event}; @pytest.mark.audit(False) guards nothing")
             }

@@ -140,7 +140,8 @@ fn is_of_others(event: &str) -> bool {
 /// The warning, if the host makes warnings errors.
 pub fn warn_of_missing(py: Python<'_>, allowed: &Allowed) -> PyResult<()> {
     let told = allowed.told.as_ref();
-    if told.is_some_and(|told| told.words == Words::Sandbox) {
+    let is_sandboxed = |words| matches!(words, Words::Sandbox | Words::SandboxOptions);
+    if told.is_some_and(|told| is_sandboxed(told.words)) {
         return Ok(());
     }
     let argument = if told.is_some() { "write" } else { "oks" };
