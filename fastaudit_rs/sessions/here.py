@@ -468,7 +468,8 @@ class _Held:
 def _end(guest: Guest, steps: Steps) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is None and steps.number:
-        guest.start(Job(steps.clear, guest.output.close, None))
+        below = guest.directory
+        guest.start(Job(lambda: steps.end(below), guest.output.close, None))
     else:
         guest.output.close()
     guest.end()

@@ -34,6 +34,8 @@ class Steps:
         #: The states that are kept, by number.
         self.snapshots: dict[int, _State] = {}
         self.own: dict[str, Any] = {}
+        #: The number of modules before the first step: the host's.
+        self._modules = len(sys.modules)
         self.begin()
 
     def begin(self) -> None:
@@ -112,13 +114,12 @@ class Steps:
 
     def reset(self, below: str) -> None:
         """Begin anew."""
-        self.clear()
-        _forget_modules(below, 0)
+        self.end(below)
         self.number = 0
         self.loop = step.Loop()
         self.begin()
 
-    def clear(self) -> None:
+    def end(self, below: str) -> None:
         """Let go of all that steps have made."""
         self.before = None
         self.snapshots.clear()
@@ -127,6 +128,8 @@ class Steps:
         finally:
             self.names.clear()
             self.sources.clear()
+            # Another session has modules of these names in a directory of its own.
+            _forget_modules(below, self._modules)
 
 
 def _forget_modules(below: str, first: int) -> None:

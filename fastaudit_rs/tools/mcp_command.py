@@ -9,13 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from .. import Policy
 from ..sandbox.limits import Limits
-from ..sessions.base import Session
 from .bounds import limits_of
 from .permissions import add_options as add_permissions
 from .permissions import policy_of
+
+if TYPE_CHECKING:
+    # It imports asyncio, which takes longer than the command: this is imported for its options.
+    from ..sessions.base import Session
 
 DESCRIPTION = """\
 Serve a tool, run_python, by the Model Context Protocol: on standard input and output, or over HTTP.
@@ -120,7 +124,7 @@ def address_of(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _opens(options: argparse.Namespace) -> Callable[[], AbstractContextManager[Session]]:
+def _opens(options: argparse.Namespace) -> "Callable[[], AbstractContextManager[Session]]":
     """Return the function that opens a client's session.
 
     Raises:
@@ -153,7 +157,7 @@ def _opens(options: argparse.Namespace) -> Callable[[], AbstractContextManager[S
 
 
 @contextlib.contextmanager
-def _sandboxed(policy: Policy, limits: Limits) -> Iterator[Session]:
+def _sandboxed(policy: Policy, limits: Limits) -> "Iterator[Session]":
     from .. import Sandbox
     from .sandboxed import tell_in_options
 

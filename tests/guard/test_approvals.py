@@ -235,7 +235,9 @@ def test_hosts_are_approved_with_their_port(asking, network, host):
             with pytest.raises(AuditDenied):
                 socket.create_connection((host, port + 1), 5)
     assert asked[0].approval("guard")["network"]["hosts"] == [f"{host}:{port}"]
-    assert len(asked) == 2
+    # A host may have several addresses, which are tried one after another.
+    addresses = {found[4] for found in socket.getaddrinfo(host, port + 1, type=socket.SOCK_STREAM)}
+    assert 2 <= len(asked) <= 1 + len(addresses)
 
 
 @pytest.mark.parametrize(("answer", "questions"), [("once", 2), ("guard", 1)])

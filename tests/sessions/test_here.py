@@ -538,3 +538,31 @@ def test_an_interrupt_waits_for_the_answer(kind, tmp_path):
         ran = session.run(f"open({str(tmp_path / 'a')!r}, 'w')", timeout=0.2)
     assert ended == [True]
     assert ran.killed_by == "wall_seconds"
+
+
+CODE = "import sys\nsys.path.insert(0, '')\nsys.dont_write_bytecode = True\n"
+
+
+def test_modules_of_another_session(tmp_path, monkeypatch):
+    """Each has those of its own directory, and the host keeps its own."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for number in (1, 2):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "own_of_each.py").write_text(f"x = {number}")
+        with Policy().session(directory=directory) as session:
+            assert value(session, CODE + "import own_of_each\nown_of_each.x") == number
+
+
+def test_modules_of_the_host(directory, session, monkeypatch):
+    monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (directory / "own_of_host.py").write_text("x = 1")
+    import own_of_host
+
+    with Policy().session(directory=directory) as session:
+        session.run("import own_of_host\nown_of_host.x = 2")
+        session.reset()
+        assert sys.modules["own_of_host"] is own_of_host
+        assert value(session, "import own_of_host\nown_of_host.x") == 2
+    assert sys.modules.pop("own_of_host") is own_of_host

@@ -41,6 +41,15 @@ def test_it_is_installed():
     assert done.stdout.startswith("fastaudit-rs 0.")
 
 
+def test_it_begins_with_little():
+    """It takes no longer than it must: these take longer than the rest of it."""
+    code = (
+        "import sys, fastaudit_rs.tools.cli; print({'asyncio', 'socket', 'rich'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
 class TestPrograms:
     def test_a_script(self, command, script):
         path = script(
