@@ -203,20 +203,20 @@ def test_halves_of_characters(here):
 
 
 def test_a_step_that_does_not_end(make):
-    executor = make(timeout=0.5)
-    with pytest.raises(ExecutionTimeoutError, match="exceeded the maximum execution time of 0.5"):
+    executor = make(timeout=1)
+    with pytest.raises(ExecutionTimeoutError, match="exceeded the maximum execution time of 1 s"):
         executor("x = 1\nwhile True: pass")
     assert executor("x").output == 1
 
 
-def test_a_step_that_ends_its_process(make, place):
-    if place == "here":
-        pytest.skip("its process is the host's")
-    executor = make()
-    executor("x = 1")
-    with pytest.raises(InterpreterError, match="MemoryError"):
-        executor("[0] * 10**12")
-    assert executor("x").output == 1
+def test_a_step_that_ends_its_process(tmp_path, monkeypatch):
+    pytest.importorskip("sandlock")
+    monkeypatch.chdir(tmp_path)
+    with GuardedExecutor(POLICY, "sandbox") as executor:
+        executor("x = 1")
+        with pytest.raises(InterpreterError, match="MemoryError"):
+            executor("[0] * 10**12")
+        assert executor("x").output == 1
 
 
 class TestFinalAnswer:

@@ -36,7 +36,7 @@ def test_denials_are_told_once_with_their_hints(session):
 
 
 def test_ends_are_told(session):
-    told = session.run("print('a')\nwhile True: pass", timeout=0.3).for_model()
+    told = session.run("print('a')\nwhile True: pass", timeout=0.5).for_model()
     assert told.startswith("stdout:\na\n\n") and "ended by the limit wall_seconds" in told
     assert "SystemExit: 3" in session.run("raise SystemExit(3)").for_model()
 
