@@ -25,7 +25,8 @@ _FRAMED = (
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
 
-_PNG = b"\x89PNG\r\n\x1a\n"
+#: The beginning of an image.
+PNG = b"\x89PNG\r\n\x1a\n"
 
 #: Control characters as their pictures (U+2400), and those that turn the direction of writing.
 _HARMLESS = {
@@ -103,7 +104,7 @@ def _displayed(display: "list[dict[str, str | bytes]]") -> "list[str]":
 def framed(thing: "dict[str, str | bytes]") -> str:
     """A thing that code displayed, as HTML: its own in a frame without scripts."""
     image, markup = thing.get("image/png"), thing.get("text/html")
-    if isinstance(image, bytes) and image.startswith(_PNG):
+    if isinstance(image, bytes) and image.startswith(PNG):
         data = base64.b64encode(image).decode()
         return f'<img style="max-width: 100%" src="data:image/png;base64,{data}">'
     if isinstance(markup, str):

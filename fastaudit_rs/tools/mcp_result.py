@@ -8,6 +8,7 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
 from .. import AuditDenied
+from .._display import PNG
 from .._told import shortened, written
 from ..results import Result
 
@@ -85,7 +86,7 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
     content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
     for shown in ran.display:
         image, plain = shown.get("image/png"), shown.get("text/plain")
-        if isinstance(image, bytes):
+        if isinstance(image, bytes) and image.startswith(PNG):
             data = base64.b64encode(image).decode("ascii")
             content.append(ImageContent(type="image", data=data, mime_type="image/png"))
         elif isinstance(plain, str) and plain not in text:

@@ -14,7 +14,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import Policy, SandboxError
-from .._display import framed, harmless, is_displayed
+from .._display import PNG, framed, harmless, is_displayed
 from .._told import written as written_value
 from ..results import Result
 from ..sandbox.limits import Limits
@@ -244,7 +244,7 @@ def show(result: Result, cell: str, value: str | None = None) -> None:
             continue
         bundle = {"text/plain": harmless(plain) if isinstance(plain, str) else "(displayed)"}
         image = shown.get("image/png")
-        if isinstance(image, bytes):
+        if isinstance(image, bytes) and image.startswith(PNG):
             bundle["image/png"] = base64.b64encode(image).decode("ascii")
         else:
             # Markup of the code's is shown without scripts.

@@ -120,6 +120,17 @@ def test_errors_files_and_images(opens):
     assert base64.b64decode(shown.data) == PNG
 
 
+def test_an_image_that_is_none(opens):
+    """A model's application would refuse all of the conversation for it."""
+
+    async def conversation(client, run):
+        return await run("display({'image/png': b'no image', 'text/plain': 'no image'}, raw=True)")
+
+    result = talk(opens, conversation)
+    assert [block.type for block in result.content] == ["text", "text"]
+    assert texts(result)[1] == "no image"
+
+
 def test_progress_while_it_runs(opens):
     heard = []
 
