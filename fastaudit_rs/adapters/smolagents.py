@@ -9,6 +9,7 @@ from typing import Any
 from .. import Policy
 from .._told import denied, valid, written
 from ..results import Result
+from ..sessions.arguments import seconds
 from ..sessions.base import Session
 from ..sessions.here import HereSession
 from .steps import Place, Steps
@@ -57,7 +58,8 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             ``imports`` of the policy, ``["*"]`` for all; by default the policy is left as it is.
             Modules that were imported already can be used: let the policy hold what they do.
         max_print_outputs_length: The characters of output that are kept.
-        timeout: The seconds that a step may take; ``None`` for any time.
+        timeout: The seconds that a step may take; ``None`` for those of the session, which has no
+            limit of its own in this process and ``limits.wall_seconds`` in a sandbox.
         **options: Other arguments of `Policy.session` or `Sandbox.session`: ``functions``,
             ``on_ask``; ``directory`` in this process, ``limits`` in a sandbox.
 
@@ -84,13 +86,11 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         """Open a session."""
-        if isinstance(policy, Policy):
-            options["timeout"] = timeout
-            if authorized_imports is not None:
-                policy = _importing(policy, authorized_imports)
-        elif authorized_imports is not None:
-            raise TypeError("authorized_imports are a policy's: pass one in the place of a session")
-        self._seconds = timeout
+        if authorized_imports is not None:
+            if not isinstance(policy, Policy):
+                raise TypeError("authorized_imports needs a policy, not a session")
+            policy = _importing(policy, authorized_imports)
+        self._seconds = seconds("timeout", timeout)
         self._most = max_print_outputs_length
         self._steps = Steps(policy, place, **options)
         self._tools: dict[str, Callable[..., Any]] = {}
@@ -121,15 +121,15 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             InterpreterError: An exception or a limit ended it; the message has a denial's hint.
         """
         self._answers.clear()
-        ran = self._steps.run(_valued(code_action), functions=self._tools)
+        ran = self._steps.run(_valued(code_action), None, self._tools, self._seconds)
         logs = truncate_content(_logs(ran), max_length=self._most)
         self.state.printed = PrintContainer().append(logs)
         if self._answers:
             return CodeOutput(output=self._answers[0], logs=logs, is_final_answer=True)
         if ran.timed_out:
-            seconds = f" of {self._seconds:g} seconds" if self._seconds else ""
+            limit = f" of {self._seconds:g} seconds" if self._seconds else ""
             raise ExecutionTimeoutError(
-                f"Code execution exceeded the maximum execution time{seconds}"
+                f"Code execution exceeded the maximum execution time{limit}"
             )
         if not ran.success:
             raise InterpreterError(valid(_failure(code_action, ran)))

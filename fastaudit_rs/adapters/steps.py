@@ -8,6 +8,7 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
@@ -129,14 +130,15 @@ class Steps:
         code: str,
         inputs: Mapping[str, object] | None = None,
         functions: Functions | None = None,
+        timeout: float | None = None,
     ) -> Result:
         """Run a step as `Session.run` does, after those that were asked for before."""
+        run = partial(self.session.run, code, inputs=inputs, functions=functions, timeout=timeout)
         with self._turn():
             try:
-                ran = self.session.run(code, inputs=inputs, functions=functions)
+                ran = run()
             except RuntimeError as error:
-                lost = self._go_back(error)
-                ran = lost or self.session.run(code, inputs=inputs, functions=functions)
+                ran = self._go_back(error) or run()
             return self._noted(ran)
 
     async def arun(self, code: str) -> Result:

@@ -291,7 +291,18 @@ def test_a_session_of_the_host():
                 GuardedExecutor(session, **wrong)
 
 
+def test_a_step_of_a_session_of_the_host_has_a_limit():
+    with POLICY.session(timeout=60) as session:
+        with pytest.raises(ExecutionTimeoutError, match="time of 0.5 seconds"):
+            GuardedExecutor(session, timeout=0.5)("while True: pass")
+    with POLICY.session(timeout=0.5) as session:
+        with pytest.raises(ExecutionTimeoutError, match="time$"):
+            GuardedExecutor(session, timeout=None)("while True: pass")
+
+
 def test_wrong_arguments():
+    with pytest.raises(ValueError, match="timeout must be positive"):
+        GuardedExecutor(POLICY, timeout=0)
     with pytest.raises(ValueError, match="place must be 'here' or 'sandbox', not 'there'"):
         GuardedExecutor(POLICY, "there")
     with pytest.raises(TypeError, match="policy must be a Policy or a Session, not str"):
