@@ -21,6 +21,7 @@ def for_model(result: "Result", most: int) -> str:
         "error": _error(result),
         "ended": _ended(result),
         "denied": denied(result),
+        "failed requests": _requests(result),
     }
     told = [f"{name}:\n{shortened(text, most)}" for name, text in parts.items() if text]
     return valid("\n\n".join(told)) or "It ran, and printed nothing."
@@ -68,6 +69,16 @@ def checked(most: Any) -> int:
     if most < 1:
         raise ValueError(f"most must be positive, not {most}")
     return most
+
+
+def _requests(result: "Result") -> str:
+    """The requests that a rule or a failure ended: programs, and native clients, say little."""
+    ended = (
+        f"{one.host}: {one.error or f'denied by {one.rule}'}"
+        for one in result.requests
+        if one.rule is not None or one.error is not None
+    )
+    return "\n".join(dict.fromkeys(ended))
 
 
 def _error(result: "Result") -> str:

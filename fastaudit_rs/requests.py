@@ -8,7 +8,7 @@ from typing import Literal
 class Request:
     """A request, or a connection whose content the host does not read.
 
-    Its ``repr()`` is one line.
+    As text it is one line.
 
     Attributes:
         host: The name that was asked for, or the address.
@@ -42,12 +42,16 @@ class Request:
 
     def __repr__(self) -> str:
         """Describe it in one line."""
+        return f"<Request {self}>"
+
+    def __str__(self) -> str:
+        """Tell where it led, and how it ended."""
         place = f"[{self.host}]" if ":" in self.host else self.host
         where = place if self.port is None else f"{place}:{self.port}"
         request = " ".join(filter(None, (self.method, f"{where}{self.path or ''}")))
         if self.verdict == "denied":
-            return f"<Request {request}: denied by {self.rule}>"
+            return f"{request}: denied by {self.rule}"
         told = [] if self.status is None else [str(self.status)]
         told += [] if self.error is None else [self.error]
         told.append(f"{self.sent} bytes sent, {self.received} received")
-        return f"<Request {request}: {', '.join(told)}, {self.duration:.2f} s>"
+        return f"{request}: {', '.join(told)}, {self.duration:.2f} s"

@@ -16,8 +16,10 @@ pytest.importorskip("h11")
 from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.connects import WAITING, Waiting, Wanted
 from fastaudit_rs.sandbox.host.egress.log import Log
-from fastaudit_rs.sandbox.host.egress.names import NAMES, Names, Question
+from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
+
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 @pytest.fixture
@@ -241,6 +243,17 @@ class TestOthers:
         assert request.error == "the beginning of TLS is not understood" and heard == []
         assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
+    @pytest.mark.parametrize("piece", [b"\r\n" * 1000, b"GET" * 1000, b"GET /" + b"x" * 1000])
+    def test_beginnings_without_an_end(self, connected, log, piece):
+        """The host keeps a part of it, and ends the connection."""
+        made = connected(80)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                made.sendall(piece)
+        assert all_of(made)[:10] in (b"", b"HTTP/1.1 4")
+        (request,) = log.taken(wait=True)
+        assert request.error == "the request is malformed"
+
     def test_both_halves(self, connected, serve, log):
         """A client may end its half and still read."""
 
@@ -298,7 +311,7 @@ class TestNames:
         ]
 
     def test_up_to_a_number(self):
-        names = Names()
+        names = Names(FIRST[0])
         found = {names.address(f"n{number}.wild.test") for number in range(NAMES + 10)}
         assert len(found) == NAMES + 1 and None in found
         assert names.address("n0.wild.test") is not None

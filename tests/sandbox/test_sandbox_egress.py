@@ -21,6 +21,8 @@ from fastaudit_rs import Network
 pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
 #: A client that knows nothing of proxies: it looks a name up and connects.
 CLIENT = r"""
 #include <netdb.h>
@@ -41,6 +43,9 @@ int main(int count, char **argument) {
     return 0;
 }
 """
+
+#: The hosts that the compiled client does not reach.
+OTHERS = ("evil.test", "127.0.0.1")
 
 #: Tries each of these without a guard, and tells the ones that an answer came from.
 PROBE = """
@@ -143,6 +148,8 @@ class TestClients:
             ("evil.test", None, None, None, None, "denied"),
             ("127.0.0.1", site.port, None, None, None, "denied"),
         ]
+        lines = ("failed requests:", *(f"{host}: denied by network.hosts" for host in OTHERS))
+        assert "\n".join(lines) in ran.for_model()
         assert {request.rule for request in ran.requests} == {None, "network.hosts"}
 
     def test_pip(self, sandbox, site):
@@ -306,6 +313,12 @@ class TestNames:
         assert [(each.host, each.rule) for each in ran.requests] == [("good.test", "network.block")]
         assert site.seen == []
 
+    def test_where_their_usual_addresses_are_blocked(self, make_sandbox, site):
+        network = Network(hosts=["good.test"], block=["198.18.0.0/15"])
+        code = f"import urllib.request\nurllib.request.urlopen('http://good.test:{site.port}')"
+        ran = make_sandbox(LOOSE.replace(network=network)).run(code)
+        assert ran.success, ran.stderr
+
     def test_of_this_machine(self, make_sandbox, site):
         network = Network(hosts=["good.test", f"localhost:{site.port}"])
         ran = make_sandbox(LOOSE.replace(network=network)).run(
@@ -375,6 +388,8 @@ class TestRequests:
     def test_repr(self, sandbox, site):
         code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/a?b').read()"
         (request,) = sandbox.run(code).requests
+        told = sandbox.run(f"import urllib.request as u; u.urlopen('http://good.test:{site.port}')")
+        assert "1 request," in repr(told) and "request" not in told.for_model()
         where = f"GET good.test:{site.port}/a: 200, 0 bytes sent, 4 received, "
         assert repr(request).startswith(f"<Request {where}")
         assert 0 < time.time() - request.time < 60 and 0 < request.duration < 20

@@ -16,6 +16,8 @@ pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
 #: A value that is nowhere else, made of two parts: this file is no place to find it whole.
 VALUE = "s3cr3t-of-the" + "-host/+=0123456789"
 
@@ -150,6 +152,13 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         having = [path for _, path, *rest in site.seen if VALUE in json.dumps([path, str(rest)])]
         assert having == ["/5"]
         assert [path for *_, path, _, _ in told(ran)] == [None, "/2", "/3", "/4", "/5"]
+
+    def test_another_site_at_the_same_address(self, made, site):
+        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
+        url = f"https://good.test:{site.port}/"
+        ran = made(site, secret).run(f"{GET}\nget({url!r}, Host='other.test', X=os.environ['KEY'])")
+        assert "403" in ran.stderr and site.seen == []
+        assert told(ran) == [("other.test", "GET", "/", None, "network.hosts")]
 
     def test_in_the_clear_where_the_host_says_so(self, made, monkeypatch):
         monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))

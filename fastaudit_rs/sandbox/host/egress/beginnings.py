@@ -2,17 +2,32 @@
 
 import asyncio
 import contextlib
+import enum
 import re
 import ssl
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
 
 from .stream import PIECE, Stream
 
-Protocol: TypeAlias = Literal["http", "tls", "other"]
 Said = TypeVar("Said")
+
+
+class Protocol(enum.Enum):
+    """A protocol that is spoken in a connection."""
+
+    HTTP = enum.auto()
+    TLS = enum.auto()
+    OTHER = enum.auto()
+
 
 #: The beginning of a record of TLS: RFC 8446, 5.1.
 RECORD = b"\x16\x03"
+
+#: Empty lines before a request mean nothing: RFC 9112, 2.2.
+EMPTY = b"\r\n"
+
+#: The bytes that are looked at for the first line of a request.
+LINE = 8192
 
 #: A fatal alert: unrecognized_name (RFC 6066).
 UNKNOWN_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
@@ -26,30 +41,32 @@ async def protocol(guest: Stream) -> Protocol:
     """Return the protocol that the sandbox speaks, once it has said enough."""
     said = b""
     try:
-        while True:
-            found = _protocol(said.lstrip(b"\r\n"))
-            if found is not None:
-                return found
+        while (found := _protocol(said)) is None:
             more = await guest.read()
             if not more:
-                return "other"
+                return Protocol.OTHER
             said += more
+        if found is Protocol.HTTP:
+            said = said.lstrip(EMPTY)
+        return found
     finally:
-        guest.put_back(said.lstrip(b"\r\n") if _protocol(said.lstrip(b"\r\n")) == "http" else said)
+        guest.put_back(said)
 
 
 def _protocol(said: bytes) -> Protocol | None:
     if said[:2] == RECORD[: len(said)]:
-        return "tls" if len(said) >= len(RECORD) else None
+        return Protocol.TLS if len(said) >= len(RECORD) else None
+    # The parser says so where a line is too long for a request.
+    undecided = None if len(said) < LINE else Protocol.HTTP
+    said = said.lstrip(EMPTY)
     if METHOD.match(said):
-        return None if len(said) < PIECE else "http"
+        return undecided
     if not WORDS.match(said):
-        return "other"
+        return Protocol.OTHER
     line, end, _ = said.partition(b"\n")
     if end:
-        return "http" if b"HTTP/" in line.upper() else "other"
-    # A line that is too long for a request: the parser says so.
-    return None if len(said) < PIECE else "http"
+        return Protocol.HTTP if b"HTTP/" in line.upper() else Protocol.OTHER
+    return undecided
 
 
 async def server_name(guest: Stream) -> str | None:
@@ -104,7 +121,7 @@ async def first_of(guest: Stream, server: Stream, patience: float) -> Protocol:
     finally:
         speaks = await _ended(client)
         server.put_back(await _ended(other) or b"")
-    return speaks or "other"
+    return speaks or Protocol.OTHER
 
 
 async def _ended(reading: "asyncio.Task[Said]") -> "Said | None":

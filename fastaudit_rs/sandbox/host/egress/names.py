@@ -11,8 +11,9 @@ import threading
 
 from .rules import Address
 
-#: Addresses that lead nowhere, for tests of networks: RFC 2544.
-FIRST = ipaddress.IPv4Address("198.18.0.1")
+#: The first of some addresses that lead nowhere: for tests of networks (RFC 2544), and, where a
+#: policy blocks these, reserved ones (RFC 1112).
+FIRST = (ipaddress.IPv4Address("198.18.0.1"), ipaddress.IPv4Address("240.0.0.1"))
 
 #: The names that a sandbox may use, in all.
 NAMES = 4096
@@ -33,10 +34,15 @@ _HEADER = struct.Struct("!6H")
 
 
 class Names:
-    """The names of a sandbox, and their addresses."""
+    """The names of a sandbox, and their addresses.
 
-    def __init__(self) -> None:
+    Args:
+        first: The address of the first one.
+    """
+
+    def __init__(self, first: Address) -> None:
         """Begin without any."""
+        self._first = first
         self._lock = threading.Lock()
         self._addresses: dict[str, Address] = {}
         self._names: dict[Address, str] = {}
@@ -46,7 +52,7 @@ class Names:
         with self._lock:
             address = self._addresses.get(name)
             if address is None and len(self._names) < NAMES:
-                address = FIRST + len(self._names)
+                address = self._first + len(self._names)
                 self._addresses[name], self._names[address] = address, name
             return address
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from .... import Network
 from . import beginnings
+from .beginnings import Protocol
 from .connects import DOMAIN, Connects, Waiting, Wanted
 from .http import Exchange
 from .log import Log
-from .names import MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
+from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
 from .opened import OpenedStream
-from .rules import Rules
+from .rules import BLOCK, Address, Rules
 from .secrets import Pair, Secrets, Swap
 from .server import Denied, connected
 from .stream import PIECE, Stream
@@ -45,7 +46,7 @@ class Proxy:
         self.network = network
         self._secrets = secrets
         self.rules = Rules(network)
-        self.names = Names()
+        self.names = Names(self._range())
         self.waiting = Waiting()
         #: The addresses of the proxy, by their families.
         self.places: dict[int, tuple[str, int]] = {}
@@ -63,6 +64,11 @@ class Proxy:
             target=self._serve, args=(listeners,), name="fastaudit-rs-proxy", daemon=True
         )
         self._thread.start()
+
+    def _range(self) -> Address:
+        """Return the first of the addresses for names: the guard in the sandbox may block some."""
+        usable = (each for each in FIRST if self.rules.of_address(each, 443) != BLOCK)
+        return next(usable, FIRST[0])
 
     def connects(self) -> Connects:
         """Return the answers about connecting for a new process."""
@@ -86,22 +92,26 @@ class Proxy:
 
     def _serve(self, listeners: list[socket.socket]) -> None:
         loop = self._loop
-        asyncio.set_event_loop(loop)
+        servers = []
 
         async def start() -> None:
             for listener in listeners:
-                await asyncio.start_server(self._accepted, sock=listener, limit=PIECE)
+                opening = asyncio.start_server(self._accepted, sock=listener, limit=PIECE)
+                servers.append(await opening)
+
+        async def end() -> None:
+            for server in servers:
+                server.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
         loop.run_until_complete(start())
         try:
             loop.run_forever()
         finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            for listener in listeners:
-                listener.close()
+            loop.run_until_complete(end())
             loop.close()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,17 +157,17 @@ class Proxy:
             if speaks is None:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
-            if speaks == "http":
+            if speaks is Protocol.HTTP:
                 swap = Swap(self._pairs(wanted, tls=False))
                 await Exchange(guest, wanted, connect, server, swap).run()
                 return
-            if speaks == "tls" and wanted.address is None:
+            if speaks is Protocol.TLS and wanted.address is None:
                 name = await beginnings.server_name(guest)
                 if name not in (None, wanted.host):
                     # Another site may be at the same address.
                     entry.host = str(name)
                     raise Denied("network.hosts")
-            pairs = self._pairs(wanted, tls=True) if speaks == "tls" else []
+            pairs = self._pairs(wanted, tls=True) if speaks is Protocol.TLS else []
             if pairs:
                 await self._open(guest, wanted, Swap(pairs))
                 return
@@ -165,7 +175,7 @@ class Proxy:
             await tunnel(guest, server, entry)
         except Denied as denied:
             entry.rule = str(denied)
-            if speaks == "tls":
+            if speaks is Protocol.TLS:
                 await guest.write(beginnings.UNKNOWN_NAME)
             else:
                 guest.abort()

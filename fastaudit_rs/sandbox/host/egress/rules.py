@@ -12,8 +12,8 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: The names of this machine by the standards: RFC 6761.
 LOCAL = "localhost"
 
-#: The rule that a host of a wildcard breaks which leads into a private network.
-HOSTS = "network.hosts"
+#: The rules that a host breaks which is not named, and one that is blocked.
+HOSTS, BLOCK = "network.hosts", "network.block"
 
 
 class Rules:
@@ -47,7 +47,7 @@ class Rules:
     def of_address(self, address: Address, port: int) -> str | None:
         """Return the rule that denies connecting to an address that code gave, if one does."""
         rule = self._rule("socket.connect", self._socket, (str(address), port))
-        if rule is not None and rule != "network.block" and address.is_loopback:
+        if rule is not None and rule != BLOCK and address.is_loopback:
             return self.of_name(LOCAL, port)
         return rule
 
@@ -60,8 +60,10 @@ class Rules:
             port: The port.
         """
         rule = self._rule("socket.connect", self._socket, (str(address), port))
-        if rule is None or rule == "network.block" or name in self._named or address.is_global:
-            return rule if rule == "network.block" else None
+        if rule == BLOCK:
+            return rule
+        if rule is None or name in self._named or address.is_global:
+            return None
         # Somebody else says where the names below a wildcard lead: not into this network.
         return HOSTS
 
