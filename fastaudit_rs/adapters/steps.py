@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -23,6 +23,12 @@ from ..sessions.running import RUNS_ON
 #: Where code runs: in this process, under a guard, or in a sandbox, behind the kernel.
 Place = Literal["here", "sandbox"]
 
+
+#: The ways in which a host may go on after a step, and those in which `Steps` goes on.
+WAYS = {
+    ": reset() starts another, undo() goes back": ": the next step has the names from before this",
+    ": reset() starts another": ": the next step begins anew",
+}
 
 #: The description of a tool that runs Python, for a model.
 DESCRIPTION = """\
@@ -84,6 +90,12 @@ def check(where: object, place: object) -> None:
         raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
     if place not in ("here", "sandbox"):
         raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
+
+
+def _for_models(text: str) -> str:
+    for way, instead in WAYS.items():
+        text = text.replace(way, instead)
+    return text
 
 
 class Steps:
@@ -180,8 +192,13 @@ class Steps:
         return None
 
     def _noted(self, ran: Result) -> Result:
-        self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
-        return ran
+        """The result, which tells the model how it goes on, and not how the host may."""
+        error = ran.error
+        self._runs_on = error is not None and error.message == RUNS_ON
+        if error is None:
+            return ran
+        message, traceback = _for_models(error.message), _for_models(error.traceback)
+        return replace(ran, error=replace(error, message=message, traceback=traceback))
 
     def _next(self) -> "tuple[concurrent.futures.Future[None], Callable[[], None]]":
         """Return the end of the step before the next one, and a function to call at its own."""
