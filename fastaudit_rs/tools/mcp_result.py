@@ -29,6 +29,19 @@ class Denial(BaseModel):
     hint: str | None = None
 
 
+class Asked(BaseModel):
+    """A request over the network: the fields of `fastaudit_rs.requests.Request` of these names."""
+
+    host: str
+    port: int | None = None
+    method: str | None = None
+    path: str | None = None
+    status: int | None = None
+    verdict: str
+    rule: str | None = None
+    error: str | None = None
+
+
 class Failure(BaseModel):
     """The exception that ended a step: the fields of `fastaudit_rs.results.Error`."""
 
@@ -47,6 +60,7 @@ class Ran(BaseModel):
     error: Failure | None = None
     ended_by: str | None = None
     denials: list[Denial]
+    requests: list[Asked]
     changed: list[str]
     restarted: bool
     seconds: float
@@ -75,6 +89,10 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
         "error": None,
         "ended_by": ran.killed_by,
         "denials": [_denial(denied) for denied in ran.violations],
+        "requests": [
+            {name: getattr(request, name) for name in Asked.model_fields}
+            for request in ran.requests
+        ],
         "changed": ran.changed,
         "restarted": restarted,
         "seconds": round(ran.duration, 3),

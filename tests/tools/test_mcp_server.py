@@ -11,7 +11,9 @@ import pytest
 
 mcp = pytest.importorskip("mcp")
 
-from fastaudit_rs import Limits, Policy, Sandbox  # noqa: E402
+from egress_servers import served  # noqa: E402
+
+from fastaudit_rs import Limits, Network, Policy, Sandbox  # noqa: E402
 from fastaudit_rs.tools.mcp_server import server  # noqa: E402
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 8
@@ -229,6 +231,32 @@ def test_a_process_that_ended():
     assert told(after)["restarted"] and not after.is_error
     assert "names and imports of earlier calls are gone" in texts(after)[0]
     assert not told(later)["restarted"]
+
+
+def test_requests_over_the_network():
+    pytest.importorskip("sandlock")
+    pytest.importorskip("h11")
+    pytest.importorskip("trustme")
+
+    with served() as site:
+        hosts = ["example.com:443", f"localhost:{site.port}"]
+        policy = Policy.preset("sandbox").replace(network=Network(hosts=hosts))
+
+        @contextlib.contextmanager
+        def sandboxed():
+            with Sandbox(policy) as sandbox, sandbox.session() as session:
+                yield session
+
+        async def conversation(client, run):
+            url = f"http://localhost:{site.port}/page?key=1"
+            opened = f"with urllib.request.urlopen({url!r}) as answer: answer.read()"
+            return await run(f"import urllib.request\n{opened}\nanswer.status")
+
+        result = talk(sandboxed, conversation)
+    assert told(result)["value"] == 200, texts(result)
+    [request] = told(result)["requests"]
+    expected = {"port": site.port, "method": "GET", "path": "/page", "status": 200}
+    assert expected.items() < request.items() and request["verdict"] == "allowed"
 
 
 def test_values_that_json_cannot_hold(opens):
