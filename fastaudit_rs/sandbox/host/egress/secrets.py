@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import trustme
-
 from .... import Network
 from ...secrets import PLAIN, Secret
 from .rules import Rules
@@ -51,6 +49,9 @@ class Secrets:
     def __init__(self, given: Sequence[Secret], bundle: Path) -> None:
         """Make the placeholders, and an authority for the certificates of hosts."""
         self.bundle = bundle
+        # Of an extra: sandboxes without secrets do without.
+        import trustme
+
         self._authority = trustme.CA(organization_name="fastaudit_rs")
         bundle.write_bytes(_trusted() + self._authority.cert_pem.bytes())
         #: The variables of the sandbox.
