@@ -92,10 +92,14 @@ def check(where: object, place: object) -> None:
         raise ValueError(f"place must be 'here' or 'sandbox', not {place!r}")
 
 
-def _for_models(text: str) -> str:
+def for_models(ran: Result) -> Result:
+    """The result, which tells the model how it goes on, and not how the host may."""
+    if ran.error is None:
+        return ran
+    message, traceback = ran.error.message, ran.error.traceback
     for way, instead in WAYS.items():
-        text = text.replace(way, instead)
-    return text
+        message, traceback = message.replace(way, instead), traceback.replace(way, instead)
+    return replace(ran, error=replace(ran.error, message=message, traceback=traceback))
 
 
 class Steps:
@@ -192,13 +196,9 @@ class Steps:
         return None
 
     def _noted(self, ran: Result) -> Result:
-        """The result, which tells the model how it goes on, and not how the host may."""
-        error = ran.error
-        self._runs_on = error is not None and error.message == RUNS_ON
-        if error is None:
-            return ran
-        message, traceback = _for_models(error.message), _for_models(error.traceback)
-        return replace(ran, error=replace(error, message=message, traceback=traceback))
+        """The result, for a model."""
+        self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
+        return for_models(ran)
 
     def _next(self) -> "tuple[concurrent.futures.Future[None], Callable[[], None]]":
         """Return the end of the step before the next one, and a function to call at its own."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from .. import AuditDenied
 from .._display import PNG
 from .._told import shortened, written
+from ..adapters.steps import for_models
 from ..results import Result
 
 #: The note of a step that found no names of those before.
@@ -81,6 +82,7 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
     Returns:
         A result that can be sent: its texts are valid, its numbers finite.
     """
+    ran = for_models(ran)
     told: dict[str, Any] = {
         "success": ran.success,
         "stdout": cut(ran.stdout, most),

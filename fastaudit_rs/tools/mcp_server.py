@@ -128,12 +128,14 @@ class _Client:
                 session = self._session = self._stack.enter_context(self._opens())
             return session, False
         if not reset:
-            try:
+            failures = RuntimeError, SandboxError
+            # Its process may have ended, or a step may run that could not be interrupted.
+            with contextlib.suppress(*failures):
                 session.names  # noqa: B018
                 return session, False
-            except (RuntimeError, SandboxError):
-                # Its process has ended, or a step could not be interrupted.
-                pass
+            with contextlib.suppress(*failures):
+                session.undo()
+                return session, False
         session.reset()
         return session, not reset
 

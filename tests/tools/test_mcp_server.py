@@ -213,23 +213,27 @@ def test_reset(opens):
     assert told(second)["error"]["kind"] == "NameError"
 
 
-def test_a_process_that_ended():
+@pytest.mark.parametrize(("keep", "names"), [(0, False), (1, True)])
+def test_a_process_that_ended(keep, names):
+    """Names from before are kept where the session keeps a state."""
     pytest.importorskip("sandlock")
 
     @contextlib.contextmanager
     def sandboxed():
-        with Sandbox() as sandbox, sandbox.session(keep=0) as session:
+        with Sandbox() as sandbox, sandbox.session(keep=keep) as session:
             yield session
 
     async def conversation(client, run):
         await run("x = 1")
-        ended = await run("import signal, time; signal.setitimer(0, 0.01); time.sleep(9)")
-        return ended, await run("print(2)"), await run("3")
+        ended = await run("x = 2\nimport signal, time; signal.setitimer(0, 0.01); time.sleep(9)")
+        return ended, await run("globals().get('x')"), await run("3")
 
     ended, after, later = talk(sandboxed, conversation)
-    assert ended.is_error
-    assert told(after)["restarted"] and not after.is_error
-    assert "names and imports of earlier calls are gone" in texts(after)[0]
+    assert ended.is_error and "reset()" not in texts(ended)[0]
+    assert "reset()" not in told(ended)["error"]["message"]
+    assert not after.is_error and told(after)["value"] == (1 if names else None)
+    assert told(after)["restarted"] is not names
+    assert ("names and imports of earlier calls are gone" in texts(after)[0]) is not names
     assert not told(later)["restarted"]
 
 
