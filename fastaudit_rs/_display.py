@@ -8,6 +8,8 @@ import base64
 import html
 from typing import TYPE_CHECKING
 
+from .timeline import shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -80,6 +82,8 @@ def page(result: "Result") -> str:
         parts.append(_block("denied", (denied.message for denied in result.violations)))
     if result.changed:
         parts.append(_block("files", result.changed))
+    if result.requests or result.decisions:
+        parts.append(_block("timeline", shown(result.timeline)))
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -1357,6 +1357,9 @@ class AuditLog:
             RuntimeError: A guard is in force here.
         """
 
+    def _add(self, lines: bytes) -> None:
+        """Add lines that another process told of, each with a newline."""
+
     def _wake(self) -> None:
         """End a wait for lines."""
 

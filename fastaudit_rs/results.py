@@ -7,6 +7,7 @@ from . import AuditDenied
 from ._display import one_line, page
 from ._told import checked, for_model
 from .requests import Request
+from .timeline import Act, timeline_of
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Result:
             dictionary from MIME types to data: text, and bytes for ``"image/png"``.
         requests: The requests over the network, and the denied ones, in order: the first 1000. A
             sandbox whose policy names hosts has them, if the kernel holds it.
+        decisions: The decisions of its guards, in order, as the guest reports them: the first 1000
+            of a run whose sandbox has a log. Each is a line of the log, as ``docs/recording.md``
+            describes it.
     """
 
     returncode: int
@@ -75,6 +79,7 @@ class Result:
     error: Error | None = None
     display: list[dict[str, str | bytes]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         """Describe it in one line, without the code's output."""
@@ -109,6 +114,19 @@ class Result:
             42
         """
         return for_model(self, checked(most))
+
+    @property
+    def timeline(self) -> list[Act]:
+        """Files, programs and requests in the order of time.
+
+        A sandbox with a log has all decisions; another one the denials and changed files, without a
+        time, after the requests.
+
+        Example:
+            >>> for act in sandbox.run(code).timeline:
+            ...     print(act.verdict, act.kind, act.target)
+        """
+        return timeline_of(self)
 
     @property
     def success(self) -> bool:

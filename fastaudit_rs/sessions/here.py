@@ -38,7 +38,7 @@ BETWEEN = 30.0
 
 #: The arguments of `Policy.guard` that are handed on to it as they are.
 _OPTIONS = frozenset(
-    ("before_deny", "on_call", "data", "tool_id", "retire_sites", "on_ask", "ask_seconds")
+    ("before_deny", "on_call", "data", "tool_id", "retire_sites", "on_ask", "ask_seconds", "log")
 )
 
 _numbers = itertools.count(1)

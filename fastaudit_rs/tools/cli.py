@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--sandbox", action="store_true", help="run it in a process that the kernel confines"
     )
+    run.add_argument("--log", metavar="FILE", help="add each decision to this file, as JSON")
     _add_program(run)
     learn = commands.add_parser(
         "learn", help="run a program and print the policy that it needs", allow_abbrev=False
@@ -177,7 +178,9 @@ def _run(options: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as warned:
         try:
             on_ask = asking.on_ask(options, person)
-            policy.install(monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask)
+            policy.install(
+                monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask, log=options.log
+            )
         except (OSError, ValueError) as error:
             return _wrong(error)
     for warning in warned:
@@ -207,7 +210,7 @@ def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy)
     on_ask = _person(options) if options.ask else None
     policy = for_sandbox(policy, options)
     try:
-        return run(policy, limits, options.kind, options.program, on_ask, ask_up_to)
+        return run(policy, limits, options.kind, options.program, on_ask, ask_up_to, options.log)
     except SandboxError as error:
         return _wrong(error)
     except KeyboardInterrupt:
@@ -311,6 +314,7 @@ def _completion(options: argparse.Namespace) -> int:
     kinds |= {
         "output": shtab.FILE,
         "approvals": shtab.FILE,
+        "log": shtab.FILE,
         "ask_up_to": shtab.FILE,
         "program": shtab.FILE,
         "tmp": shtab.DIR,

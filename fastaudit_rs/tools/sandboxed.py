@@ -34,6 +34,7 @@ def run(
     program: list[str],
     on_ask: Callable[[AuditDenied], object] | None = None,
     ask_up_to: Policy | None = None,
+    log: str | None = None,
 ) -> int:
     """Run a program in a sandbox, and show its output when it has ended.
 
@@ -45,6 +46,7 @@ def run(
         program: The module, code or script, and the arguments.
         on_ask: A function that is asked before an operation is denied.
         ask_up_to: The most that its answers may open.
+        log: The file for its decisions.
 
     Returns:
         The exit status.
@@ -62,7 +64,7 @@ def run(
     if ask_up_to is not None:
         ask_up_to = absolute(ask_up_to, os.getcwd())
     path = [directory_of(kind, program) or os.getcwd()]
-    with Sandbox(policy, limits, path=path, on_ask=on_ask, ask_up_to=ask_up_to) as sandbox:
+    with Sandbox(policy, limits, path=path, on_ask=on_ask, ask_up_to=ask_up_to, log=log) as sandbox:
         tell_in_options(sandbox)
         # The program begins here, and not in the directory of the sandbox.
         sandbox._cwd = os.getcwd()

@@ -16,6 +16,7 @@ from ..._native import _json_extent
 from ...results import Error, Result
 from ..limits import Limits
 from ..wire import REPORT, receive, send
+from .decisions import Decisions
 from .ending import Ending
 from .files import Disk
 from .process import SandboxError, Worker
@@ -39,7 +40,12 @@ class Run:
     """One run, watched until it ends."""
 
     def __init__(
-        self, limits: Limits, base: str, ending: Ending, questions: Questions | None = None
+        self,
+        limits: Limits,
+        base: str,
+        ending: Ending,
+        questions: Questions | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         """Prepare one.
 
@@ -48,7 +54,9 @@ class Run:
             base: The directory that counts as its disk.
             ending: The wish to end it.
             questions: Its questions, if it asks.
+            decisions: The reader of its decisions, if they are logged.
         """
+        self._decisions = decisions
         self._ending = ending
         self._questions = questions
         self._limits = limits
@@ -134,6 +142,9 @@ class Run:
                 passed.append(self._questions.passed())
                 theirs.callback(self._questions.sent)
                 selector.register(self._questions, selectors.EVENT_READ)
+            if self._decisions is not None:
+                passed.append(self._decisions.descriptor())
+                theirs.callback(os.close, passed[-1])
             with contextlib.suppress(OSError):
                 # A worker that is gone shows in the descriptors that are watched.
                 send(worker.control, job, passed)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ... import AuditDenied, Policy
+from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
 from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
@@ -24,6 +24,7 @@ from ..secrets import Secret, secrets_of
 from . import group
 from .alone import counts_processes
 from .asked import bound
+from .decisions import Decisions
 from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
@@ -90,6 +91,8 @@ class Sandbox(Runner):
             before. Native code can do it without being asked.
         secrets: Values that the host puts into requests to their hosts, in the place of what code
             finds in the variables of their names.
+        log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
+            reports them (``"source": "guest"``), and for its requests, as the host saw them.
 
     Raises:
         SandboxError: A package is not there, or the kernel lacks what it needs, under
@@ -114,6 +117,7 @@ class Sandbox(Runner):
         ask_seconds: float | None = None,
         ask_up_to: Policy | None = None,
         secrets: Iterable[Secret] = (),
+        log: AuditLog | str | os.PathLike[str] | None = None,
     ) -> None:
         """Make one, with a directory of its own."""
         if policy is None:
@@ -130,10 +134,13 @@ class Sandbox(Runner):
             for name, given in (("on_ask", on_ask), ("ask_up_to", ask_up_to)):
                 if given is not None:
                     raise ValueError(f"{name} needs backend='process': containers do not ask")
+            if log is not None:
+                raise ValueError("log needs backend='process': containers have no log")
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds
+        self._log = log if log is None or isinstance(log, AuditLog) else AuditLog(log)
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
@@ -284,6 +291,7 @@ class Sandbox(Runner):
             "value": bool(value),
             "session": session,
             "asks": asks,
+            "logs": self._log is not None,
             "cpu_seconds": self.limits.cpu_seconds,
             "disk": cast("int | None", self.limits.disk),
             "cwd": self._cwd,
@@ -299,16 +307,23 @@ class Sandbox(Runner):
     ) -> Result:
         if self._docker is not None:
             return self._docker.run(self._setup, self.limits, self._base, job, given, ending)
+        decisions = None
         with contextlib.ExitStack() as stack:
             questions = None
             if self._on_ask is not None:
                 questions = Questions(self._on_ask, self._ask_seconds, loop)
                 stack.callback(questions.close)
-            run = Run(self.limits, self._base, ending, questions)
+            if self._log is not None:
+                decisions = Decisions(self._log)
+                stack.callback(decisions.close)
+            run = Run(self.limits, self._base, ending, questions, decisions)
             worker = stack.enter_context(workers.worker(ending))
             result = run.result(worker, marshal.dumps(cast(Any, job)), given)
             if not run.is_clean:
                 worker.end()
+        if decisions is not None:
+            decisions.add(result.requests)
+            result = replace(result, decisions=decisions.kept)
         return result
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
@@ -393,6 +408,7 @@ class Sandbox(Runner):
             calls,
             on_ask,
             ask_seconds,
+            self._log,
         )
         self._sessions.add(session)
         return session

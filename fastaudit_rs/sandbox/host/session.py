@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ... import AuditDenied
+from ... import AuditDenied, AuditLog
 from ..._keywords import checked
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, seconds, text_of
@@ -21,6 +21,7 @@ from ...sessions.stream import OutputStream
 from ..limits import Limits
 from ..messages import encode
 from .calls import Calls, told
+from .decisions import Decisions
 from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
@@ -68,6 +69,7 @@ class SandboxSession(States):
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
+        log: AuditLog | None = None,
     ) -> None:
         """Start its process."""
         check_ask(on_ask, ask_seconds)
@@ -96,7 +98,11 @@ class SandboxSession(States):
         self._exchange: Exchange | None = None
         self._ending = Ending()
         #: The process, in a list that its end does not need this object for.
-        self._held = [Process(start(), job)]
+        self._decisions = None if log is None else Decisions(log)
+        if self._decisions is not None:
+            # It is the last to be closed: its end is that of all processes.
+            weakref.finalize(self, self._decisions.close)
+        self._held = [Process(start(), job, self._decisions)]
         self._review = Review(directory, files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
 
@@ -265,6 +271,8 @@ class SandboxSession(States):
             if self._busy.acquire(timeout=PATIENCE):
                 stack.callback(self._busy.release)
             self._finish()
+        if self._decisions is not None:
+            self._decisions.close()
 
     def _step(
         self,
@@ -309,6 +317,8 @@ class SandboxSession(States):
                 duration=time.monotonic() - begun,
                 requests=worker.requests(are_over=False),
             )
+            if self._decisions is not None:
+                self._decisions.add(result.requests)
             if self._noted is not None:
                 self._noted(text, (), began, result)
         return result

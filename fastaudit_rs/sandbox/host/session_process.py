@@ -18,6 +18,7 @@ from .process import Worker
 
 if TYPE_CHECKING:
     from ..inside.child import Job
+    from .decisions import Decisions
 
 #: The time for an answer of our own code in the sandbox, in seconds.
 PATIENCE = 5.0
@@ -48,9 +49,10 @@ class Process:
     Args:
         worker: The process that it is a child of.
         job: Its job.
+        decisions: The reader of its decisions, if they are logged.
     """
 
-    def __init__(self, worker: Worker, job: "Job") -> None:
+    def __init__(self, worker: Worker, job: "Job", decisions: "Decisions | None" = None) -> None:
         """Start it."""
         self.worker = worker
         #: The copies from before the last steps, in order.
@@ -78,6 +80,9 @@ class Process:
             theirs.callback(other.close)
             self.channel = Channel(connection)
             passed.append(other.fileno())
+            if decisions is not None:
+                passed.append(decisions.descriptor())
+                theirs.callback(os.close, passed[-1])
             with contextlib.suppress(OSError):
                 # A worker that is gone shows where its answers are read.
                 send(worker.control, marshal.dumps(cast(Any, job)), passed)

@@ -14,6 +14,7 @@ from .session_process import Process
 
 if TYPE_CHECKING:
     from ..inside.child import Job
+    from .decisions import Decisions
 
 #: The message where all processes of a session have ended.
 SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
@@ -29,6 +30,7 @@ class States(Session):
 
     _busy: threading.Lock
     _closed: bool
+    _decisions: "Decisions | None"
     _first_functions: Functions
     _functions: dict[str, Callable[..., Any]]
     _held: list[Process]
@@ -63,7 +65,7 @@ class States(Session):
             else:
                 worker = process.worker
             process.release()
-            self._held[0] = Process(worker, self._job)
+            self._held[0] = Process(worker, self._job, self._decisions)
             self._functions = dict(self._first_functions)
             self._told = told(self._functions)
             self._steps = 0

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypedDict
 
-from ... import AuditDenied, Policy
+from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
@@ -49,6 +49,8 @@ class Job(TypedDict):
     session: bool
     #: True if that asks the host before an operation is denied.
     asks: bool
+    #: True if its decisions are logged: the last descriptor is that of the log.
+    logs: bool
     cpu_seconds: int | None
     #: The bytes that a file may have.
     disk: int | None
@@ -64,13 +66,14 @@ def run(
         worker: The process that this is a child of.
         policy: The policy to install.
         job: The job.
-        descriptors: Standard input, output and error, the one for its report, and the one for its
-            questions, if it asks.
+        descriptors: Standard input, output and error, the one for its report, the one for its
+            questions, if it asks, and that of its log, if it has one.
     """
     child = _Child(children)
     status = 1
     try:
         if os.getppid() == worker:
+            log = _log(descriptors.pop()) if job["logs"] else None
             streams, (report, *asked) = descriptors[:3], descriptors[3:]
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
@@ -78,9 +81,9 @@ def run(
             if job["session"]:
                 from .session import serve
 
-                status = serve(child, policy, job, report)
+                status = serve(child, policy, job, report, log)
             else:
-                status = program(policy, job, report, *asked)
+                status = program(policy, job, report, *asked, log=log)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -88,7 +91,14 @@ def run(
         child.end(status)
 
 
-def program(policy: Policy, job: Job, report: int, asked: int | None = None) -> int:
+def program(
+    policy: Policy,
+    job: Job,
+    report: int,
+    asked: int | None = None,
+    *,
+    log: AuditLog | None = None,
+) -> int:
     """Run a job from its beginning to its end.
 
     Args:
@@ -96,6 +106,7 @@ def program(policy: Policy, job: Job, report: int, asked: int | None = None) -> 
         job: The job.
         report: The descriptor for its report.
         asked: The descriptor for its questions, if it asks.
+        log: The log of its decisions, if it has one.
 
     Returns:
         Its exit status.
@@ -124,7 +135,7 @@ def program(policy: Policy, job: Job, report: int, asked: int | None = None) -> 
         os.chdir(job["cwd"])
     _reseed()
     ask = None if asked is None else _asking(asked)
-    policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask)
+    policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status = 0
     try:
         value = _run(job, names)
@@ -144,6 +155,8 @@ def program(policy: Policy, job: Job, report: int, asked: int | None = None) -> 
         status = DENIED if isinstance(error, AuditDenied) else 1
     value = None
     _end_program(names)
+    if log is not None:
+        log.flush()
     return status
 
 
@@ -160,6 +173,13 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     if isinstance(last, _ast.Expr):
         return eval(compile(_ast.Expression(last.value), job["file"], "eval"), names)
     return None
+
+
+def _log(descriptor: int) -> AuditLog:
+    """Return the log that the host reads."""
+    log = AuditLog(descriptor)
+    os.close(descriptor)
+    return log
 
 
 def _asking(descriptor: int) -> Callable[[AuditDenied], object]:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ... import AuditDenied, Policy
+from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child
 from ...results import Error
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 TOLD = 1000
 
 
-def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
+def serve(
+    child: _Child, policy: Policy, job: "Job", descriptor: int, log: AuditLog | None = None
+) -> int:
     """Run steps until the host is gone.
 
     Args:
@@ -34,6 +36,7 @@ def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
         policy: The policy to install.
         job: The job, without code.
         descriptor: The socket to the host.
+        log: The log of its decisions, if it has one.
 
     Returns:
         The exit status of a process that a step has started, and that comes to the step's end.
@@ -55,7 +58,8 @@ def serve(child: _Child, policy: Policy, job: "Job", descriptor: int) -> int:
         stream.reconfigure(line_buffering=True)
     take_interrupts(channel)
     asks = session.ask if job["asks"] else None
-    policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks)
+    policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
+    session.log = log
     with contextlib.suppress(EOFError, OSError):
         while channel.is_here:
             with contextlib.suppress(KeyboardInterrupt):
@@ -80,6 +84,7 @@ class _Steps:
         self._given = {"display"}
         self._functions: dict[str, dict[str, Any]] = {}
         self.status = 0
+        self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
         names.update(__builtins__=__builtins__, display=self._shown.display)
@@ -180,6 +185,8 @@ class _Steps:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        if self.log is not None:
+            self.log.flush()
         if not self._channel.is_here:
             self.status = outcome.status
             return

@@ -26,9 +26,9 @@ from .held import hold
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
 PATIENCE = 0.05
 
-#: The descriptors of a run: standard input, output and error, its report, and the connection for
-#: its questions, if it asks.
-DESCRIPTORS = 5
+#: The descriptors of a run: standard input, output and error, its report, the connection for its
+#: questions, if it asks, and its log, if it has one.
+DESCRIPTORS = 6
 
 
 def main(control: _socket.socket) -> NoReturn:

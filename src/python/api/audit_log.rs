@@ -16,7 +16,7 @@ use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::audit_log::{self, LogFile, Sink};
 use crate::python::guard::decision;
-use crate::python::guard::scope;
+use crate::python::guard::scope::{self, Current};
 use crate::python::values::decode;
 use crate::python::values::errors;
 
@@ -89,6 +89,18 @@ impl AuditLog {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         check_unguarded(py, "an AuditLog is closed")?;
         self.log.sink.close();
+        Ok(())
+    }
+
+    #[doc = doc!("AuditLog._add")]
+    #[pyo3(name = "_add")]
+    fn add(&self, py: Python<'_>, lines: &[u8]) -> PyResult<()> {
+        if scope::may_be_guarded() && !matches!(scope::own(py)?, Current::Unguarded) {
+            return Err(PyRuntimeError::new_err(
+                "lines are added outside of guards alone",
+            ));
+        }
+        self.log.sink.add_told(lines);
         Ok(())
     }
 
@@ -179,8 +191,9 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
         .open(decode::native_path(name.clone()))?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
     Ok(LogFile {
-        file,
         identity: decision::identity(&path),
+        is_pipe: is_pipe(&file),
+        file,
         path: Some(path),
     })
 }
@@ -195,12 +208,24 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
             errors::shown(given)
         )));
     };
-    let copy = descriptor.try_clone_to_owned()?;
+    let file = File::from(descriptor.try_clone_to_owned()?);
     Ok(LogFile {
-        file: File::from(copy),
+        is_pipe: is_pipe(&file),
+        file,
         path: None,
         identity: None,
     })
+}
+
+#[cfg(unix)]
+fn is_pipe(file: &File) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    file.metadata().is_ok_and(|told| told.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_file: &File) -> bool {
+    false
 }
 
 #[cfg(not(unix))]

@@ -58,7 +58,12 @@ pub struct LogFile {
     pub path: Option<Vec<u8>>,
     /// The device and the number of the file.
     pub identity: Option<(u64, u64)>,
+    /// True for a pipe, into which more than a page is not written in one piece: pipe(7).
+    pub is_pipe: bool,
 }
+
+/// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux.
+const PIECE: usize = 4096;
 
 #[derive(Default)]
 struct Lines {
@@ -153,6 +158,11 @@ impl Sink {
         }
     }
 
+    /// Adds lines that come from another process, and writes all.
+    pub fn add_told(&self, told: &[u8]) {
+        self.add(told, now().0, true);
+    }
+
     /// Writes the lines that are kept back.
     pub fn flush(&self) {
         if let Some(mut lines) = self.lines()
@@ -170,7 +180,7 @@ impl Sink {
         if lines.untold > 0 {
             tell_of_lost(lines, seconds);
         }
-        let (done, error) = write_all(&file.file, &lines.buffer);
+        let (done, error) = write_all(file, &lines.buffer);
         lines.buffer.drain(..done);
         lines.is_failing = error.is_some();
         lines.since = seconds;
@@ -232,12 +242,18 @@ impl Drop for Sink {
     }
 }
 
-/// Writes bytes in one piece as a rule, so that processes can share the file. Returns how many were
-/// written, and the error that kept the others back.
-fn write_all(mut file: &File, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
+/// Writes lines in one piece as a rule, so that processes can share the file. Returns how many bytes
+/// were written, and the error that kept the others back.
+fn write_all(to: &LogFile, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
+    let mut file = &to.file;
     let mut done = 0;
     while done < bytes.len() {
-        match file.write(&bytes[done..]) {
+        let rest = &bytes[done..];
+        let piece = match to.is_pipe {
+            true => whole_lines(rest),
+            false => rest,
+        };
+        match file.write(piece) {
             Ok(0) => return (done, Some(ErrorKind::WriteZero.into())),
             Ok(written) => done += written,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -245,6 +261,15 @@ fn write_all(mut file: &File, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
         }
     }
     (done, None)
+}
+
+/// The lines that fit into a piece; all of them if the first one does not.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let first = &bytes[..bytes.len().min(PIECE)];
+    match memchr::memrchr(b'\n', first) {
+        Some(end) => &bytes[..=end],
+        None => bytes,
+    }
 }
 
 /// Adds a line that tells how many were lost before it.

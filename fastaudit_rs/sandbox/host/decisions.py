@@ -1,0 +1,165 @@
+"""The decisions of a sandbox in the log of the host, as its guest tells of them.
+
+The guest writes to a pipe, which the host reads to the end. It need not be our guard that writes:
+each line is read as data, and marked as the guest's own report.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ... import AuditLog
+from ..._native import _json_extent
+from ...requests import Request
+
+#: The bytes of a run, or of a session, that are read; others are counted.
+MOST = 16 << 20
+
+#: The bytes of a line, and how many values it may have, and how deep they may be.
+LINE, VALUES, DEPTH = 1 << 16, 2000, 10
+
+#: The decisions that a result has.
+KEPT = 1000
+
+#: The time that the end of a run waits for the last lines, in seconds.
+PATIENCE = 5.0
+
+_TEXTS = ("verdict", "rule", "event", "effect", "asked", "path", "to", "resolved", "host")
+#: The keys of a line that a guest may tell, and the types of their values.
+KEYS: dict[str, tuple[type, ...]] = {
+    "time": (int, float),
+    "pid": (int,),
+    "thread": (int,),
+    **dict.fromkeys(_TEXTS, (str, type(None))),
+    "args": (list,),
+    "port": (int,),
+    "command": (list, str),
+    **dict.fromkeys(("variable", "module", "tool", "place", "error"), (str,)),
+}
+
+#: The keys that each line has.
+NEEDED = {"time", "verdict", "rule", "event", "effect", "args"}
+VERDICTS = ("allowed", "denied", "reported")
+
+
+class Decisions:
+    """Reads the decisions of a guest.
+
+    Args:
+        log: The log of the host.
+    """
+
+    def __init__(self, log: AuditLog) -> None:
+        """Make the pipe, and begin to read."""
+        self._log = log
+        reading, self._writing = os.pipe()
+        self._lost = 0
+        #: The first decisions, as `Result.decisions` has them.
+        self.kept: list[dict[str, Any]] = []
+        self._thread = threading.Thread(
+            target=self._read, args=(reading,), name="fastaudit_rs log", daemon=True
+        )
+        self._thread.start()
+
+    def descriptor(self) -> int:
+        """A descriptor for the guest, to be closed by the caller."""
+        return os.dup(self._writing)
+
+    def close(self) -> None:
+        """Wait for the last lines, when no process of the guest has the pipe any more."""
+        writing, self._writing = self._writing, -1
+        if writing < 0:
+            return
+        os.close(writing)
+        self._thread.join(PATIENCE)
+
+    def add(self, requests: Iterable[Request]) -> None:
+        """Add requests, as the host saw them."""
+        lines = (line_of(_of_request(request), self._log, "host") for request in requests)
+        told = b"".join(lines)
+        if told:
+            self._log._add(told)
+
+    def _read(self, reading: int) -> None:
+        room, rest = MOST, b""
+        with open(reading, "rb", buffering=0) as pipe:
+            # The pipe is emptied in any case: the guest would wait.
+            while data := pipe.read(1 << 16):
+                kept = data[: max(room, 0)]
+                room -= len(data)
+                self._lost += data.count(b"\n") - kept.count(b"\n")
+                *lines, rest = (rest + kept).split(b"\n")
+                if len(rest) > LINE:
+                    rest = b""
+                    self._lost += 1
+                told = b"".join(map(self._marked, lines))
+                if told:
+                    self._log._add(told)
+        if self._lost:
+            lost = {"time": time.time(), "event": "fastaudit.lost", "lost": self._lost}
+            self._log._add(line_of(lost, self._log, "guest"))
+
+    def _marked(self, line: bytes) -> bytes:
+        """A line of the guest, marked as one; nothing if it is malformed."""
+        told = _checked(line)
+        if told is None:
+            self._lost += 1
+            return b""
+        if len(self.kept) < KEPT:
+            self.kept.append(told)
+        return line_of(told, self._log, "guest")
+
+
+def _checked(line: bytes) -> dict[str, Any] | None:
+    """The fields of a line; `None` if no guard of ours can have written it."""
+    values, depth = _json_extent(line)
+    if len(line) > LINE or values > VALUES or depth > DEPTH:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        told = json.loads(line, parse_constant=_refuse)
+        if type(told) is dict and KEYS.keys() >= told.keys() - {"version"}:
+            is_typed = all(type(told[key]) in KEYS[key] for key in told.keys() - {"version"})
+            is_whole = told.keys() >= NEEDED and told["verdict"] in VERDICTS
+            if is_typed and is_whole:
+                return told
+    return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _of_request(request: Request) -> dict[str, Any]:
+    """A request as the fields of a line."""
+    told: dict[str, Any] = {
+        "time": request.time,
+        "verdict": request.verdict,
+        "rule": request.rule,
+        "event": "fastaudit.request",
+        "effect": "network",
+        "args": [],
+        "host": request.host,
+        "port": request.port,
+        "method": request.method,
+        "status": request.status,
+        "sent": request.sent,
+        "received": request.received,
+    }
+    return {key: value for key, value in told.items() if value is not None or key == "rule"}
+
+
+def line_of(told: dict[str, Any], log: AuditLog, source: str) -> bytes:
+    """A line of the log.
+
+    Args:
+        told: Its fields.
+        log: The log.
+        source: The side that tells it: ``"guest"`` or ``"host"``.
+    """
+    own = {} if log.name is None else {"guard": log.name}
+    line = json.dumps({"version": 2, **told, **own, "source": source}, separators=(",", ":"))
+    return line.encode() + b"\n"

@@ -1,0 +1,160 @@
+"""Decisions as events of OpenTelemetry, in the exporter of the SDK that keeps them."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from fastaudit_rs import AuditDenied, AuditLog, Policy
+
+pytest.importorskip("opentelemetry.sdk._logs")
+
+from opentelemetry import trace
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+
+from fastaudit_rs.adapters.opentelemetry import Events, attributes
+
+
+@pytest.fixture
+def exporter():
+    return InMemoryLogRecordExporter()
+
+
+@pytest.fixture
+def provider(exporter):
+    provider = LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    return provider
+
+
+def exported(exporter, number):
+    """The records, once there are so many of them."""
+    deadline = time.monotonic() + 20
+    while len(exporter.get_finished_logs()) < number and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [data.log_record for data in exporter.get_finished_logs()]
+
+
+def write(path):
+    with open(path, "w"):
+        pass
+
+
+def test_an_allowed_and_a_denied_decision(places, exporter, provider):
+    log = AuditLog(Events(provider), name="agent 7")
+    with Policy(write=[places.ok]).guard(log=log, monitor_calls=False)():
+        write(places.ok + "/a")
+        with pytest.raises(AuditDenied):
+            write(places.out + "/a")
+    allowed, denied = exported(exporter, 2)
+    assert allowed.event_name == denied.event_name == "fastaudit.decision"
+    assert allowed.severity_number == SeverityNumber.INFO
+    assert denied.severity_number == SeverityNumber.WARN
+    assert abs(allowed.timestamp / 1e9 - time.time()) < 60
+    assert allowed.body == f"allowed: open {places.ok}/a"
+    assert denied.body == f"denied by write: open {places.out}/a"
+    found = dict(denied.attributes)
+    assert json.loads(found.pop("fastaudit.args"))[:2] == [places.out + "/a", "w"]
+    assert found.pop("code.line.number") > 0
+    assert found == {
+        "process.pid": os.getpid(),
+        "thread.id": threading.get_native_id(),
+        "file.path": places.out + "/a",
+        "code.file.path": __file__,
+        "fastaudit.verdict": "denied",
+        "fastaudit.rule": "write",
+        "fastaudit.event": "open",
+        "fastaudit.effect": "write",
+        "fastaudit.guard": "agent 7",
+    }
+
+
+def test_events_belong_to_the_span_in_which_the_log_was_made(places, exporter, provider):
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("host")
+    with tracer.start_as_current_span("request") as span:
+        log = AuditLog(Events(provider))
+    assert not trace.get_current_span().get_span_context().is_valid
+    with Policy(write=[places.ok]).guard(log=log, monitor_calls=False)():
+        write(places.ok + "/a")
+    [record] = exported(exporter, 1)
+    assert record.trace_id == span.get_span_context().trace_id
+    assert record.span_id == span.get_span_context().span_id
+
+
+def test_a_host_and_a_command():
+    told = {"host": "example.com", "port": 443, "rule": None, "command": ["ls", "-l"]}
+    assert attributes(told) == {
+        "server.address": "example.com",
+        "server.port": 443,
+        "process.command_args": ["ls", "-l"],
+    }
+    assert attributes({"command": "ls | wc"}) == {"process.command_line": "ls | wc"}
+
+
+def test_each_of_many_decisions_is_an_event(places, exporter, provider):
+    log = AuditLog(Events(provider))
+    with Policy(write=[places.ok]).guard(log=log, monitor_calls=False)():
+        for number in range(2000):
+            sys.audit("os.mkdir", f"{places.ok}/{number}", 0o777, -1)
+    records = exported(exporter, 2000)
+    names = [os.path.basename(record.attributes["file.path"]) for record in records]
+    assert names == list(map(str, range(2000)))
+    assert log.lost == 0
+
+
+def test_an_exporter_that_acts_is_not_logged_itself(places, tmp_path):
+    """Under an installed policy all threads are judged, that of the exporter among them."""
+    code = """
+        import sys, json
+        from fastaudit_rs import AuditLog, Policy
+        from fastaudit_rs.adapters.opentelemetry import Events
+        from opentelemetry.sdk._logs import LoggerProvider
+        from opentelemetry.sdk._logs.export import (
+            LogRecordExporter, LogRecordExportResult, SimpleLogRecordProcessor)
+
+        class ToFile(LogRecordExporter):
+            def export(self, batch):
+                with open(sys.argv[1] + "/exported", "a") as file:
+                    for data in batch:
+                        print(data.log_record.attributes["file.path"], file=file)
+                return LogRecordExportResult.SUCCESS
+            def shutdown(self): pass
+            def force_flush(self, timeout_millis=0): return True
+
+        provider = LoggerProvider(shutdown_on_exit=False)
+        provider.add_log_record_processor(SimpleLogRecordProcessor(ToFile()))
+        log = AuditLog(Events(provider))
+        Policy(write=[sys.argv[1]]).install(log=log, monitor_calls=False)
+        for name in "abc":
+            open(f"{sys.argv[1]}/{name}", "w").close()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), places.ok]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with open(places.ok + "/exported") as file:
+        assert file.read().split() == [f"{places.ok}/{name}" for name in "abc"]
+
+
+def test_an_exporter_that_fails_stops_nobody(places, capsys):
+    def fail(lines):
+        raise ValueError("no collector")
+
+    log = AuditLog(fail)
+    with Policy(write=[places.ok]).guard(log=log, monitor_calls=False)():
+        for _ in range(100):
+            write(places.ok + "/a")
+    log.close()
+    deadline = time.monotonic() + 20
+    told = ""
+    while "no collector" not in told and time.monotonic() < deadline:
+        time.sleep(0.01)
+        told += capsys.readouterr().err
+    assert told.count("the function of an audit log raised") == 1
