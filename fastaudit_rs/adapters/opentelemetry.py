@@ -77,7 +77,7 @@ def attributes(told: Mapping[str, Any]) -> dict[str, Any]:
         told: The line.
 
     Returns:
-        Those that it has: texts, numbers and lists of texts.
+        The attributes that it has: texts, numbers and lists of texts.
     """
     found = {
         NAMES.get(key, f"fastaudit.{key}"): value
