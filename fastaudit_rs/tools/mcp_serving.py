@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -14,6 +15,9 @@ from .mcp_server import close_all
 
 #: The signals that end a server, and its sessions before.
 ENDING = (signal.SIGINT, signal.SIGTERM)
+
+#: The threads for other work, besides those for the steps of sessions.
+MORE = 4
 
 
 def serve_stdio(server: MCPServer[Any]) -> None:
@@ -60,6 +64,12 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
     """
     import uvicorn
 
+    class Server(uvicorn.Server):
+        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+            # Each step in a sandbox is waited for in a thread of the loop's.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(most + MORE))
+            await super().serve(sockets)
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,4 +82,4 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
             app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
         )
         print(f"fastaudit-rs: serving at {address}", file=sys.stderr, flush=True)
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(config).run(sockets=[listening])

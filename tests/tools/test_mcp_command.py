@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -250,6 +251,27 @@ class TestHttp:
                 return await ask(another, "2")
 
         assert asyncio.run(asyncio.wait_for(talks(), 60))["value"] == 2
+
+    def test_no_session_waits_for_another(self, mcp):
+        """Steps of all sessions are waited for side by side, however many processors there are."""
+        from fastaudit_rs.tools.mcp_serving import serve_http
+
+        sessions, met = 40, []
+
+        async def app(scope, receive, send):
+            await receive()
+            barrier = threading.Barrier(sessions)
+            waits = (asyncio.to_thread(barrier.wait, 5) for _ in range(sessions))
+            met.extend(await asyncio.gather(*waits, return_exceptions=True))
+            await send({"type": "lifespan.startup.failed"})
+
+        class Made:
+            def streamable_http_app(self, **options):
+                return app
+
+        with contextlib.suppress(SystemExit):
+            serve_http(Made(), "127.0.0.1", 0, sessions)
+        assert sorted(map(str, met)) == sorted(map(str, range(sessions)))
 
     def test_what_is_refused(self, mcp, address):
         url, _ = address("--no-sandbox")
