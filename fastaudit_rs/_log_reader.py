@@ -17,16 +17,25 @@ PATIENCE = 5.0
 
 def start(log: AuditLog, take: Callable[[bytes], object]) -> None:
     """Start the thread; it ends when the log is closed, at the end of the process at the latest."""
-    ends = threading.Event()
+    begins, ends = threading.Event(), threading.Event()
     thread = threading.Thread(
-        target=_hand_over, args=(log, take, ends), name="fastaudit_rs log", daemon=True
+        target=_hand_over, args=(log, take, begins, ends), name="fastaudit_rs log", daemon=True
     )
     thread.start()
+    # The first thread that takes lines is the log's own for good.
+    begins.wait(PATIENCE)
     atexit.register(_end, log, thread, ends)
 
 
-def _hand_over(log: AuditLog, take: Callable[[bytes], object], ends: threading.Event) -> None:
+def _hand_over(
+    log: AuditLog,
+    take: Callable[[bytes], object],
+    begins: threading.Event,
+    ends: threading.Event,
+) -> None:
     was_told = False
+    log._take(0)
+    begins.set()
     while (lines := log._take(0 if ends.is_set() else WAIT)) is not None:
         if not lines:
             if ends.is_set():

@@ -1364,7 +1364,13 @@ class AuditLog:
         """End a wait for lines."""
 
     def _take(self, seconds: float) -> bytes | None:
-        """Wait for lines and take them; ``None`` once it is closed. The thread is the log's own."""
+        """Wait for lines and take them; ``None`` once it is closed.
+
+        The thread is the log's own from the first call on.
+
+        Raises:
+            RuntimeError: It is another thread, or the log has a file.
+        """
 
 @final
 class AuditCfg:

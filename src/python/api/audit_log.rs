@@ -113,6 +113,11 @@ impl AuditLog {
     #[doc = doc!("AuditLog._take")]
     #[pyo3(name = "_take")]
     fn take<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if !self.log.sink.may_take() {
+            return Err(PyRuntimeError::new_err(
+                "the log's own thread alone takes lines",
+            ));
+        }
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let sink = Arc::clone(&self.log.sink);
         let lines = py.detach(move || sink.take(wait));

@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::ThreadId;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::python::cpython::forks;
@@ -49,6 +50,8 @@ pub struct Sink {
     added: Condvar,
     /// The process that the log was made in, as a number of copies.
     made_in: usize,
+    /// The thread that hands the lines over: the first one that takes some.
+    reader: OnceLock<ThreadId>,
 }
 
 /// The file of a log.
@@ -94,6 +97,7 @@ impl Sink {
             }),
             added: Condvar::new(),
             made_in: generation,
+            reader: OnceLock::new(),
         });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|sink| sink.strong_count() > 0);
@@ -203,6 +207,12 @@ impl Sink {
             "fastaudit_rs: the audit log {name} cannot be written: {error}. Decisions wait for it, up \
              to 16 MB of them."
         );
+    }
+
+    /// Returns whether the running thread may take lines: its own operations are not logged.
+    pub fn may_take(&self) -> bool {
+        let running = std::thread::current().id();
+        self.file.is_none() && *self.reader.get_or_init(|| running) == running
     }
 
     /// Takes the lines for the host's function, after `wait` at most; `None` once it is closed and
