@@ -350,16 +350,22 @@ class TestNames:
         assert question.name == "good.test" and question.wants_ipv4
 
 
-def test_few_connections_wait_at_a_time(log):
+def test_few_connections_wait_at_a_time(log, monkeypatch):
     waiting = Waiting()
-    wanted = Wanted("good.test", None, 80, log, None)
+    wanted = Wanted("good.test", None, 80, log, log.begin("good.test", 80))
     told = [waiting.put((socket.AF_INET, port), wanted) for port in range(WAITING + 2)]
     assert told.count(0) == WAITING == log.connections
     assert waiting.put((socket.AF_INET, 0), wanted) != 0
     waiting.drop((socket.AF_INET, 0))
     waiting.drop((socket.AF_INET, 0))
     assert log.connections == WAITING - 1
+    waiting.expire()
+    assert log.connections == WAITING - 1
     assert waiting.put((socket.AF_INET, 0), wanted) == 0
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    waiting.expire()
+    assert log.connections == 0
 
 
 def test_it_needs_no_package_for_secrets():

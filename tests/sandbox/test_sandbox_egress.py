@@ -338,6 +338,37 @@ class TestNames:
         ]
 
 
+def test_as_many_connections_as_the_policy_says(make_sandbox, site):
+    """They are counted for programs too, until they are closed."""
+    network = Network(hosts=["good.test"], max_connections=2)
+    command = [sys.executable, "-I", "-c", CONNECTING, str(site.port)]
+    ran = make_sandbox(LOOSE.replace(network=network)).run(
+        f"import subprocess; subprocess.run({command!r}, check=True)"
+    )
+    assert ran.stdout == "2 of 5, 2 of 5, 20 of 20\n", ran.stderr
+    assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
+
+
+#: Makes connections side by side, twice, and one after another.
+CONNECTING = """
+import socket, sys
+def connected():
+    try:
+        return socket.create_connection(("good.test", int(sys.argv[1])), 5)
+    except PermissionError:
+        return None
+def together():
+    made = [each for each in [connected() for _ in range(5)] if each]
+    for each in made:
+        each.close()
+    return len(made)
+def apart():
+    made = connected()
+    return made is not None and made.close() is None
+print(f"{together()} of 5, {together()} of 5, {sum(apart() for _ in range(20))} of 20")
+"""
+
+
 class TestRequests:
     def test_of_steps(self, sandbox, site):
         get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"

@@ -4,19 +4,23 @@ import base64
 import json
 import socket
 import ssl
+import sys
 
 import promises
 import pytest
 from egress_servers import resolver, served
 from sandboxes import LOOSE
 
-from fastaudit_rs import Limits, Network, Sandbox, SandboxError, Secret
+from fastaudit_rs import Limits, Network, Sandbox, SandboxError, SandboxManager, Secret
 
 pytest.importorskip("sandlock")
 pytest.importorskip("h11")
 trustme = pytest.importorskip("trustme")
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
+#: The modules of the host that carry connections.
+EGRESS = "fastaudit_rs.sandbox.host.egress."
 
 #: A value that is nowhere else, made of two parts: this file is no place to find it whole.
 VALUE = "s3cr3t-of-the" + "-host/+=0123456789"
@@ -190,6 +194,17 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
             assert ran.value == b"/s", ran.stderr
         assert site.seen[0][2]["x-key"] == VALUE
 
+    def test_of_a_manager(self, site):
+        network = Network(hosts=["good.test"])
+        secret = Secret("KEY", hosts=["good.test"], value=VALUE)
+        code = f"{GET}\nget('https://good.test:{site.port}/m', X_Key=os.environ['KEY']).read()"
+        with SandboxManager(LOOSE.replace(network=network, read=[]), secrets=[secret]) as manager:
+            for name in ("one", "two"):
+                manager.create(name)
+                assert manager.run(name, code).success
+            assert [each.result.requests[0].path for each in manager.history("one")] == ["/m"]
+        assert [each[2]["x-key"] for each in site.seen] == [VALUE, VALUE]
+
     def test_taken_out_of_pieces(self, made, site):
         """A value that comes in pieces is seen, and bodies of any length are whole."""
         secret = Secret("KEY", hosts=["good.test"], value=VALUE)
@@ -277,6 +292,16 @@ class TestSecret:
         given = {"name": "KEY", "hosts": ["good.test"], "value": VALUE, **arguments}
         with pytest.raises((TypeError, ValueError), match=error):
             Secret(**given)
+
+    def test_need_a_package_that_names_do_not(self, monkeypatch, site):
+        for name in [name for name in sys.modules if name.startswith(EGRESS)]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "trustme", None)
+        named = LOOSE.replace(network=Network(hosts=["good.test"]))
+        with Sandbox(named) as sandbox:
+            assert sandbox.run("1").success
+        with pytest.raises(SandboxError, match="secrets need trustme: pip install"):
+            Sandbox(named, secrets=[Secret("KEY", hosts=["good.test"], value=VALUE)])
 
     def test_where_they_cannot_be_held(self):
         secret = Secret("KEY", hosts=["good.test"], value=VALUE)

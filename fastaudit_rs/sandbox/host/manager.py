@@ -15,6 +15,7 @@ from ..._keywords import checked
 from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
+from ..secrets import Secret, secrets_of
 from .files import remove
 from .runner import Closing
 from .sandbox import CALLS, Sandbox, check_backend
@@ -72,6 +73,7 @@ class SandboxManager(Closing):
         confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
         backend: Runs code in processes, or in containers; see `Sandbox`.
         image: The image of the containers; see `Sandbox`.
+        secrets: Values that the host puts into requests of each; see `Sandbox`.
         history: The number of runs of each that are kept, the last ones.
 
     Raises:
@@ -90,6 +92,7 @@ class SandboxManager(Closing):
         backend: Literal["process", "docker"] = "process",
         image: str | None = None,
         history: int = 100,
+        secrets: Iterable[Secret] = (),
     ) -> None:
         """Make one, without environments."""
         if policy is not None and not isinstance(policy, Policy):
@@ -106,6 +109,7 @@ class SandboxManager(Closing):
         self._confine: Literal["require", "prefer", "audit"] = confine
         self._backend: Literal["process", "docker"] = backend
         self._image = image
+        self._secrets = secrets_of(secrets)
         self._most = history
         self._lock = threading.Lock()
         self._environments: dict[str, _Environment] = {}
@@ -155,6 +159,7 @@ class SandboxManager(Closing):
                 backend=self._backend,
                 image=self._image,
                 parent=self._base,
+                secrets=self._secrets,
             )
             self._environments[name] = _Environment(sandbox, self._most)
         return sandbox

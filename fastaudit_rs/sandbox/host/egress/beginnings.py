@@ -15,9 +15,9 @@ Said = TypeVar("Said")
 class Protocol(enum.Enum):
     """A protocol that is spoken in a connection."""
 
-    HTTP = enum.auto()
-    TLS = enum.auto()
-    OTHER = enum.auto()
+    HTTP = "HTTP"
+    TLS = "TLS"
+    OTHER = "other"
 
 
 #: The beginning of a record of TLS: RFC 8446, 5.1.

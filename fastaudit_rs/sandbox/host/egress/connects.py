@@ -32,6 +32,9 @@ DOMAIN = 53
 #: The connections that the processes of one run may have at a time, if the policy does not say.
 CONNECTIONS = 256
 
+#: The connections to the name server that they may have besides.
+LOOKUPS = 32
+
 #: The connections that may wait to be taken up; more than these could stop the host.
 WAITING = 64
 
@@ -53,6 +56,12 @@ class Wanted(NamedTuple):
     #: Its entry there; `None` for a connection to a name server.
     entry: Entry | None
 
+    def end(self) -> None:
+        """Note that the connection is over."""
+        if self.entry is not None:
+            self.entry.end()
+        self.log.count(-1, is_lookup=self.entry is None)
+
 
 class Waiting:
     """The connections that are on the way to the proxy, by the ports that they come from."""
@@ -66,27 +75,30 @@ class Waiting:
 
         It is an error if one from this port is expected already, or if there are too many.
         """
-        now = time.monotonic()
-        for old, (_, since) in [*self._wanted.items()]:
-            if now - since > FORGOTTEN:
-                self.drop(old)
         if key in self._wanted:
             return errno.EALREADY
         if len(self._wanted) >= WAITING:
             return errno.EAGAIN
-        self._wanted[key] = wanted, now
-        wanted.log.open()
+        self._wanted[key] = wanted, time.monotonic()
+        wanted.log.count(1, is_lookup=wanted.entry is None)
         return 0
 
     def take(self, key: tuple[int, int]) -> Wanted | None:
         """Return the place that a connection is to lead to; `None` if it is not one of these."""
         return self._wanted.pop(key, (None, 0))[0]
 
+    def expire(self) -> None:
+        """Forget those that nobody took up."""
+        now = time.monotonic()
+        for key, (_, since) in [*self._wanted.items()]:
+            if now - since > FORGOTTEN:
+                self.drop(key)
+
     def drop(self, key: tuple[int, int]) -> None:
         """Forget one that failed."""
         wanted = self.take(key)
         if wanted is not None:
-            wanted.log.close()
+            wanted.end()
 
 
 class Connects:
@@ -157,9 +169,11 @@ class Connects:
 
     def _rule(self, name: str | None, address: Address, port: int) -> str | None:
         """Return the rule that denies a connection, if one does."""
-        if self.log.connections >= self._most:
+        self._proxy.waiting.expire()
+        is_lookup = port == DOMAIN
+        if not self.log.has_room(LOOKUPS if is_lookup else self._most, is_lookup=is_lookup):
             return "network.max_connections"
-        if port == DOMAIN:
+        if is_lookup:
             return None
         rules = self._proxy.rules
         return rules.of_address(address, port) if name is None else rules.of_name(name, port)

@@ -10,9 +10,9 @@ import h11
 
 from .connects import Wanted
 from .log import Entry
-from .secrets import Headers, Swap
 from .server import Denied
 from .stream import PIECE, Stream
+from .swap import Headers, Swap
 from .tunnel import IDLE, tunnel
 
 #: Headers that are about one connection: RFC 9110, 7.6.1.

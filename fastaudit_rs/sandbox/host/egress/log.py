@@ -12,6 +12,9 @@ KEPT = 1000
 #: seconds.
 PATIENCE = 0.3
 
+#: The time for a connection to be seen as closed that its client has closed, in seconds.
+ENDING = 0.05
+
 
 class Entry:
     """One request that goes on, or is over.
@@ -65,8 +68,8 @@ class Log:
         """Begin without any."""
         self._changed = threading.Condition()
         self._entries: list[Entry] = []
-        #: The number of connections that are carried now.
-        self.connections = 0
+        #: The number of connections that are carried now, and that of those to the name server.
+        self.connections = self.lookups = 0
 
     def begin(self, host: str, port: int | None) -> Entry:
         """Note a request that begins. It is kept if there are not too many."""
@@ -86,16 +89,23 @@ class Log:
         entry.rule = rule
         entry.end()
 
-    def open(self) -> None:
-        """Count one connection more."""
+    def count(self, more: int, *, is_lookup: bool) -> None:
+        """Count a connection that begins (1) or ends (-1)."""
         with self._changed:
-            self.connections += 1
-
-    def close(self) -> None:
-        """Count one connection less."""
-        with self._changed:
-            self.connections -= 1
+            if is_lookup:
+                self.lookups += more
+            else:
+                self.connections += more
             self._changed.notify_all()
+
+    def has_room(self, most: int, *, is_lookup: bool) -> bool:
+        """Return whether there are fewer connections; those that have just ended may be counted."""
+
+        def has() -> bool:
+            return (self.lookups if is_lookup else self.connections) < most
+
+        with self._changed:
+            return self._changed.wait_for(has, ENDING)
 
     def clear(self) -> None:
         """Forget all of them."""

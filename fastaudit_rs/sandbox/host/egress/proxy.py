@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Network
 from . import beginnings
@@ -15,10 +15,13 @@ from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
 from .opened import OpenedStream
 from .rules import BLOCK, Address, Rules
-from .secrets import Pair, Secrets, Swap
 from .server import Denied, connected
 from .stream import PIECE, Stream
+from .swap import Pair, Swap
 from .tunnel import IDLE, tunnel
+
+if TYPE_CHECKING:
+    from .secrets import Secrets
 
 #: The addresses that the proxy listens at.
 HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
@@ -41,7 +44,7 @@ class Proxy:
         secrets: The secrets of the sandbox, if it has some.
     """
 
-    def __init__(self, network: Network, secrets: Secrets | None = None) -> None:
+    def __init__(self, network: Network, secrets: "Secrets | None" = None) -> None:
         """Listen, and start the thread."""
         self.network = network
         self._secrets = secrets
@@ -135,9 +138,7 @@ class Proxy:
                 wanted.entry.error = str(error) or type(error).__name__
             guest.abort()
         finally:
-            if wanted.entry is not None:
-                wanted.entry.end()
-            wanted.log.close()
+            wanted.end()
             guest.close()
             tasks.discard(task)
 

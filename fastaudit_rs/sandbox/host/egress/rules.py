@@ -25,7 +25,9 @@ class Rules:
 
     def __init__(self, network: Network) -> None:
         """Make them ready to judge."""
-        self._policy = Policy(network=network)
+        # Connections are counted elsewhere: those of several processes.
+        _, fields = network.__getnewargs_ex__()
+        self._policy = Policy(network=Network(**{**fields, "max_connections": None}))
         #: The names that are allowed as such, and not by a wildcard.
         self._named = {
             host.rpartition(":")[0] or host
