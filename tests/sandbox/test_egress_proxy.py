@@ -20,6 +20,7 @@ from fastaudit_rs.sandbox.host.egress.connects import WAITING, Waiting, Wanted
 from fastaudit_rs.sandbox.host.egress.log import Log
 from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
+from fastaudit_rs.sandbox.host.egress.rules import Rules
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -373,3 +374,33 @@ def test_it_needs_no_package_for_secrets():
     code = f"import sys; sys.modules['trustme'] = None; import {Proxy.__module__}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "rule"),
+    [
+        ("good.test", 443, None),
+        ("good.test", 80, "network.ports"),
+        ("a.wild.test", 8005, None),
+        ("a.b.wild.test", 8009, None),
+        ("wild.test", 8005, "network.hosts"),
+        ("xwild.test", 8005, "network.hosts"),
+        ("a.wild.test", 8010, "network.ports"),
+        ("a.wild.test", 443, "network.ports"),
+        ("bad.wild.test", 8005, "network.block"),
+        ("half.wild.test", 8005, None),
+        ("half.wild.test", 8006, "network.block"),
+        ("other.test", 443, "network.hosts"),
+        ("10.0.0.1", 443, None),
+        ("10.0.0.1", 80, "network.ports"),
+        ("::1", 443, None),
+    ],
+)
+def test_verdicts_on_names(name, port, rule):
+    """They are those of a guard, which looks the name up besides: here nothing is waited for."""
+    hosts = ["GOOD.test.", "*.wild.test:8000-8009", "10.0.0.0/8", "::1"]
+    block = ["bad.wild.test", "half.wild.test:8006"]
+    rules = Rules(Network(hosts=hosts, block=block, ports=[443, "1000-1009"]))
+    begun = time.monotonic()
+    assert rules.of_name(name, port) == rule
+    assert time.monotonic() - begun < 1
