@@ -55,7 +55,7 @@ def test_example(code, output, tmp_path):
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 48
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 49
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
