@@ -15,7 +15,7 @@ QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeW
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_example(code, output, tmp_path):
-    for package in re.findall(r"^from (\w+)", code, re.MULTILINE):
+    for package in re.findall(r"^from ([\w.]+)", code, re.MULTILINE):
         pytest.importorskip(package)
     if "sandbox" in code:
         pytest.importorskip("sandlock")

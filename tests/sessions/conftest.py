@@ -1,11 +1,20 @@
 """Sessions in each place where code can run."""
 
+import sys
+
 import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox
 
 #: The places: in this process under a guard, and in a sandbox.
 PLACES = ("here", "sandbox")
+
+
+@pytest.fixture(autouse=True)
+def kept_settings(monkeypatch):
+    """Steps in this process set what other tests, and programs that they start, would see."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
 
 
 @pytest.fixture(params=PLACES)
