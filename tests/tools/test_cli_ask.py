@@ -312,7 +312,7 @@ class TestSandbox:
         run.type("n\n")
         status, _, err = run.end()
         assert status == 77 and "the answer was no" in err
-        assert f"To allow it: --write {places.out}/a\n" in err
+        assert f"To allow it: --write {places.out}\n" in err
         run = terminal(*options, "-c", writing(f"{places.out}/a"))
         run.until(PROMPT)
         run.type("\x03")
