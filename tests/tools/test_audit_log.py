@@ -479,6 +479,40 @@ class TestFailure:
         told = capfd.readouterr().err
         assert told.count("the audit log /dev/full cannot be written: No space left") == 1
 
+    def test_a_pipe_that_a_thread_of_this_process_reads(self, tmp_path):
+        """Nobody waits for it with the lock that the thread needs; all lines arrive in the end."""
+        code = """
+            import os, sys, threading
+            from fastaudit_rs import AuditLog, Policy
+            end, write_end = os.pipe()
+            told, begins = [], threading.Event()
+            def read():
+                begins.wait()
+                while piece := os.read(end, 1 << 16):
+                    told.append(piece)
+            reader = threading.Thread(target=read)
+            reader.start()
+            log = AuditLog(write_end)
+            os.close(write_end)
+            with Policy(read=["/"]).guard(log=log, monitor_calls=False)():
+                for _ in range(2_000):
+                    sys.audit("open", __file__, "r", 0)
+                begins.set()
+            log.close()
+            del log
+            # What the pipe held is read once nothing writes to it.
+            while reader.is_alive() and len(b"".join(told).splitlines()) < 2_000:
+                pass
+            print(len(b"".join(told).splitlines()), flush=True)
+            os._exit(0)
+        """
+        program = tmp_path / "program.py"
+        program.write_text(textwrap.dedent(code))
+        done = subprocess.run(
+            [sys.executable, program], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert (done.stdout, done.stderr) == ("2000\n", "")
+
     def test_lines_that_waited_are_written_and_lost_ones_counted(self, places, path):
         held, write_end = os.pipe()
         os.set_blocking(write_end, False)

@@ -88,7 +88,7 @@ impl AuditLog {
     #[doc = doc!("AuditLog.close")]
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         check_unguarded(py, "an AuditLog is closed")?;
-        self.log.sink.close();
+        py.detach(|| self.log.sink.close());
         Ok(())
     }
 
@@ -197,7 +197,7 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
     Ok(LogFile {
         identity: decision::identity(&path),
-        is_pipe: is_pipe(&file),
+        may_wait: may_wait(&file),
         file,
         path: Some(path),
     })
@@ -215,22 +215,16 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     };
     let file = File::from(descriptor.try_clone_to_owned()?);
     Ok(LogFile {
-        is_pipe: is_pipe(&file),
+        may_wait: may_wait(&file),
         file,
         path: None,
         identity: None,
     })
 }
 
-#[cfg(unix)]
-fn is_pipe(file: &File) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    file.metadata().is_ok_and(|told| told.file_type().is_fifo())
-}
-
-#[cfg(not(unix))]
-fn is_pipe(_file: &File) -> bool {
-    false
+/// Returns whether writing may have to wait for a reader, which may be a thread of this process.
+fn may_wait(file: &File) -> bool {
+    file.metadata().is_ok_and(|told| !told.is_file())
 }
 
 #[cfg(not(unix))]

@@ -61,12 +61,16 @@ pub struct LogFile {
     pub path: Option<Vec<u8>>,
     /// The device and the number of the file.
     pub identity: Option<(u64, u64)>,
-    /// True for a pipe, into which more than a page is not written in one piece: pipe(7).
-    pub is_pipe: bool,
+    /// True for what may have to wait for a reader: a pipe, a socket, a terminal.
+    pub may_wait: bool,
 }
 
-/// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux.
+/// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux. So many do not wait once it can
+/// be written to at all: pipe(7).
 const PIECE: usize = 4096;
+
+/// The time that a reader has for a piece while nothing else waits for the log.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Lines {
@@ -158,7 +162,7 @@ impl Sink {
             false => is_urgent || is_old || lines.count >= MOST_KEPT_BACK || self.is_in_copy(),
         };
         if is_due {
-            self.write(&mut lines, seconds);
+            self.write(&mut lines, seconds, Duration::ZERO);
         }
     }
 
@@ -167,16 +171,26 @@ impl Sink {
         self.add(told, now().0, true);
     }
 
-    /// Writes the lines that are kept back.
+    /// Writes the lines that are kept back, as far as nobody has to be waited for.
     pub fn flush(&self) {
+        self.flush_within(Duration::ZERO);
+    }
+
+    /// Writes the lines that are kept back, and waits a while for a slow reader. Python code, which may
+    /// be that reader, must be able to run meanwhile.
+    pub fn flush_patiently(&self) {
+        self.flush_within(PATIENCE);
+    }
+
+    fn flush_within(&self, patience: Duration) {
         if let Some(mut lines) = self.lines()
             && lines.count > 0
         {
-            self.write(&mut lines, now().0);
+            self.write(&mut lines, now().0, patience);
         }
     }
 
-    fn write(&self, lines: &mut Lines, seconds: u64) {
+    fn write(&self, lines: &mut Lines, seconds: u64, patience: Duration) {
         let Some(file) = &self.file else {
             self.added.notify_all();
             return;
@@ -184,11 +198,13 @@ impl Sink {
         if lines.untold > 0 {
             tell_of_lost(lines, seconds);
         }
-        let (done, error) = write_all(file, &lines.buffer);
+        let (done, error) = write_all(file, &lines.buffer, patience);
         lines.buffer.drain(..done);
         lines.is_failing = error.is_some();
         lines.since = seconds;
         match error {
+            // A reader that is slow is no fault of the file.
+            Some(error) if error.kind() == ErrorKind::WouldBlock => {}
             Some(error) => self.complain(lines, &error),
             None => lines.count = 0,
         }
@@ -238,7 +254,7 @@ impl Sink {
 
     /// Takes no lines from now on.
     pub fn close(&self) {
-        self.flush();
+        self.flush_patiently();
         if let Some(mut lines) = self.lines() {
             lines.is_closed = true;
         }
@@ -254,15 +270,18 @@ impl Drop for Sink {
 
 /// Writes lines in one piece as a rule, so that processes can share the file. Returns how many bytes
 /// were written, and the error that kept the others back.
-fn write_all(to: &LogFile, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
+fn write_all(to: &LogFile, bytes: &[u8], patience: Duration) -> (usize, Option<std::io::Error>) {
     let mut file = &to.file;
     let mut done = 0;
     while done < bytes.len() {
         let rest = &bytes[done..];
-        let piece = match to.is_pipe {
+        let piece = match to.may_wait {
             true => whole_lines(rest),
             false => rest,
         };
+        if to.may_wait && !is_ready(file, patience) {
+            return (done, Some(ErrorKind::WouldBlock.into()));
+        }
         match file.write(piece) {
             Ok(0) => return (done, Some(ErrorKind::WriteZero.into())),
             Ok(written) => done += written,
@@ -273,12 +292,27 @@ fn write_all(to: &LogFile, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
     (done, None)
 }
 
-/// The lines that fit into a piece; all of them if the first one does not.
+/// Returns whether a piece can be written without waiting, after `patience` at most. An error counts
+/// too: writing tells of it.
+#[cfg(unix)]
+fn is_ready(file: &File, patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut waiting = [PollFd::new(file, PollFlags::OUT)];
+    let patience = Timespec::try_from(patience).unwrap_or_default();
+    poll(&mut waiting, Some(&patience)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(not(unix))]
+fn is_ready(_file: &File, _patience: Duration) -> bool {
+    true
+}
+
+/// The lines that fit into a piece; the beginning of the first one if it does not.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let first = &bytes[..bytes.len().min(PIECE)];
     match memchr::memrchr(b'\n', first) {
         Some(end) => &bytes[..=end],
-        None => bytes,
+        None => first,
     }
 }
 
@@ -292,13 +326,13 @@ fn tell_of_lost(lines: &mut Lines, seconds: u64) {
     lines.count += 1;
 }
 
-/// Writes all logs: the process ends.
+/// Writes all logs: the process ends, and no thread runs Python code any more.
 pub fn flush_all() {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let sinks: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
     drop(all);
     for sink in sinks {
-        sink.flush();
+        sink.flush_patiently();
     }
 }
 
