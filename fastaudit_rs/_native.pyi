@@ -993,6 +993,14 @@ class Policy:
             ImportError: The package ``distributed`` is not installed.
         """
 
+    def _name_rule(self, name: str, port: int, /) -> str | None:
+        """Return the rule that denies connecting to a host by its name, without looking it up.
+
+        Args:
+            name: The name, in lower case, without a dot at its end.
+            port: The port.
+        """
+
     def explain(
         self, event: str, /, *args: Any, approvals: Approvals | _Path | None = None
     ) -> Explanation:

@@ -9,7 +9,9 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple};
 
+use crate::policy::files::os::Os;
 use crate::policy::files::places::PRESET;
+use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::presets;
 use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
@@ -365,6 +367,15 @@ impl Policy {
             wrong_calls::warn_of_event(event)?;
         }
         Ok(explanation)
+    }
+
+    #[doc = doc!("Policy._name_rule")]
+    #[pyo3(name = "_name_rule", signature = (name, port, /))]
+    fn name_rule(&self, py: Python<'_>, name: &str, port: u16) -> PyResult<Option<&'static str>> {
+        let (to, names) = (Destination::Name(name), &[][..]);
+        let reach = Reach::Connect { to, names, port };
+        let denied = self.allowed(py)?.policy.network().denies(&Os, reach);
+        Ok(denied.map(Part::name))
     }
 
     #[doc = doc!("Policy.to_toml")]

@@ -3,7 +3,7 @@
 import contextlib
 import ipaddress
 import socket
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from .... import Network, Policy
 from ..network import has_name
@@ -15,24 +15,6 @@ LOCAL = "localhost"
 
 #: The rules that a host breaks which is not named, and one that is blocked.
 HOSTS, BLOCK = "network.hosts", "network.block"
-
-
-class Host(NamedTuple):
-    """A host of a policy that is given by a name, and its ports."""
-
-    pattern: str
-    #: The first and the last; `None` for the usual ones.
-    ports: tuple[int, int] | None
-
-    def is_for(self, name: str) -> bool:
-        """Return whether a name is one of this host's."""
-        if self.pattern.startswith("*."):
-            return name.endswith(self.pattern[1:]) and len(name) >= len(self.pattern)
-        return self.pattern in ("*", name)
-
-    def has(self, port: int, *, usual: bool) -> bool:
-        """Return whether a port is one of this host's; `usual`: whether it is a usual one."""
-        return usual if self.ports is None else self.ports[0] <= port <= self.ports[1]
 
 
 class Rules:
@@ -53,10 +35,6 @@ class Rules:
             for host in map(str.lower, network.hosts or ())
             if has_name(host) and "*" not in host
         }
-        self._hosts = [*map(_host, network.hosts or ())]
-        self._blocked = [*map(_host, network.block)]
-        ports = network.ports
-        self._ports = None if ports is None else [_host(f"*:{each}") for each in ports]
         # An audit event has a socket; a closed one tells its family as well.
         with socket.socket() as self._socket:
             pass
@@ -72,13 +50,7 @@ class Rules:
         """
         with contextlib.suppress(ValueError):
             return self.of_address(address_of(name), port)
-        if any(host.is_for(name) and host.has(port, usual=True) for host in self._blocked):
-            return BLOCK
-        known = [host for host in self._hosts if host.is_for(name)]
-        if not known:
-            return HOSTS
-        usual = self._ports is None or any(each.has(port, usual=True) for each in self._ports)
-        return None if any(host.has(port, usual=usual) for host in known) else "network.ports"
+        return self._policy._name_rule(name, port)
 
     def of_address(self, address: Address, port: int) -> str | None:
         """Return the rule that denies connecting to an address that code gave, if one does."""
@@ -106,16 +78,6 @@ class Rules:
     def _rule(self, event: str, *args: object) -> str | None:
         told = self._policy.explain(event, *args)
         return None if told.allowed else told.rule or "network"
-
-
-def _host(text: str) -> Host:
-    """Read a host of a policy. One that is given by an address is for no name."""
-    name, colon, ports = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return Host(text.lower().removesuffix("."), None)
-    first, _, last = ports.partition("-")
-    numbers = (int(first), int(last or first)) if first.isdecimal() else None
-    return Host(name.lower().removesuffix("."), numbers)
 
 
 def address_of(text: str) -> Address:
