@@ -9,8 +9,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+
+from observe import once
 
 from fastaudit_rs import AuditLog, Policy
 
@@ -29,16 +30,6 @@ def events(base: str) -> Iterator[tuple[str, tuple[object, ...]]]:
     yield "starting a program", ("subprocess.Popen", "/bin/true", ["true", "-x"], None, None)
 
 
-def once(guard: Callable[[], AbstractContextManager[object]], args: tuple[object, ...]) -> float:
-    """Nanoseconds for one event."""
-    audit = sys.audit
-    with guard():
-        start = time.thread_time_ns()
-        for _ in range(DECISIONS):
-            audit(*args)  # type: ignore[arg-type]
-        return (time.thread_time_ns() - start) / DECISIONS
-
-
 def main() -> None:
     """Measure, print a table, and fail where the goal is missed."""
     base = os.path.realpath(tempfile.mkdtemp())
@@ -53,9 +44,9 @@ def main() -> None:
     for name, args in events(base):
         without, logged = [], []
         for _ in range(REPEATS):
-            without.append(once(plain, args))
+            without.append(once(plain, args, DECISIONS, time.thread_time_ns))
             os.truncate(path, 0)
-            logged.append(once(logging, args))
+            logged.append(once(logging, args, DECISIONS, time.thread_time_ns))
             with open(path, "rb") as lines:
                 told = sum(1 for _ in lines)
             if told != DECISIONS:

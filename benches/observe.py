@@ -29,14 +29,19 @@ def events(base: str) -> Iterator[tuple[str, tuple[object, ...]]]:
     yield "connecting", ("socket.connect", None, ("127.0.0.1", 80))
 
 
-def once(guard: Callable[[], AbstractContextManager[object]], args: tuple[object, ...]) -> float:
+def once(
+    guard: Callable[[], AbstractContextManager[object]],
+    args: tuple[object, ...],
+    times: int = EVENTS,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> float:
     """Nanoseconds for one event."""
     audit = sys.audit
     with guard():
-        start = time.perf_counter_ns()
-        for _ in range(EVENTS):
+        start = clock()
+        for _ in range(times):
             audit(*args)  # type: ignore[arg-type]
-        return (time.perf_counter_ns() - start) / EVENTS
+        return (clock() - start) / times
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE, gone, of, running
 from users import USERS, run_as
+from waiting import until
 
 #: A step that no exception ends.
 STUBBORN = """
@@ -52,16 +53,6 @@ def strict():
 def session(shared):
     with shared.session() as made:
         yield made
-
-
-def until(condition, seconds=5.0):
-    """True once a condition holds; false if it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def children(process):

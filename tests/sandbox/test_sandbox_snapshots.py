@@ -11,6 +11,7 @@ pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE, gone, of, running
 from users import USERS, run_as
+from waiting import until
 
 #: A step that ends its process, by a signal that no policy denies.
 END = "import signal, time; signal.setitimer(0, 0.01); time.sleep(9)"
@@ -26,13 +27,6 @@ def shared():
 def session(shared):
     with shared.session() as made:
         yield made
-
-
-def until(condition, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def test_objects_and_settings_are_those_of_then(session):

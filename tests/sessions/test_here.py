@@ -12,6 +12,7 @@ import time
 from functools import partial
 
 import pytest
+from waiting import until
 
 from fastaudit_rs import AuditDenied, Policy
 
@@ -33,14 +34,6 @@ def value(session, code, **options):
     result = session.run(code, **options)
     assert result.error is None, result.error.traceback
     return result.value
-
-
-def until(holds, seconds=10.0):
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_host_is_under_no_guard(session, tmp_path):
@@ -156,7 +149,7 @@ while n < 100:
     assert result.killed_by == "wall_seconds"
     assert result.returncode == -2
     # It gets them until it ends.
-    until(lambda: not session._guest.is_given_up)
+    assert until(lambda: not session._guest.is_given_up)
     assert value(session, "n") == 100
 
 
@@ -179,7 +172,7 @@ def test_native_code_that_waits_does_not_hold_the_host(session):
 
 def test_a_step_goes_on_once_a_given_up_one_has_ended(session):
     assert session.run("x = 1\nimport time\ntime.sleep(1)\ny = 1", timeout=0.1).killed_by
-    until(lambda: session._guest.job is None)
+    assert until(lambda: session._guest.job is None)
     assert session.names == ["x", "time"]
 
 
@@ -350,7 +343,7 @@ def test_a_session_that_is_dropped_ends_its_thread():
     thread = session._guest._thread
     del session
     gc.collect()
-    until(lambda: not thread.is_alive())
+    assert until(lambda: not thread.is_alive())
 
 
 def test_steps_leave_nothing_behind(directory):
@@ -369,7 +362,7 @@ def test_steps_leave_nothing_behind(directory):
                 assert session.run("await later()", functions={"later": later}).value == 1
                 session.run(f"x = {number}\nprint(x)\n1 / 0")
             assert len(session._steps.sources._steps) <= 100
-    until(lambda: count()[0] <= before[0])
+    assert until(lambda: count()[0] <= before[0])
     assert count()[1] <= before[1] + 1
 
 

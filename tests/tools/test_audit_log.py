@@ -8,9 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
+from waiting import until
 
 from fastaudit_rs import AuditDenied, AuditLog, Policy, mk_audit
 
@@ -46,14 +46,6 @@ def logged(places, path):
         return lines_of(path)[before:], error
 
     return run
-
-
-def until(found, seconds=20):
-    """The result of a function once it is true."""
-    deadline = time.monotonic() + seconds
-    while not found() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found()
 
 
 def write(path):
