@@ -2,6 +2,7 @@
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -37,7 +38,7 @@ def check_run(code: object, args: object, input: object) -> None:
         raise TypeError(f"input must be str or bytes, not {type(input).__name__}")
 
 
-class Closing:
+class Closing(ABC):
     """Closes at the end of a ``with`` statement."""
 
     def __enter__(self: _Self) -> _Self:
@@ -53,9 +54,9 @@ class Closing:
         """Close it."""
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """End its processes. It runs nothing any more."""
-        raise NotImplementedError
 
 
 class Runner(Closing):
@@ -88,6 +89,7 @@ class Runner(Closing):
         """
         return self._run(code, args, input, value, Ending(), None)
 
+    @abstractmethod
     def _run(
         self,
         code: str | os.PathLike[str],
@@ -97,7 +99,7 @@ class Runner(Closing):
         ending: Ending,
         loop: "asyncio.AbstractEventLoop | None",
     ) -> Result:
-        raise NotImplementedError
+        """Run code in the place that it has."""
 
     @checked("Sandbox.arun")
     async def arun(

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +51,9 @@ class States(Session):
     def _process(self) -> Process:
         return self._held[0]
 
+    @abstractmethod
     def _question(self, kind: str, **told: object) -> Exchange:
         """Send the process a question between steps, and wait for the answer."""
-        raise NotImplementedError
 
     def reset(self) -> None:
         """Begin anew, in another process; see `Session.reset`."""
