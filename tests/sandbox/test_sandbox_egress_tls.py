@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import socket
 import ssl
 import sys
@@ -132,6 +133,8 @@ answer = get("https://good.test:{site.port}/a", Authorization="Bearer " + os.env
         }
         if client != "curl":
             pytest.importorskip(client)
+        elif shutil.which("curl") is None:
+            pytest.skip("curl is not here")
         secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         ran = made(site, secret).run(
             f"import os; key = os.environ['KEY']\n{codes[client]}", value=True
