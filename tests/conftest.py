@@ -44,6 +44,11 @@ def pytest_configure(config):
     )
     config.addinivalue_line(
         "markers",
+        "alone: measures its process: it runs in one of its own, where no other test leaves "
+        "threads or descriptors",
+    )
+    config.addinivalue_line(
+        "markers",
         "holds(ring, promise): shows that this ring of a sandbox holds what docs/sandbox.md "
         "promises; `make promises-page` makes a table of them",
     )
@@ -57,8 +62,31 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run each test in a context of its own: a guard that one leaves behind ends with it."""
+    if pyfuncitem.get_closest_marker("alone") and ALONE not in os.environ:
+        return run_alone(pyfuncitem)
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     contextvars.copy_context().run(pyfuncitem.obj, **arguments)
+    return True
+
+
+#: The variable that says to a run of pytest that its one test runs alone.
+ALONE = "FASTAUDIT_RS_ALONE"
+
+
+def run_alone(item):
+    """Run a test in a run of pytest of its own; fail with what that printed."""
+    config = item.config
+    command = [sys.executable, "-m", "pytest", "-pno:cacheprovider", f"--rootdir={config.rootpath}"]
+    command += ["-c", str(config.inipath), f"{item.path}::{item.nodeid.partition('::')[2]}"]
+    ran = subprocess.run(
+        command,
+        env={**os.environ, ALONE: "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if ran.returncode:
+        pytest.fail(ran.stdout + ran.stderr, pytrace=False)
     return True
 
 

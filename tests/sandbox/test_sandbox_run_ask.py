@@ -192,6 +192,7 @@ def test_code_that_has_got_around_its_guard(asking, out, name):
     assert sandbox.run(writing(out / "b")).success
 
 
+@pytest.mark.alone
 def test_it_leaves_nothing(asking, out):
     sandbox, _ = asking("once")
     sandbox.run(writing(out / "a"))

@@ -346,6 +346,7 @@ def test_a_session_that_is_dropped_ends_its_thread():
     assert until(lambda: not thread.is_alive())
 
 
+@pytest.mark.alone
 def test_steps_leave_nothing_behind(directory):
     def count():
         gc.collect()

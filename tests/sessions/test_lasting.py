@@ -111,6 +111,7 @@ def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_thousand_steps(make, place):
     before = left()
@@ -140,6 +141,7 @@ def test_a_thousand_steps(make, place):
         )
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_many_sessions(make):
     """Each with some steps."""
