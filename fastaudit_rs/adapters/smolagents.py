@@ -11,7 +11,6 @@ from .._told import denied, valid, written
 from ..results import Result
 from ..sessions.arguments import seconds
 from ..sessions.base import Session
-from ..sessions.here import HereSession
 from .steps import Place, Steps
 
 try:
@@ -159,8 +158,6 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
             self._answers.append(_shown(answer(*args, **kwargs)))
             # Code that catches the exception is ended as one that does not end in time.
             session.interrupt()
-            if isinstance(session, HereSession):
-                raise KeyboardInterrupt
 
         return final_answer
 

@@ -103,7 +103,9 @@ class Session(ABC):
 
     @abstractmethod
     def interrupt(self) -> bool:
-        """End the step that runs, from another thread, by an exception in it.
+        """End the step that runs, by an exception in it: from another thread, or in a function.
+
+        A function of the host ends first; the step does nothing after a call of it.
 
         Returns:
             True if a step runs. `Result.killed_by` of it is ``"interrupt"``.

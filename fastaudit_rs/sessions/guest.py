@@ -44,12 +44,20 @@ class Job:
         self.is_done = False
         self.started = self.ended = time.monotonic()
         self._given_up_at: float | None = None
+        self._interrupted_at = -AGAIN
 
     def stop(self, killed_by: str) -> None:
         """Have it ended by those who wait for it."""
         if self.killed_by is None:
             self.killed_by = killed_by
         self.notify()
+
+    def interrupt(self, guest: "Guest") -> None:
+        """Interrupt it, but for one that was interrupted just now: it may be ending."""
+        now = time.monotonic()
+        if now - self._interrupted_at > AGAIN / 2:
+            self._interrupted_at = now
+            guest.interrupt()
 
     def wait(self, guest: "Guest") -> float | None:
         """Return the seconds until it has to be looked at again, ending it if it must.
@@ -72,7 +80,7 @@ class Job:
         if now >= self._given_up_at:
             guest.give_up(self)
             return None
-        guest.interrupt()
+        self.interrupt(guest)
         return AGAIN
 
 

@@ -346,6 +346,8 @@ class HereSession(Session):
         if job is None:
             return False
         job.stop("interrupt")
+        # A step whose function calls this does nothing after that function has returned.
+        job.interrupt(self._guest)
         return True
 
     def __repr__(self) -> str:

@@ -5,8 +5,9 @@ import builtins
 import concurrent.futures
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import AuditDenied
 from ..._native import _tool_result
@@ -55,6 +56,15 @@ def _annotation(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
+class _Call(NamedTuple):
+    """A call of a function, by the number and the name that the step gave it."""
+
+    number: int
+    name: str
+    #: True if the step is interrupted once it was stopped meanwhile: it does nothing after it then.
+    ends: bool
+
+
 class Calls:
     """The calls of one step.
 
@@ -65,6 +75,7 @@ class Calls:
         most: The number of calls that there may be.
         on_ask: The function that is asked before an operation is denied.
         ask_seconds: The time for its answer, if it is a coroutine.
+        is_stopped: True once the step is to end.
     """
 
     def __init__(
@@ -75,12 +86,16 @@ class Calls:
         most: int,
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin without calls."""
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
+        #: The thread that is in a function now, if it is none of an event loop.
+        self.thread: int | None = None
         self._functions = functions
         self._send = send
+        self._is_stopped = is_stopped
         self._loop = loop
         self._left = self._most = most
         self._running: set[concurrent.futures.Future[Any]] = set()
@@ -95,6 +110,8 @@ class Calls:
         if type(number) is not int or type(name) is not str:
             return
         function = self._functions.get(name)
+        # One that is interrupted may call functions as it ends.
+        call = _Call(number, name, ends=not self._is_stopped())
         self._left -= 1
         try:
             if function is None:
@@ -105,13 +122,17 @@ class Calls:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
             args, kwargs = _arguments(body)
             if is_async(function):
-                self._start(number, name, function, args, kwargs)
+                self._start(call, function, args, kwargs)
                 return
-            value = function(*args, **kwargs)
+            self.thread = threading.get_ident()
+            try:
+                value = function(*args, **kwargs)
+            finally:
+                self.thread = None
         except Exception as error:
-            self._fail(number, error)
+            self._fail(call, error)
         else:
-            self._answer(number, name, value)
+            self._answer(call, value)
 
     def ask(self, head: dict[str, Any]) -> None:
         """Ask whether an operation may be done, and answer.
@@ -122,19 +143,20 @@ class Calls:
         number, ask = head.get("id"), self._on_ask
         if type(number) is not int or ask is None:
             return
+        call = _Call(number, "on_ask", ends=False)
         self._left -= 1
         try:
             if self._left < 0:
                 raise RuntimeError(f"more than {self._most} calls of functions in a step")
             denied = AuditDenied.from_dict(head["denied"])
             if is_async(ask):
-                self._start(number, "on_ask", self._waited(ask), [denied], {})
+                self._start(call, self._waited(ask), [denied], {})
                 return
             answer = ask(denied)
         except Exception as error:
-            self._fail(number, error)
+            self._fail(call, error)
         else:
-            self._answer(number, "on_ask", answer)
+            self._answer(call, answer)
 
     def _waited(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         async def asked(denied: AuditDenied) -> object:
@@ -147,8 +169,7 @@ class Calls:
 
     def _start(
         self,
-        number: int,
-        name: str,
+        call: _Call,
         function: Callable[..., Any],
         args: list[Any],
         kwargs: dict[str, Any],
@@ -161,25 +182,25 @@ class Calls:
             try:
                 value = future.result()
             except BaseException as error:
-                self._fail(number, error)
+                self._fail(call, error)
             else:
-                self._answer(number, name, value)
+                self._answer(call, value)
 
         future = asyncio.run_coroutine_threadsafe(called(), self._loop())
         self._running.add(future)
         future.add_done_callback(ended)
 
-    def _answer(self, number: int, name: str, value: object) -> None:
+    def _answer(self, call: _Call, value: object) -> None:
         try:
-            data = pack(_tool_result(name, value), arrays=False)
+            data = pack(_tool_result(call.name, value), arrays=False)
             if len(data) > DATA:
-                raise ValueError(f"tool {name!r}: its result has more than {DATA >> 20} MB")
+                raise ValueError(f"tool {call.name!r}: its result has more than {DATA >> 20} MB")
         except Exception as error:
-            self._fail(number, error)
+            self._fail(call, error)
         else:
-            self._send(encode("return", data, id=number))
+            self._return(call, data)
 
-    def _fail(self, number: int, error: BaseException) -> None:
+    def _fail(self, call: _Call, error: BaseException) -> None:
         kind = type(error)
         found: dict[str, Any] = {
             "kind": kind.__qualname__
@@ -193,9 +214,12 @@ class Calls:
         args = pack(None)
         with contextlib.suppress(Exception):
             args = pack(_args(error), arrays=False)
-        self._send(
-            encode("return", args if len(args) <= DATA else pack(None), id=number, error=found)
-        )
+        self._return(call, args if len(args) <= DATA else pack(None), error=found)
+
+    def _return(self, call: _Call, data: bytes, **told: Any) -> None:
+        if call.ends and self._is_stopped():
+            told["interrupts"] = True
+        self._send(encode("return", data, id=call.number, **told))
 
     def end(self) -> None:
         """Cancel the calls that have not ended: their step has."""

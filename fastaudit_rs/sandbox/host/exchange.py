@@ -67,6 +67,7 @@ class Exchange:
         self.on_output: Callable[[Output], None] | None = None
         self._kill_at = self._interrupt_at = math.inf
         self._lock = threading.Lock()
+        self._is_over = self._was_interrupted = False
         self._messages = 0
         self._found = {"stdout": bytearray(), "stderr": bytearray()}
         utf8 = codecs.getincrementaldecoder("utf-8")
@@ -95,20 +96,43 @@ class Exchange:
         """Its output."""
         return self._found[name].decode(errors="replace")
 
-    def stop(self, why: str, grace: float = GRACE) -> None:
-        """End it, from any thread: by an exception in it, and else by killing it."""
+    def is_stopped(self) -> bool:
+        """True once it is to end."""
+        return self.killed_by is not None
+
+    def stop(self, why: str, grace: float = GRACE) -> bool:
+        """End it, from any thread: by an exception in it, and else by killing it.
+
+        Returns:
+            False if it is over.
+        """
         with self._lock:
-            if self.killed_by is not None:
-                self._kill_at = min(self._kill_at, time.monotonic() + grace)
-                return
-            self.killed_by = why
-            self._kill_at = time.monotonic() + grace
-        if grace:
-            self._interrupt()
+            if self._is_over:
+                return False
+            is_first = self.killed_by is None
+            kill_at = time.monotonic() + grace
+            self._kill_at = kill_at if is_first else min(self._kill_at, kill_at)
+            if is_first:
+                self.killed_by = why
+                # One that waits for the function that calls this is interrupted by its answer.
+                is_called = self.calls is not None and self.calls.thread == threading.get_ident()
+                if is_called:
+                    self._interrupt_at = time.monotonic() + AGAIN
+                elif grace:
+                    self._interrupt()
+        return True
 
     def _interrupt(self) -> None:
+        self._was_interrupted = True
         self._interrupt_at = time.monotonic() + AGAIN
         self._process.signal(signal.SIGINT)
+
+    def finish(self) -> None:
+        """Let no interrupt come any more, once it was watched: the next one is not meant."""
+        with self._lock:
+            self._is_over = True
+        if self._was_interrupted:
+            self._process.settle_signals()
 
     def watch(self) -> None:
         """Watch it to its end: there is an answer then, or the process has ended.

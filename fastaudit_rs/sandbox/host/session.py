@@ -188,10 +188,7 @@ class SandboxSession(States):
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
         exchange = self._exchange
-        if exchange is None:
-            return False
-        exchange.stop("interrupt")
-        return True
+        return exchange is not None and exchange.stop("interrupt")
 
     @property
     def names(self) -> list[str]:
@@ -351,6 +348,7 @@ class SandboxSession(States):
                 self._calls,
                 self._on_ask,
                 self._ask_seconds,
+                exchange.is_stopped,
             )
             exchange.on_output = on_output
             if self._keep:
@@ -368,6 +366,7 @@ class SandboxSession(States):
                 exchange.watch()
             finally:
                 self._exchange = None
+                exchange.finish()
                 if exchange.was_killed and exchange.killed_by is not None:
                     exchange.was_undone = process.go_back()
         return exchange

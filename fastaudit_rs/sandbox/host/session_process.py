@@ -119,6 +119,11 @@ class Process:
         """Send it a signal."""
         self._say(b"signal %d" % number)
 
+    def settle_signals(self) -> None:
+        """Wait until all signals have been sent to it."""
+        if self.status is None and not self._asked(b"signals"):
+            self.end()
+
     def _say(self, words: bytes) -> None:
         with self._control, contextlib.suppress(OSError):
             send(self.worker.control, words)
@@ -147,9 +152,13 @@ class Process:
         Returns:
             True if nothing else is left.
         """
-        self._answers.clear()
         numbers = [copy.process for copy in copies if copy.process is not None]
-        self._say(b" ".join([b"only", *(b"%d" % number for number in numbers)]))
+        return self._asked(b" ".join([b"only", *(b"%d" % number for number in numbers)]))
+
+    def _asked(self, words: bytes) -> bool:
+        """Say something to the worker, and return its answer; False if there is none."""
+        self._answers.clear()
+        self._say(words)
         deadline = time.monotonic() + PATIENCE
         while not self._answers and not self.is_lost:
             if not _readable(self.worker.control.fileno(), deadline):

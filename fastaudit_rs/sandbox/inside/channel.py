@@ -17,6 +17,9 @@ from ..wire import receive
 
 _LENGTH = struct.Struct("!Q")
 
+#: The seconds after which a thread that waits for another one looks for interrupts.
+LOOK = 0.05
+
 #: A message: its head, its body, and the descriptors that came with it.
 Message = tuple[dict[str, Any], memoryview, list[int]]
 
@@ -37,6 +40,8 @@ class Channel:
         #: True while the main thread runs code of a step: a signal may end it there.
         self.interruptible = False
         self._shields = 0
+        #: True while the main thread waits for the host, behind its shield.
+        self._waits = False
         self._was_interrupted = False
         self.begin_anew()
 
@@ -62,10 +67,17 @@ class Channel:
 
     def interrupted(self, *_: object) -> None:
         """Handle the signal for an interrupt: raise, but not in the middle of a message."""
-        if self._shields:
+        if self._shields and not self._waits:
             self._was_interrupted = True
         elif self.interruptible:
             raise KeyboardInterrupt
+
+    def take_interrupts(self) -> None:
+        """Have the signal for an interrupt end the step that begins; those before are forgotten."""
+        signal.signal(signal.SIGINT, self.interrupted)
+        # It is blocked where the process begins.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        self._was_interrupted = False
 
     @contextlib.contextmanager
     def _shielded(self) -> Iterator[None]:
@@ -78,10 +90,15 @@ class Channel:
             yield
         finally:
             self._shields -= 1
-            if self._was_interrupted and not self._shields:
-                self._was_interrupted = False
-                if self.interruptible:
-                    raise KeyboardInterrupt
+            if not self._shields:
+                self._raise_late()
+
+    def _raise_late(self) -> None:
+        """Raise if an interrupt came behind the shield."""
+        if self._was_interrupted:
+            self._was_interrupted = False
+            if self.interruptible:
+                raise KeyboardInterrupt
 
     def send(self, kind: str, body: bytes = b"", **head: object) -> None:
         """Send a message."""
@@ -140,21 +157,38 @@ class Channel:
 
     def _pump(self, is_there: Any) -> None:
         """Read messages, or have another thread read them, until a condition holds."""
-        while True:
-            with self._changed:
-                while not is_there() and self._is_read:
-                    self._changed.wait()
-                if is_there():
-                    return
-                self._is_read = True
-            try:
-                # A signal gets through here, where nothing is read by half.
-                select.select([self._connection], [], [])
-                self._read()
-            finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        # Each thread would wait for ever for one that has left without a word.
+        with self._shielded():
+            while not is_there():
                 with self._changed:
-                    self._is_read = False
-                    self._changed.notify_all()
+                    if self._is_read:
+                        self._changed.wait(LOOK)
+                        if is_main:
+                            self._raise_late()
+                        continue
+                    self._is_read = True
+                try:
+                    self._wait(is_main)
+                    self._read()
+                finally:
+                    with self._changed:
+                        self._is_read = False
+                        self._changed.notify_all()
+
+    def _wait(self, is_main: bool) -> None:
+        """Wait until there is something to read. A signal gets through here: nothing is half read.
+
+        Raises:
+            KeyboardInterrupt: It was one for an interrupt.
+        """
+        try:
+            self._waits = is_main
+            if is_main:
+                self._raise_late()
+            select.select([self._connection], [], [])
+        finally:
+            self._waits = False
 
     def _read(self) -> None:
         with self._shielded():
@@ -176,8 +210,3 @@ class Channel:
 def _settle(future: "asyncio.Future[Message]", answer: Message) -> None:
     if not future.done():
         future.set_result(answer)
-
-
-def take_interrupts(channel: Channel) -> None:
-    """Have the signal for an interrupt end the step that runs."""
-    signal.signal(signal.SIGINT, channel.interrupted)

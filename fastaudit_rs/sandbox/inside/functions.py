@@ -100,6 +100,8 @@ def asked(channel: Channel, denied: AuditDenied) -> Any:
 
 def _result(name: str, answer: Message) -> Any:
     head, body, _ = answer
+    if head.get("interrupts"):
+        raise KeyboardInterrupt
     value = unpack(body, arrays=False)
     error = head.get("error")
     if error is None:

@@ -16,7 +16,7 @@ from ...results import Error
 from ...sessions import step
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
-from .channel import Channel, Message, take_interrupts
+from .channel import Channel, Message
 from .functions import Function, asked
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def serve(
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
         stream.reconfigure(line_buffering=True)
-    take_interrupts(channel)
+    channel.take_interrupts()
     asks = session.ask if job["asks"] else None
     policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
     session.log = log
@@ -168,7 +168,7 @@ class _Steps:
             self._given -= inputs.keys()
             self._names.update(inputs)
         del body
-        take_interrupts(self._channel)
+        self._channel.take_interrupts()
         outcome = step.Outcome(status=step.INTERRUPTED)
         try:
             self._channel.interruptible = True

@@ -11,6 +11,7 @@ import gc
 import importlib
 import marshal
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterable
@@ -63,7 +64,11 @@ def main(control: _socket.socket) -> NoReturn:
             # The host is gone: there could be no memory for the end of the interpreter any more.
             os._exit(0)
         told = marshal.loads(job)
+        # An interrupt of a session waits until its process can take it.
+        blocked = {signal.SIGINT} if told["session"] else set()
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         child = _fork(children, control, policy, told, descriptors)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         for descriptor in descriptors:
             os.close(descriptor)
         if told["session"]:
@@ -109,8 +114,9 @@ def _warm_up() -> None:
 def _attend(children: _Children, control: _socket.socket, child: int) -> None:
     """Do what the host says about the process of a session, until that is over.
 
-    It says ``signal NUMBER``, or ``only PROCESS...``: all others end, and the first one is the
-    session's from then on. Without one the session is over.
+    It says ``signal NUMBER``; ``signals``, to be told when all have been sent; or ``only
+    PROCESS...``: all others end, and the first one is the session's from then on. Without one the
+    session is over.
 
     Args:
         children: The descendants of this process.
@@ -138,6 +144,9 @@ def _attend(children: _Children, control: _socket.socket, child: int) -> None:
             if is_running:
                 with contextlib.suppress(OSError):
                     os.kill(child, int(numbers[0]))
+            continue
+        if word == b"signals":
+            send(control, b"signals 1")
             continue
         kept = [int(number) for number in numbers]
         is_clean = children.end(0, kept)
