@@ -91,7 +91,7 @@ class Calls:
         """Begin without calls."""
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
-        #: The thread that is in a function now, if it is none of an event loop.
+        #: The thread that calls a plain function now.
         self.thread: int | None = None
         self._functions = functions
         self._send = send
