@@ -160,8 +160,10 @@ class Channel:
         is_main = threading.current_thread() is threading.main_thread()
         # Each thread would wait for ever for one that has left without a word.
         with self._shielded():
-            while not is_there():
+            while True:
                 with self._changed:
+                    if is_there():
+                        return
                     if self._is_read:
                         self._changed.wait(LOOK)
                         if is_main:
