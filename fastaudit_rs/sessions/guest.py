@@ -57,7 +57,7 @@ class Job:
         now = time.monotonic()
         if now - self._interrupted_at > AGAIN / 2:
             self._interrupted_at = now
-            guest.interrupt()
+            guest.interrupt(self)
 
     def wait(self, guest: "Guest") -> float | None:
         """Return the seconds until it has to be looked at again, ending it if it must.
@@ -102,6 +102,8 @@ class Guest:
         #: The job that runs.
         self.job: Job | None = None
         self.is_given_up = False
+        #: Held while a job is interrupted: the next one does not begin meanwhile.
+        self._lock = threading.RLock()
         self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._guard = perms()._keep()
@@ -118,13 +120,16 @@ class Guest:
             # A guard that the caller is under may deny it.
             thread.start()
             self._thread = thread
-        self.job = job
+        with self._lock:
+            self.job = job
         self._jobs.put(job)
 
-    def interrupt(self) -> None:
-        """Raise `KeyboardInterrupt` in the job that runs, if it runs code of a step."""
+    def interrupt(self, job: Job) -> None:
+        """Raise `KeyboardInterrupt` in a job, if it runs code of a step."""
         thread = self._thread
-        if self.interrupts.interrupt() and thread is not None and thread.ident is not None:
+        with self._lock:
+            is_put = self.job is job and self.interrupts.interrupt()
+        if is_put and thread is not None and thread.ident is not None:
             _wake(thread.ident)
 
     def give_up(self, job: Job) -> None:
@@ -133,7 +138,7 @@ class Guest:
 
         def pursue() -> None:
             while not job.is_done:
-                self.interrupt()
+                self.interrupt(job)
                 time.sleep(AGAIN)
 
         threading.Thread(target=pursue, name=f"{self._name}: interrupts", daemon=True).start()

@@ -183,6 +183,13 @@ def test_no_interrupt_arrives_late(session):
         assert session.run("1").value == 1
 
 
+def test_an_interrupt_of_a_step_that_is_over_is_none_of_the_next(session):
+    over = []
+    session.run("keep()", functions={"keep": lambda: over.append(session._guest.job)})
+    late = {"late": lambda: over[0].interrupt(session._guest)}
+    assert session.run("late()\nfor _ in range(1000): pass\n1", functions=late).value == 1
+
+
 def test_an_interrupt_waits_for_a_function_of_the_host(session):
     ended = []
 
