@@ -63,6 +63,7 @@ lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
 	$(PY) -m mypy.stubtest fastaudit_rs --allowlist tests/stubtest-allowlist.txt
 	$(PY) -m pyright --pythonpath $(PY) fastaudit_rs
 	$(PY) scripts/check_examples.py
+	$(PY) -m pytest --quiet tests/repository
 
 .PHONY: fmt
 fmt: $(VENV)/.built ## Format Rust and Python

@@ -12,13 +12,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+import extras
 import pytest
 import pytest_runs
+from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 # Hypothesis tries constants of the modules that are loaded: a test's examples would depend on the
 # tests before it.
 providers._get_local_constants = providers.Constants
+# A busy machine makes no test fail.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background, and then for all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,6 +62,31 @@ def pytest_configure(config):
         "original_fails(since=None, until=None): the original fails this test, on the Python "
         "versions from `since` up to `until`; test_against_original.py sees to it that it does",
     )
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave tests of the repository itself to `make lint`, which names them."""
+    is_there = collection_path.name == "repository" and collection_path.is_dir()
+    return True if is_there and not any("repository" in arg for arg in config.args) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return skip_for_want_of_a_package((yield), str(collector.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    return skip_for_want_of_a_package((yield), item.location[0])
+
+
+def skip_for_want_of_a_package(report, path):
+    """Make a failed report one that is skipped, if a package of an extra is missing."""
+    package = extras.missing(str(report.longrepr)) if report.failed else None
+    if package:
+        report.outcome = "skipped"
+        report.longrepr = (path, 0, f"Skipped: {package} is not installed")
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -109,7 +109,6 @@ def test_whatever_sqlite_opens_is_seen(asked, mk_audit, places):
 
     @settings(
         max_examples=4000,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

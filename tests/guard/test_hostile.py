@@ -13,7 +13,6 @@ def come_back(monkeypatch):
 
 @settings(
     max_examples=5000,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

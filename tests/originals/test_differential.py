@@ -333,7 +333,6 @@ def compare_all(ask, tree, strategy, events, explanations):
             compare(example(tree, event, *(f"{tree}/{place}/new" for place in places), 0))
     settings(
         max_examples=EXAMPLES,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),
