@@ -35,6 +35,15 @@ $(VENV)/.demo: $(SOURCES) scripts/find-python scripts/make-venv
 demo: $(VENV)/.demo ## Build, and run snippets of the kind a language model writes under a guard
 	$(PY) demo/run.py
 
+.PHONY: quick
+quick: ## Build without optimizing, and run the tests that start no process: within a minute of an edit
+	[ -x $(PY) ] || $(MAKE) $(VENV)/.built
+	cargo test --quiet --no-default-features --lib
+	@rm -f $(VENV)/.built $(VENV)/.demo
+	CARGO_TARGET_DIR=target/quick VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --skip-install
+	$(PY) -m ruff check
+	$(PY) -m pytest --quiet $(SIDE_BY_SIDE) -m core
+
 .PHONY: test
 test: $(VENV)/.built ## Build, and run the quick tests, for about three minutes, on the newest Python here
 	cargo test --quiet --no-default-features
@@ -47,6 +56,10 @@ test-full: $(VENV)/.built ## The same with the slow tests
 
 .PHONY: check
 check: lint test-full ## Everything that a change must pass: lint and all tests
+
+.PHONY: nightly
+nightly: ## Everything that takes long: each Python, wheels, containers, conformance, instructions, fuzzing, random faults
+	scripts/nightly
 
 .PHONY: lint
 lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python

@@ -147,6 +147,7 @@ for line in "%%audit", "%%audit", "%audit on", "pass":
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_what_guards_by_itself_warns_of_nothing(run, name, monkeypatch, tmp_path):
     if name == "notebook":

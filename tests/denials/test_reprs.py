@@ -76,6 +76,7 @@ class TestSandboxes:
             assert repr(manager) == "<SandboxManager: 'a', 'b'>"
         assert repr(manager) == "<SandboxManager: no environments, closed>"
 
+    @pytest.mark.slow
     def test_results(self):
         from fastaudit_rs import Limits, Sandbox
 
@@ -215,6 +216,7 @@ class TestDisplays:
             assert "<b>value</b><pre>2</pre>" in session.run("1 + 1")._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")
 def test_in_a_kernel(tmp_path):
     kernels = pytest.importorskip("kernels")

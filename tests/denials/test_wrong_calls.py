@@ -333,6 +333,7 @@ def test_an_attribute_that_nothing_has_is_named_as_python_does():
     assert not hasattr(mk_audit(["."], monitor_calls=False), "violations")
 
 
+@pytest.mark.slow
 def test_the_marker_names_the_near_field(pytester):
     pytester.makepyfile("""
         import pytest

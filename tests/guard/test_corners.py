@@ -133,6 +133,7 @@ def test_no_memory_to_enter_or_leave(run):
     assert lines == ["True 59"]
 
 
+@pytest.mark.slow
 def test_interrupts_at_any_point(run):
     """Whenever one comes the guard is in force inside and not outside."""
     lines = run(

@@ -101,6 +101,7 @@ with policy.guard({monitor})():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
 @pytest.mark.parametrize("work", WORK)
 def test_they_are_held(places, work):

@@ -103,6 +103,7 @@ def test_submodules(run):
     assert lines[3] == "No module named 'fastaudit.other'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "error"),
     [
@@ -188,6 +189,7 @@ def test_who_comes_from_todays_release_is_sent_to_its_rules_first():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "told"), [([], RULES_02), (["--version", "0.1"], RULES_01)])
 def test_programs_that_cannot_be_changed(run, tmp_path, options, told):
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -80,6 +80,7 @@ def test_a_host_may_switch_a_site_off_for_its_guard(ask):
     assert ask("after_a_disable") == [NATIVE] * 2
 
 
+@pytest.mark.slow
 def test_first_imports_pass(ask):
     assert ask("first_import") == dict.fromkeys(
         ["ctypes", "numpy", "pandas", "matplotlib.pyplot", "asyncio"], True

@@ -258,6 +258,7 @@ HOSTS = st.lists(
 
 
 class TestToml:
+    @pytest.mark.slow
     @given(
         write=st.none() | PATHS,
         read=st.none() | PATHS,

@@ -189,6 +189,7 @@ class TestNoPolicy:
         ran = make_sandbox(None).run(code)
         assert ran.returncode == 77 and [denied.rule for denied in ran.violations] == [rule]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("user", USERS)
     def test_a_plot(self, user):
         for name in ("numpy", "pandas", "matplotlib"):

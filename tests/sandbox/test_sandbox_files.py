@@ -236,6 +236,7 @@ def test_after_it_is_closed(user):
     assert told(user, program) == [*["RuntimeError"] * 5, False]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.DISK)
 @by_each_user
 @pytest.mark.parametrize(
@@ -284,6 +285,7 @@ def test_disk(user, disk, code):
     assert told(user, program) == [["disk", False, ""], True]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 @pytest.mark.parametrize(

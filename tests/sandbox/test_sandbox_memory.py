@@ -66,6 +66,7 @@ print(json.dumps(sum(int.from_bytes(os.read(read, 8), "big") for _ in range(8)) 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("way", HUNGRY)

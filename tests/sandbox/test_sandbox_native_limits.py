@@ -136,6 +136,7 @@ def shared(user, groups):
     return ran["after"]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.SHARE)
 def test_cpu_percent(user):
     seen = shared(user, groups=True)
@@ -145,6 +146,7 @@ def test_cpu_percent(user):
     assert seen["cores"] < 0.42, seen
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.SHARE)
 def test_cpu_percent_without_groups(user):
     seen = shared(user, groups=False)
@@ -203,6 +205,7 @@ def started(user, way, most):
     return ran["told"], ran["after"]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", FORKS)
 def test_processes(user, way):
@@ -215,6 +218,7 @@ def test_processes(user, way):
     assert error == 38 or seen["processes"] > 6, (count, seen)
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.PROCESSES)
 @pytest.mark.parametrize("way", ["threads", "threads of clone3"])
 def test_threads(user, way):
@@ -320,6 +324,7 @@ for _ in range(30):
 )
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
 @pytest.mark.parametrize("way", ["private", "shared", "brk", "mremap"])

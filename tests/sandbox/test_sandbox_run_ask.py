@@ -179,6 +179,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_code_that_has_got_around_its_guard(asking, out, name):
     policy = Policy(read=["/"], native=True)
@@ -192,6 +193,7 @@ def test_code_that_has_got_around_its_guard(asking, out, name):
     assert sandbox.run(writing(out / "b")).success
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_it_leaves_nothing(asking, out):
     sandbox, _ = asking("once")

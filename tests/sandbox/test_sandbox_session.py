@@ -641,6 +641,7 @@ def test_as_each_user(user, confine):
     assert told == expected
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_it_leaves_nothing_behind(shared):
     """Of 200 steps: no process, no descriptor."""

@@ -123,6 +123,7 @@ def hostile(session, code):
     return session.run(OURS.replace("NUMBER", str(session._number + 1)) + code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_messages_that_are_left_out(session, name):
     ran = hostile(session, f"{LEFT_OUT[name]}\n'end'")
@@ -137,6 +138,7 @@ def test_messages_that_are_left_out(session, name):
     assert session.run("add(1)").value == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_messages_that_end_a_step(session, name):
     begun = time.monotonic()
@@ -264,6 +266,7 @@ def test_threads_that_write_without_end(session):
     assert session.run("add(1)").value == 2
 
 
+@pytest.mark.slow
 def test_killing_it_in_each_phase(shared):
     """From outside: the error is documented, and the session can be reset."""
     for delay in (0, 0.002, 0.01, 0.05, 0.2):

@@ -93,6 +93,7 @@ def test_a_step_that_ends_its_process(shared, name):
         usable(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "between", "names", "get", "undo", "reset"])
 def test_killed_between_steps(shared, moment):
     with shared.session(functions={"add": add}) as session:
@@ -127,6 +128,7 @@ def test_killed_in_a_step(shared, of):
         usable(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "coroutine", "await"])
 @pytest.mark.parametrize("of", ["session", "worker"])
 def test_killed_in_a_call_of_a_function(shared, kind, of):
@@ -176,6 +178,7 @@ def test_killed_before_undo(shared):
         usable(session)
 
 
+@pytest.mark.slow
 def test_killed_in_undo(shared):
     """At any moment of it: it goes back, or says that the state is lost."""
     for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.02):

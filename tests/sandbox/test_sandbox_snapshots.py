@@ -119,6 +119,7 @@ def test_the_policy_holds_in_it():
         assert session.run("open('/etc/shadow')").returncode == 77
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_nothing_is_left(shared):
     """Of fifty states, half of them restored: no process, no descriptor."""

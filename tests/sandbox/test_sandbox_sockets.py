@@ -60,6 +60,7 @@ after = [sorted(sockets(sandbox.directory)), os.listdir()]
 OWN = sorted(f"{name}-{kind}" for name in ("below/own", "own", "short") for kind in (1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.WRITE)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_bound_where_may_be_written(user, network):

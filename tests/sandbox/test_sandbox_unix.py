@@ -123,6 +123,7 @@ def reached(user, network):
     return ran["told"], ran["after"]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.UNIX)
 @pytest.mark.parametrize(
     "network",

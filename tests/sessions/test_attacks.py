@@ -673,6 +673,7 @@ def test_it_achieves_nothing_here(name, places, attempts):
     assert attempts("here", places, ATTACKS[name]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ATTACKS, *HELD_IN_SANDBOX])
 def test_it_achieves_nothing_in_a_sandbox(name, places, attempts):
     pytest.importorskip("sandlock")

@@ -353,6 +353,7 @@ def test_a_session_that_is_dropped_ends_its_thread():
     assert until(lambda: not thread.is_alive())
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_steps_leave_nothing_behind(directory):
     def count():

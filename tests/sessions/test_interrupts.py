@@ -98,6 +98,7 @@ def test_interrupts_of_threads_that_wait_for_functions(session):
     assert 1 in ended
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_a_process_that_begins():
     pytest.importorskip("sandlock")
     with Sandbox() as sandbox:

@@ -60,6 +60,7 @@ def test_pyplot_of_a_step_is_not_shown_by_the_kernel(kernel):
     assert ran.data == []
 
 
+@pytest.mark.slow
 def test_interrupting_the_kernel_ends_the_step(kernel):
     # Often: a signal that came as the host began to wait was lost.
     kernel("begun = lambda: print('begun', flush=True)")

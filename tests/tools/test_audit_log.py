@@ -418,6 +418,7 @@ class TestConcurrency:
         assert sorted(names) == sorted(["parent", *(list("0123") * 200)])
         assert len({line["pid"] for line in lines}) == 5
 
+    @pytest.mark.slow
     def test_a_hundred_thousand_decisions(self, places, path):
         with Policy(write=[places.ok]).guard(log=path, monitor_calls=False)():
             for number in range(100_000):

@@ -41,13 +41,18 @@ class TestWhatIsTheProgramsOwn:
     )
 
     @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
-    @pytest.mark.parametrize("name", ["run", "learn", "trace"])
-    def test_all_after_the_target(self, command, name, arguments):
+    def test_all_after_the_target(self, command, arguments):
         Path("own.py").write_text(SHOW)
-        targets = (["-m", "own"], ["-mown"], ["-c", SHOW], ["-c" + SHOW], ["own.py"])
-        for target in targets if name == "run" else targets[::2]:
-            done = command(name, *target, *arguments)
-            assert learned(done, str(arguments)), (target, done)
+        done = command("run", "own.py", *arguments)
+        assert learned(done, str(arguments)), done
+        assert done.returncode == 0
+
+    @pytest.mark.parametrize("name", ["run", "learn", "trace"])
+    def test_after_each_target(self, command, name):
+        Path("own.py").write_text(SHOW)
+        for target in (["-m", "own"], ["-mown"], ["-c", SHOW], ["-c" + SHOW], ["own.py"]):
+            done = command(name, *target, "--write", "/srv")
+            assert learned(done, "['--write', '/srv']"), (target, done)
             assert done.returncode == 0
 
     def test_of_standard_input(self, command):

@@ -70,6 +70,7 @@ class TestLearning:
     def test_there_are_many(self):
         assert len(PROGRAMS) + len(NATIVE) >= 30
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", PROGRAMS)
     def test_a_program_passes_under_what_it_taught(self, name, workplace, tmp_path):
         learn(PROGRAMS[name], workplace, tmp_path)

@@ -214,6 +214,7 @@ class TestHttp:
 
             yield serve
 
+    @pytest.mark.slow
     def test_sessions(self, mcp, address, place, places, environment):
         """Of two clients at once, which end with them."""
         url, process = address(*place)
@@ -234,6 +235,7 @@ class TestHttp:
         process.send_signal(signal.SIGINT)
         assert process.wait(10) in (0, 130, -signal.SIGINT)
 
+    @pytest.mark.slow
     def test_how_many(self, mcp, address):
         url, _ = address("--no-sandbox", "--sessions", "1")
 

@@ -199,6 +199,7 @@ WRAPPED = {
 
 
 class TestWrapped:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", WRAPPED)
     def test_it_is_as_short_as_a_direct_one(self, run, name):
         if name in ("pandas", "requests"):

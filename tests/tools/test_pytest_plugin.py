@@ -27,6 +27,7 @@ def test_swallowed():
 """
 
 
+@pytest.mark.slow
 def test_idle(run, out):
     result = run(REACHES)
     result.assert_outcomes(passed=3)
@@ -47,6 +48,7 @@ def test_a(audit_perms, tmp_path):
     os.mkdir(OUT + "/b")
 """).assert_outcomes(passed=1)
 
+    @pytest.mark.slow
     def test_bad_fields(self, run):
         result = run("def test_a(audit_perms):\n    audit_perms(wirte=[])")
         result.assert_outcomes(failed=1)
@@ -73,6 +75,7 @@ def test_c():
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(["*AuditDenied: os.mkdir *", "*AuditDenied: Audit: os.putenv*"])
 
+    @pytest.mark.slow
     def test_a_policy(self, run):
         run("""
 from fastaudit_rs import Policy
@@ -88,6 +91,7 @@ class TestAll:
         os.mkdir(os.path.dirname(OUT) + "/b")
 """).assert_outcomes(passed=2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "marker, error",
         [
@@ -118,6 +122,7 @@ class TestWholeRun:
         )
         assert "test_inside" not in result.stdout.str()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["record", "raise"])
     def test_temporary_files(self, run, mode):
         code = """
@@ -149,11 +154,13 @@ class TestWholeRun:
             ]
         )
 
+    @pytest.mark.slow
     def test_by_the_ini_file(self, run, pytester):
         pytester.makeini("[pytest]\naudit = raise")
         run(REACHES).assert_outcomes(passed=1, failed=2)
         run(REACHES, "--audit=off").assert_outcomes(passed=3)
 
+    @pytest.mark.slow
     def test_bad_ini_values(self, run, pytester):
         pytester.makeini("[pytest]\naudit = rise")
         result = run(REACHES)
@@ -169,10 +176,12 @@ class TestWholeRun:
         pytester.makeini("[pytest]\naudit = raise\naudit_policy = policy.toml")
         run(REACHES).assert_outcomes(passed=3)
 
+    @pytest.mark.slow
     def test_nothing_was_reached(self, run):
         result = run("def test_a(): pass", "--audit=record")
         result.stdout.fnmatch_lines(["No test reached outside."])
 
+    @pytest.mark.slow
     def test_marked_tests_have_their_own_guard(self, run):
         run(
             """
@@ -187,11 +196,13 @@ def test_b():
             "--audit=raise",
         ).assert_outcomes(passed=2)
 
+    @pytest.mark.slow
     def test_modules_of_the_project_can_be_imported(self, run, pytester):
         """The import system keeps what it compiled beside them, or does without."""
         pytester.makepyfile(helper="VALUE = 1")
         run("def test_a():\n    import helper", "--audit=raise").assert_outcomes(passed=1)
 
+    @pytest.mark.slow
     def test_ordinary_tests(self, run):
         run(
             """
@@ -244,6 +255,7 @@ def test_other_networks():
         ).assert_outcomes(passed=7, failed=1)
 
 
+@pytest.mark.slow
 class TestOtherPlugins:
     def test_xdist(self, run, out):
         result = run(REACHES, "--audit=raise", "-n2", needs=["xdist"])
@@ -319,6 +331,7 @@ def outside():
         result.assert_outcomes(passed=1, failed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("notes", ["-q", "--tb=no"]), ("report", ["--audit=record"])]
 )
@@ -336,6 +349,7 @@ def test_the_page(pytester, monkeypatch, name, options):
     assert lines[start : start + len(expected)] == expected
 
 
+@pytest.mark.slow
 def test_the_baseline_of_the_page(pytester):
     text = PAGE.read_text()
     (code,) = re.findall(r"```python\n(# test_report.*?)```", text, re.S)

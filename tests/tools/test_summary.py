@@ -155,6 +155,7 @@ class TestWidth:
         assert len(shortened("0123456789", room)) == min(room, 10)
 
 
+@pytest.mark.slow
 def test_a_plot_in_the_shell(tmp_path):
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")

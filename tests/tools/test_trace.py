@@ -201,6 +201,7 @@ class TestPage:
         assert done.stderr.startswith("fastaudit-rs: [Errno 2] No such file or directory")
         assert not Path(places.out, "a").exists()
 
+    @pytest.mark.slow
     def test_many_operations_are_few_marks(self, run):
         code = "for i in range(3000): open(f'{i}', 'w').close()"
         assert run("trace", "--html", "page.html", "-c", code).returncode == 0
