@@ -12,6 +12,13 @@ export REAL_DOCKER ?= $(abspath $(wildcard ../shared/tools/real-docker/run))
 
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
+# What `make quick` runs: the verdicts, and what changes most.
+CORE := tests/policy tests/denials/test_denied.py tests/originals/test_differential.py \
+	$(patsubst %,tests/calls/test_%.py,call_sites calls named_calls tools) \
+	$(patsubst %,tests/events/test_%.py,databases descriptors events file_actions landing paths processes silent) \
+	$(patsubst %,tests/guard/test_%.py,approvals callbacks executors host_tools later lying_objects scope tamper) \
+	$(patsubst %,tests/sessions/test_%.py,step values)
+
 VENV := .venv
 PY := $(VENV)/bin/python
 SOURCES := $(shell find src fastaudit_rs -name '*.rs' -o -name '*.py' -o -name '*.pyi') \
@@ -36,13 +43,13 @@ demo: $(VENV)/.demo ## Build, and run snippets of the kind a language model writ
 	$(PY) demo/run.py
 
 .PHONY: quick
-quick: ## Build without optimizing, and run the tests that start no process: within a minute of an edit
+quick: ## Build without optimizing, and run the tests that say most: within a minute of an edit
 	[ -x $(PY) ] || $(MAKE) $(VENV)/.built
 	cargo test --quiet --no-default-features --lib
 	@rm -f $(VENV)/.built $(VENV)/.demo
 	CARGO_TARGET_DIR=target/quick VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --skip-install
 	$(PY) -m ruff check
-	$(PY) -m pytest --quiet $(SIDE_BY_SIDE) -m core
+	$(PY) -m pytest --quiet $(SIDE_BY_SIDE) -m "not slow" $(CORE)
 
 .PHONY: test
 test: $(VENV)/.built ## Build, and run the quick tests, for about three minutes, on the newest Python here
@@ -129,6 +136,12 @@ FUZZ_SECONDS ?= 30
 .PHONY: fuzz
 fuzz: ## Fuzz paths, SQL, policies and events, for FUZZ_SECONDS each
 	scripts/fuzz $(FUZZ_SECONDS)
+
+SOAK_SECONDS ?= 60
+
+.PHONY: soak
+soak: $(VENV)/.built ## Random work with faults for SOAK_SECONDS; fails on a wrong verdict, or where anything is left
+	$(PY) scripts/soak.py $(SOAK_SECONDS)
 
 .PHONY: bench
 bench: $(VENV)/.built ## Measure what a guard costs beside both releases of the original, and show it in docs/performance.md
