@@ -85,6 +85,14 @@ fn verdict_02(event: &str) -> String {
     verdict.to_owned()
 }
 
+/// The rule of a `Policy`, or its fields that decide.
+fn decided_by(known: &Known) -> &'static str {
+    match known.name {
+        "sys.excepthook" | "sys.unraisablehook" => "passes, but for native code of others",
+        _ => fields(lookup(known.name.as_bytes())),
+    }
+}
+
 /// The fields of a `Policy` that decide.
 fn fields(rule: Option<Rule>) -> &'static str {
     match rule {
@@ -173,7 +181,7 @@ fn page() -> String {
             raised_by(known),
             judged(known.name, verdict(lookup(known.name.as_bytes()))),
             judged(known.name, verdict_02(known.name)),
-            fields(lookup(known.name.as_bytes())),
+            decided_by(known),
         )
         .unwrap();
     }

@@ -821,7 +821,7 @@ class TestCodeOfTheGuest:
 
     @pytest.mark.parametrize("before", ["", "import ast; compile(ast.parse('1'), 'a', 'exec')"])
     def test_a_library_that_the_guest_imported_first(self, out, tmp_path, before):
-        """In a process of its own: once code has used marshal, libraries count as the guest's."""
+        """In a process of its own, where it is imported for the first time."""
         (tmp_path / "host").mkdir()
         (tmp_path / "host/mylib.py").write_text("def f(path): open(path, 'w').close()")
         code = f"""

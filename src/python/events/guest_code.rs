@@ -1,13 +1,21 @@
 //! Code of the guest is noted as it comes into being, once there is a tool: it stays guarded where it runs
-//! in the course of a tool.
+//! in the course of a tool. The file that code is from decides, not the name that code bears: code from
+//! a file that the guest may write is the guest's, whoever imports it.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
+#[cfg(unix)]
+use std::ffi::OsStr;
+#[cfg(unix)]
+use std::os::unix::ffi::OsStrExt;
+#[cfg(unix)]
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
 use crate::policy::{Operation, Policy};
@@ -16,20 +24,13 @@ use crate::python::cpython::frames;
 use crate::python::events::observe;
 use crate::python::guard::scope::{self, Active};
 use crate::python::guard::tool_rights;
+#[cfg(unix)]
+use crate::python::values::extensions;
 use crate::python::values::imports;
+use crate::python::values::loads::{self, Source};
 
-/// The names of files that the guest gave to code of its own.
-static CLAIMED: LazyLock<Mutex<Claimed>> = LazyLock::new(Mutex::default);
-
-/// The names that are kept; with more of them any file may be one.
-const MOST_CLAIMED: usize = 10_000;
-
-#[derive(Default)]
-struct Claimed {
-    files: HashSet<Vec<u8>>,
-    /// True if it may be any.
-    are_all: bool,
-}
+/// The sources in whose place compiled code was read that a guest may have written.
+static REPLACED: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);
 
 /// Notes the code of an event under a guard.
 ///
@@ -41,26 +42,36 @@ pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResul
     let at = match event.to_bytes() {
         b"exec" | b"function.__new__" => 0,
         b"object.__setattr__" => 2,
-        b"compile" | b"code.__new__" => return claim(args, Some(1)),
-        b"marshal.loads" => return claim(args, None),
+        b"marshal.loads" => 0,
         _ => return Ok(()),
     };
-    // Under an installed policy alone all code is the host's.
-    if at >= args.len() || scope::is_installed(active) {
+    let py = args.py();
+    if at >= args.len() {
         return Ok(());
+    }
+    if let Some(tool) = scope::tool_in_force(py)? {
+        note_of_tool(event, args, tool.get())?;
+    }
+    // Under an installed policy alone all code is the host's.
+    if scope::is_installed(active) {
+        return Ok(());
+    }
+    if event == c"marshal.loads" {
+        return note_compiled(py, active);
     }
     let code = raw::tuple_item(args, at);
     let level = tool_rights::level(active);
     if !frames::is_code(&code) || tool_rights::is_of_guest(&code, level) {
         return Ok(());
     }
-    if event == c"exec" && is_import(&code, active)? {
+    if event == c"exec" && is_import(py, active)? {
         return Ok(());
     }
     tool_rights::note_guest(&code, level)
 }
 
-/// Records an event in the course of a tool, if the guard of the guest records.
+/// Notes the code that runs in the course of a tool, and records the event if the guard of the guest
+/// records.
 ///
 /// # Errors
 /// Errors raised while reading an argument.
@@ -71,6 +82,7 @@ pub fn note_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     let Some(tool) = scope::tool_in_force(py)? else {
         return Ok(());
     };
+    note_of_tool(event, args, tool.get())?;
     match tool.get().tool() {
         Some((call, guest)) => {
             let name = call.name().bind(py).to_string_lossy();
@@ -80,57 +92,123 @@ pub fn note_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     }
 }
 
-/// Notes the name of a file that the guest gives to code, an argument of the event; any name without one.
-fn claim(args: &Bound<'_, PyTuple>, at: Option<usize>) -> PyResult<()> {
-    if imports::is_run_by_imports(args.py())? {
+/// Notes code that a tool runs, for each guest in whose course it does.
+fn note_of_tool(event: &CStr, args: &Bound<'_, PyTuple>, tool: &Active) -> PyResult<()> {
+    let is_exec = event == c"exec";
+    if !is_exec && event != c"marshal.loads" {
         return Ok(());
     }
-    let file = at.and_then(|at| args.get_item(at).ok());
-    let file = file.and_then(|file| file.cast_into::<PyString>().ok());
-    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-    match file {
-        Some(file) => {
-            let file = raw::fs_encode(file.as_borrowed())?;
-            let file = file.as_bytes();
-            if !file.starts_with(b"<") && !claimed.files.contains(file) {
-                claimed.files.insert(file.to_vec());
+    let mut running = tool;
+    while let Some((_, guest)) = running.tool() {
+        running = guest.get();
+        if is_exec {
+            let code = raw::tuple_item(args, 0);
+            if frames::is_code(&code) && is_from(&code, running)? {
+                tool_rights::note_guest(&code, tool_rights::level(running))?;
             }
+        } else {
+            note_compiled(args.py(), running)?;
         }
-        // The event does not tell the name that a syntax tree is compiled with, as libraries do.
-        None if at.is_some() => {}
-        None => claimed.are_all = true,
     }
-    claimed.are_all |= claimed.files.len() > MOST_CLAIMED;
+    Ok(())
+}
+
+/// Returns the guest that may have written the native code that a tool imports: its guard judges it.
+///
+/// # Errors
+/// Errors raised while reading the file's name.
+#[cold]
+#[inline(never)]
+pub fn writer_of_native<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Active>>> {
+    let py = args.py();
+    let mut running = scope::tool_in_force(py)?;
+    let file = args.get_item(1).ok();
+    let Some(Ok(file)) = file.map(Bound::cast_into_exact::<PyString>) else {
+        return Ok(None);
+    };
+    let file = raw::fs_encode(file.as_borrowed())?;
+    while let Some(tool) = running {
+        let Some((_, guest)) = tool.get().tool() else {
+            break;
+        };
+        if may_be_of(file.as_bytes(), guest.get()) {
+            return Ok(Some(guest.bind(py).clone()));
+        }
+        running = Some(guest.bind(py).clone());
+    }
+    Ok(None)
+}
+
+/// Notes that compiled code is read which the guest may have written.
+fn note_compiled(py: Python<'_>, guest: &Active) -> PyResult<()> {
+    if let Some([compiled, source]) = loads::compiled(py)?
+        && may_have_written(&compiled, guest)
+    {
+        let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.insert(source);
+    }
     Ok(())
 }
 
 /// Returns whether the import system runs the code of a module that the guest cannot have written: it
 /// would run it as well for the host.
-fn is_import(code: &Bound<'_, PyAny>, active: &Active) -> PyResult<bool> {
-    let py = code.py();
+fn is_import(py: Python<'_>, active: &Active) -> PyResult<bool> {
     if !imports::is_run_by_imports(py)? {
         return Ok(false);
     }
-    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
-    let (Ok(file), Some(config)) = (file.cast::<PyString>(), active.config()) else {
-        return Ok(false);
-    };
-    let file = raw::fs_encode(file.as_borrowed())?;
-    let file = file.as_bytes();
-    {
-        let claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        if claimed.are_all || claimed.files.contains(file) {
-            return Ok(false);
+    Ok(match loads::source(py)? {
+        Source::Interpreter => true,
+        Source::File(file) => !may_be_of(&file, active),
+        Source::Loader(_) | Source::Changed | Source::Elsewhere => false,
+    })
+}
+
+/// Returns whether code that a tool runs is from a file of the guest, or from its changes of imports.
+fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
+    let py = code.py();
+    Ok(match loads::source(py)? {
+        Source::Interpreter => false,
+        Source::File(file) => may_be_of(&file, guest),
+        Source::Changed => true,
+        Source::Loader(loader) if loads::has_method_of_guest(&loader)? => true,
+        Source::Loader(_) | Source::Elsewhere => {
+            let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+            let file = raw::fs_encode(file.cast::<PyString>()?.as_borrowed())?;
+            let file = file.as_bytes();
+            Os.exists(file) && may_be_of(file, guest)
         }
-    }
-    if file.starts_with(b"<") || imports::is_installed(code)? {
-        return Ok(true);
-    }
+    })
+}
+
+/// Returns whether code from a file may be the guest's.
+fn may_be_of(file: &[u8], guest: &Active) -> bool {
+    let is_replaced = {
+        let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+        replaced.contains(file)
+    };
+    is_replaced || may_have_written(file, guest)
+}
+
+/// Returns whether the guest may write a file; whether it did in this process if it belongs to an
+/// installed package: who may write there has the host's next start anyway.
+fn may_have_written(file: &[u8], guest: &Active) -> bool {
+    let Some(config) = guest.config() else {
+        return false;
+    };
     let config = config.get();
     let may_write = |policy: &Policy| {
         let verdict = policy.check(&Os, Operation::ChangeFile(Target::path(file)));
         verdict.allows()
     };
     let in_temporary = config.policy_with_temporary();
-    Ok(!may_write(config.policy()) && !in_temporary.is_some_and(|policy| may_write(&policy)))
+    (may_write(config.policy()) || in_temporary.is_some_and(|policy| may_write(&policy)))
+        && !(imports::is_library_path(file) && was_there_before(file))
+}
+
+/// Returns whether a file was last changed before there was any guard.
+fn was_there_before(file: &[u8]) -> bool {
+    #[cfg(unix)]
+    return extensions::was_there_before(Path::new(OsStr::from_bytes(file)));
+    #[cfg(not(unix))]
+    false
 }

@@ -235,7 +235,8 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
 fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     let py = args.py();
     let seen = raw::with_attachment_counted(|| guest_code::note_tool(event, args));
-    seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))
+    seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    judge_native(event, args)
 }
 
 /// Sees an event of the guest where there are tools.
@@ -244,7 +245,21 @@ fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
 fn see_guest(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let py = args.py();
     let noted = raw::with_attachment_counted(|| guest_code::note(event, args, active));
-    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))
+    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    judge_native(event, args)
+}
+
+/// Judges the import of native code by a tool: by the guard of the guest that may have written it.
+fn judge_native(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    if event != c"import" {
+        return Ok(());
+    }
+    let py = args.py();
+    let writer = raw::with_attachment_counted(|| guest_code::writer_of_native(args));
+    match writer.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))? {
+        Some(guest) => check_by_all(event, args, guest.get()),
+        None => Ok(()),
+    }
 }
 
 /// The same while some guard restricts more than fastaudit 0.1 does, or is installed.

@@ -5,6 +5,7 @@ pub mod channels;
 #[cfg(unix)]
 pub mod children_signals;
 pub mod handlers;
+pub mod hooks;
 #[cfg(unix)]
 pub mod pool_files;
 pub mod probes;

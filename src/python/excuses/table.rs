@@ -13,6 +13,7 @@ use crate::python::excuses::channels;
 #[cfg(unix)]
 use crate::python::excuses::children_signals;
 use crate::python::excuses::handlers;
+use crate::python::excuses::hooks;
 #[cfg(unix)]
 use crate::python::excuses::pool_files;
 use crate::python::excuses::probes;
@@ -37,6 +38,9 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     }
     if event.name == c"subprocess.Popen" {
         return probes::is_probe(event);
+    }
+    if hooks::announces(event) {
+        return hooks::passes(event);
     }
     #[cfg(unix)]
     match event.name.to_bytes() {

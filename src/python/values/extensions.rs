@@ -107,7 +107,7 @@ pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
 }
 
 /// Returns whether the file was last changed before there was any guard.
-fn was_there_before(file: &Path) -> bool {
+pub fn was_there_before(file: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 

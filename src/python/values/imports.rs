@@ -11,6 +11,7 @@ use crate::policy::files::roots::is_within;
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
+use crate::python::values::loads;
 use crate::python::values::stack;
 use crate::python::values::stdlib;
 
@@ -71,6 +72,7 @@ pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
         let function = import_system.getattr("_find_and_load")?;
         let locks = import_system.getattr("_module_locks")?.cast_into()?;
         let _ = LOCKS.set(locks.unbind());
+        loads::prepare(py)?;
         let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
     }
     Ok(())

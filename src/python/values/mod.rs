@@ -23,6 +23,7 @@ pub mod json_line;
 pub mod library_files;
 #[cfg(Py_3_12)]
 pub mod loaded;
+pub mod loads;
 #[cfg(Py_3_12)]
 pub mod method_callers;
 pub mod place;
