@@ -59,7 +59,7 @@ assert queue(given, os.O_CREAT | os.O_RDWR)
 )
 
 
-@pytest.mark.holds("kernel", promises.LEFT)
+@pytest.mark.holds("kernel", promises.WRITE)
 def test_message_queues(user):
     name = f"fastaudit-{os.getpid()}"
     after = "after = queues(); removed()"
