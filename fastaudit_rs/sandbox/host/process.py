@@ -197,6 +197,7 @@ class Worker:
         self.pid: int | None = None
         self._group: Group | None = None
         self._kills = 0
+        self._computed = 0.0
         self._streams: list[Any] = []
         over, self._over = os.pipe()
         with contextlib.ExitStack() as stack:
@@ -313,6 +314,15 @@ class Worker:
             return False
         before, self._kills = self._kills, self._group.kills()
         return self._kills > before
+
+    def computed(self) -> float:
+        """Return the seconds that its ended children have computed since the last call."""
+        before = self._computed
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as status:
+            # cutime and cstime of proc_pid_stat(5).
+            ticks = sum(map(int, status.read().rpartition(b")")[2].split()[13:15]))
+            self._computed = ticks / os.sysconf("SC_CLK_TCK")
+        return self._computed - before
 
     def begin_requests(self) -> None:
         """Forget the requests over the network that it has made up to now."""
