@@ -327,7 +327,8 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
     """Make no files of Unix sockets in this thread, for good, but in these directories.
 
     This holds for the threads and programs that it starts too. Its current directory is another one
-    from now on, if the system lets a thread have its own. Linux alone.
+    from now on, if the system lets a thread have its own, and it has no privileges (capabilities)
+    any more. Linux alone.
 
     Args:
         roots: The directories, and files, which open nothing.

@@ -1,7 +1,7 @@
 //! A filter of system calls (seccomp(2)) for the processes of a sandbox: the part of a policy that
 //! Landlock does not know, and acts on processes outside.
 //!
-//! It stands beside the filter of the package `sandlock`; the kernel obeys the stricter of the two.
+//! It stands beside the filter of the package `sandlock`; the kernel obeys the strictest.
 //! A system call of another architecture, such as a 32-bit one by `int 0x80`, ends the process.
 
 use std::collections::BTreeMap;
@@ -36,20 +36,62 @@ const DCCP: u64 = 6;
 /// `SYS_memfd_secret` on all machines; not all C libraries name it.
 const MEMFD_SECRET: i64 = 447;
 
+/// System calls that make, remove and use message queues, which are the user's; those that tell of
+/// changes to files and directories that need not be open to the caller; and one whose requests the
+/// machine counts.
+const ABSENT: [i64; 11] = [
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    libc::SYS_io_setup,
+];
+
+/// The requests of ioctl(2) for file systems, by the letter or number that they have in common.
+/// Most need no descriptor that is open for writing: they change attributes and snapshots of files
+/// that may only be read. The ones that are named read, or need such a descriptor.
+const REQUESTS: [(u8, &[u64]); 6] = [
+    // FS_IOC_GETFLAGS
+    (b'f', &[0x8008_6601]),
+    // FS_IOC_GETVERSION
+    (b'v', &[0x8008_7601]),
+    // FS_IOC_FSGETXATTR
+    (b'X', &[0x801c_581f]),
+    // FAT_IOCTL_GET_ATTRIBUTES
+    (b'r', &[0x8004_7210]),
+    // FICLONE, FICLONERANGE: also the requests of Btrfs
+    (0x94, &[0x4004_9409, 0x4020_940d]),
+    // F2FS
+    (0xf5, &[]),
+];
+
+/// `F_SETLEASE` and `F_NOTIFY` of fcntl(2): others wait for a lease before they open the file.
+const HELD: [i32; 2] = [1024, 1026];
+
 /// True once this process, and so each copy of it, has no sockets but Unix sockets.
 static ONLY_UNIX_SOCKETS: AtomicBool = AtomicBool::new(false);
 
 /// Rules for each system call, by its number; one that matches denies.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Returns the filter for a policy's network. `memory_files` says whether there may be files in
+/// The filters of a process.
+pub struct Filters([BpfProgram; 2]);
+
+/// Returns the filters for a policy's network. `memory_files` says whether there may be files in
 /// memory (memfd_create(2)), which only a control group counts.
 ///
 /// # Errors
 /// This machine has no such filter.
-pub fn filter(network: &NetworkUse, memory_files: bool) -> Result<BpfProgram, Error> {
+pub fn filters(network: &NetworkUse, memory_files: bool) -> Result<Filters, Error> {
     let mut rules = processes()?;
     rules.extend(devices()?);
+    rules.extend(descriptors()?);
     rules.extend(match network {
         NetworkUse::All(true) => Rules::new(),
         NetworkUse::All(false) => no_sockets()?,
@@ -58,18 +100,32 @@ pub fn filter(network: &NetworkUse, memory_files: bool) -> Result<BpfProgram, Er
     if !memory_files {
         rules.extend([libc::SYS_memfd_create, MEMFD_SECRET].map(always));
     }
-    let machine = std::env::consts::ARCH.try_into()?;
-    // An answer and no end of the process: code can go on without.
-    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, denied, machine)?.try_into()?)
+    let mut absent = Rules::from(ABSENT.map(always));
+    #[cfg(target_arch = "x86_64")]
+    absent.extend([always(libc::SYS_inotify_init)]);
+    // An answer and no end of the process: code can go on without. Programs have other ways where a
+    // kernel lacks a call.
+    Ok(Filters([
+        program(rules, libc::EPERM)?,
+        program(absent, libc::ENOSYS)?,
+    ]))
 }
 
-/// Puts a filter on the current thread, and on the threads and programs that it starts, for good.
+/// Puts filters on the current thread, and on the threads and programs that it starts, for good.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn apply(filter: &BpfProgram) -> Result<(), Error> {
-    seccompiler::apply_filter(filter)
+pub fn apply(filters: &Filters) -> Result<(), Error> {
+    filters
+        .0
+        .iter()
+        .try_for_each(|each| seccompiler::apply_filter(each))
+}
+
+fn program(rules: Rules, error: i32) -> Result<BpfProgram, Error> {
+    let machine = std::env::consts::ARCH.try_into()?;
+    let denied = SeccompAction::Errno(error.unsigned_abs());
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, denied, machine)?.try_into()?)
 }
 
 /// Notes that a filter without a network holds in the whole process.
@@ -123,6 +179,22 @@ fn devices() -> Result<Rules, BackendError> {
     #[cfg(target_arch = "x86_64")]
     found.insert(libc::SYS_mknod, made(1)?);
     Ok(found)
+}
+
+/// Requests that change files by a descriptor that only reads, or that have others wait for it.
+fn descriptors() -> Result<Rules, BackendError> {
+    let mut requests = Vec::new();
+    for (common, allowed) in REQUESTS {
+        let others = allowed.iter().map(|request| at(1, Dword, Ne, *request));
+        let mut conditions = others.collect::<Result<Vec<_>, _>>()?;
+        conditions.push(at(1, Dword, MaskedEq(0xff00), u64::from(common) << 8)?);
+        requests.push(rule(conditions)?);
+    }
+    let held = HELD.map(|command| rule([at(1, Dword, Eq, number(command))?]));
+    Ok(Rules::from([
+        (libc::SYS_ioctl, requests),
+        (libc::SYS_fcntl, held.into_iter().collect::<Result<_, _>>()?),
+    ]))
 }
 
 /// No sockets but Unix sockets.
@@ -214,13 +286,13 @@ mod tests {
     use crate::policy::network::NetworkRules;
     use crate::policy::written::spec::Spec;
 
-    /// The value of a function in a thread under the filter of a network.
+    /// The value of a function in a thread under the filters of a network.
     fn filtered<T: Send + 'static>(
         network: NetworkUse,
         act: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let thread = std::thread::spawn(move || {
-            apply(&filter(&network, false).unwrap()).unwrap();
+            apply(&filters(&network, false).unwrap()).unwrap();
             act()
         });
         thread.join().unwrap()

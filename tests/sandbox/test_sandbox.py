@@ -245,6 +245,11 @@ class TestLimits:
         # Its wall time depends on what else the machine does.
         assert (ran.killed_by, ran.success) == ("cpu_seconds", False)
 
+    @pytest.mark.slow
+    def test_cpu_seconds_of_code_that_ignores_the_signal(self, make_sandbox):
+        code = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+        assert make_sandbox(cpu_seconds=1).run(code).killed_by == "cpu_seconds"
+
     @pytest.mark.holds("kernel", promises.SHARE)
     def test_cpu_percent(self, make_sandbox):
         """The time that a computation takes shows the share of the processor."""

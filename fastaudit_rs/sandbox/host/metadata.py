@@ -2,13 +2,15 @@
 
 The kernel asks the host about each such system call (seccomp_unotify(2)), by way of `sandlock`. The
 host opens the file itself, judges it by where it is, and changes it: nothing that the caller writes
-to its memory meanwhile has an effect.
+to its memory meanwhile has an effect. The thread that does it has no privileges, so that the kernel
+refuses what the caller's user may not do.
 """
 
 import errno
 import importlib
 import os
 import platform
+import stat
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -127,18 +129,25 @@ class Metadata:
             os.close(descriptor)
 
     def _chmod(self, ctx: Any, args: Any) -> None:
-        self._changed(ctx, _Where(path=args[0]), lambda name: os.chmod(name, args[1] & 0o7777))
+        self._moded(ctx, _Where(path=args[0]), args[1])
 
     def _fchmod(self, ctx: Any, args: Any) -> None:
-        self._changed(ctx, _Where(args[0]), lambda name: os.chmod(name, args[1] & 0o7777))
+        self._moded(ctx, _Where(args[0]), args[1])
 
     def _fchmodat(self, ctx: Any, args: Any) -> None:
-        where = _Where(args[0], args[1])
-        self._changed(ctx, where, lambda name: os.chmod(name, args[2] & 0o7777))
+        self._moded(ctx, _Where(args[0], args[1]), args[2])
 
     def _fchmodat2(self, ctx: Any, args: Any) -> None:
-        where = _Where(args[0], args[1], args[3])
-        self._changed(ctx, where, lambda name: os.chmod(name, args[2] & 0o7777))
+        self._moded(ctx, _Where(args[0], args[1], args[3]), args[2])
+
+    def _moded(self, ctx: Any, where: "_Where", mode: int) -> None:
+        def change(name: str) -> None:
+            # A program with such a bit gives the rights of the host's user to others.
+            if mode & stat.S_ISUID or (mode & stat.S_ISGID and not os.path.isdir(name)):
+                raise PermissionError(errno.EPERM, "it would give privileges")
+            os.chmod(name, mode & 0o7777)
+
+        self._changed(ctx, where, change)
 
     def _chown(self, ctx: Any, args: Any) -> None:
         self._owned(ctx, _Where(path=args[0]), args[1], args[2])

@@ -98,7 +98,7 @@ class _Confined:
     """A process of `sandlock`, with the usual interface.
 
     It starts as it is waited for: the thread that waits does some of its system calls in its place,
-    and is in its network.
+    and is in its network. It has no privileges, like the process.
     """
 
     stdin = stdout = stderr = None
@@ -138,10 +138,27 @@ class _Confined:
         sandbox, self._sandbox = self._sandbox, None
         # Binding a socket is such a call, to a path that no rule of the process itself applies to.
         _hold_sockets(metadata.roots, self._home, self._is_alone)
+        _without_privileges(sandbox)
         ended = sandbox.run_with_handlers(self._command, asked)
         self.pid = None
         self.said = ended.error or ended.stderr[-SAID:].decode(errors="replace")
         return ended
+
+
+def _without_privileges(sandbox: Any) -> None:
+    """Leave out the places that are closed to a thread without privileges.
+
+    Raises:
+        SandboxError: The interpreter is in such a place.
+    """
+    for name in ("fs_readable", "fs_writable"):
+        setattr(sandbox, name, [path for path in getattr(sandbox, name) if os.path.exists(path)])
+    for path in (sys.executable, os.__file__, __file__):
+        if not os.access(path, os.R_OK):
+            raise SandboxError(
+                f"its user cannot read {path} without privileges: give them the rights to it"
+                " and to the directories above it, or install it elsewhere"
+            )
 
 
 class Worker:
@@ -180,6 +197,7 @@ class Worker:
         self.pid: int | None = None
         self._group: Group | None = None
         self._kills = 0
+        self._computed = 0.0
         self._streams: list[Any] = []
         over, self._over = os.pipe()
         with contextlib.ExitStack() as stack:
@@ -232,8 +250,6 @@ class Worker:
             ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
         self.ended = ended
         os.close(self._over)
-        if self._group is not None:
-            self._group.close()
 
     def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
         """Its connection: the first one is of the process that was just started."""
@@ -299,6 +315,15 @@ class Worker:
         before, self._kills = self._kills, self._group.kills()
         return self._kills > before
 
+    def computed(self) -> float:
+        """Return the seconds that its ended children have computed since the last call."""
+        before = self._computed
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as status:
+            # cutime and cstime of proc_pid_stat(5).
+            ticks = sum(map(int, status.read().rpartition(b")")[2].split()[13:15]))
+            self._computed = ticks / os.sysconf("SC_CLK_TCK")
+        return self._computed - before
+
     def begin_requests(self) -> None:
         """Forget the requests over the network that it has made up to now."""
         if self._connects is not None:
@@ -333,6 +358,9 @@ class Worker:
         self._waiter.join(patience)
         self.kill()
         self._waiter.join()
+        # The thread that waited may have no privileges.
+        if self._group is not None:
+            self._group.close()
         # The objects of `sandlock` are freed now. An error may hold them until it is forgotten,
         # perhaps under a guard, which would deny the native call.
         self._process = None

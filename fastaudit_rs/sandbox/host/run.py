@@ -225,12 +225,16 @@ class Run:
 
 def limit_of(returncode: int, worker: Worker, limits: Limits) -> str | None:
     """The limit, of those that the code's own process or the kernel holds, that ended it."""
+    computed = 0.0 if limits.cpu_seconds is None else worker.computed()
     if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
         return "cpu_seconds"
     if returncode == -signal.SIGXFSZ and limits.disk is not None:
         return "disk"
     if worker.was_short_of_memory():
         return "memory"
+    # Code that ignores the signal is killed a second later.
+    if returncode == -signal.SIGKILL and computed > (limits.cpu_seconds or 0) + 0.5:
+        return "cpu_seconds"
     # The kernel part has a count of its own.
     limits_memory = worker.is_confined and limits.memory is not None
     return "memory" if returncode == -signal.SIGKILL and limits_memory else None

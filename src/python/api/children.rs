@@ -113,9 +113,9 @@ fn confine(policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
     use crate::policy::written::spec::NetworkUse;
 
     let network = &policy.get().spec().network;
-    let filter = filter::filter(network, memory_files).map_err(refused)?;
+    let filters = filter::filters(network, memory_files).map_err(refused)?;
     privileges::drop_all().map_err(os_error)?;
-    filter::apply(&filter).map_err(refused)?;
+    filter::apply(&filters).map_err(refused)?;
     if matches!(network, NetworkUse::All(false)) {
         filter::note_no_network();
     }

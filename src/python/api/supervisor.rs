@@ -31,6 +31,8 @@ pub fn hold_sockets(
         // while other threads run.
         let _ = py.detach(process::own_network);
     }
+    // Files of other owners are as closed to it as to the processes that it acts for.
+    crate::kernel::privileges::drop_all().map_err(std::io::Error::from)?;
     Ok(())
 }
 
