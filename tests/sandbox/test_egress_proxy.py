@@ -11,82 +11,17 @@ import threading
 import time
 
 import pytest
-from egress_servers import resolver, served
+from egress_servers import all_of, head, served
 
 pytest.importorskip("h11")
 
 from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.connects import WAITING, Waiting, Wanted
-from fastaudit_rs.sandbox.host.egress.log import Log
 from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
 from fastaudit_rs.sandbox.host.egress.rules import Rules
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture
-def proxy(monkeypatch):
-    monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
-    proxy = Proxy(Network(hosts=["good.test", "*.wild.test"], block=["bad.wild.test"]))
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture
-def log():
-    return Log()
-
-
-@pytest.fixture
-def connected(proxy, log):
-    """`connected(port, host)`: a connection that the proxy carries to there."""
-    with contextlib.ExitStack() as stack:
-
-        def connect(port, host="good.test"):
-            made = stack.enter_context(socket.socket())
-            made.settimeout(10)
-            made.bind(("127.0.0.1", 0))
-            entry = None if port == 53 else log.begin(host, port)
-            wanted = Wanted(host, None, port, log, entry)
-            assert proxy.waiting.put((socket.AF_INET, made.getsockname()[1]), wanted) == 0
-            made.connect(proxy.places[socket.AF_INET])
-            return made
-
-        yield connect
-
-
-@pytest.fixture
-def serve():
-    """`serve(act)`: the port where a function has each connection."""
-    with contextlib.ExitStack() as stack:
-
-        def make(act):
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-
-            def accept():
-                with contextlib.suppress(OSError):
-                    while True:
-                        with listener.accept()[0] as one:
-                            act(one)
-
-            threading.Thread(target=accept, daemon=True).start()
-            return listener.getsockname()[1]
-
-        yield make
-
-
-def all_of(made):
-    """All that comes until the end."""
-    found = b""
-    with contextlib.suppress(ConnectionError):
-        while data := made.recv(1 << 16):
-            found += data
-    return found
-
-
-def head(method, port, *lines):
-    return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()
 
 
 class TestHTTP:
@@ -142,13 +77,15 @@ class TestHTTP:
 
     def test_that_becomes_another_protocol(self, connected, serve, log):
         def act(one):
-            assert b"pgrade: echo\r\n" in one.recv(1000)
-            one.sendall(b"HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello")
+            assert b"pgrade: websocket\r\n" in one.recv(1000)
+            one.sendall(
+                b"HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello"
+            )
             one.sendall(one.recv(1000)[::-1])
 
         port = serve(act)
         made = connected(port)
-        made.sendall(head("GET /", port, "Connection: upgrade", "Upgrade: echo"))
+        made.sendall(head("GET /", port, "Connection: upgrade", "Upgrade: websocket"))
         heard = made.recv(1000)
         while not heard.endswith(b"hello"):
             heard += made.recv(1000)

@@ -1,5 +1,6 @@
 """The requests of a sandbox's process, as they are noted while they go on."""
 
+import re
 import threading
 import time
 
@@ -7,6 +8,9 @@ from ....requests import Request
 
 #: The requests that are kept of a run: the first ones.
 KEPT = 1000
+
+#: The characters of the name of a host, and those that are not kept of it.
+LONGEST, NOT_SHOWN = 253, re.compile(r"[^!-~]")
 
 #: The time for connections to be seen as closed, after the end of the processes that had them, in
 #: seconds.
@@ -46,7 +50,8 @@ class Entry:
         """Return the request as it is now."""
         ended = time.monotonic() if self._ended is None else self._ended
         return Request(
-            host=self.host,
+            # The code chooses it, and hosts show it.
+            host=NOT_SHOWN.sub("?", self.host[:LONGEST]),
             port=self.port,
             method=self.method,
             path=self.path,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Network
 from . import beginnings
-from .beginnings import Protocol
+from .beginnings import FirstLine, Protocol
 from .connects import DOMAIN, Connects, Waiting, Wanted
+from .failures import why
 from .http import Exchange
 from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
@@ -135,7 +136,7 @@ class Proxy:
         except (Exception, asyncio.CancelledError) as error:
             # Whatever fails is a failure of this connection alone.
             if wanted.entry is not None and wanted.entry.error is None:
-                wanted.entry.error = str(error) or type(error).__name__
+                wanted.entry.error = why(error)
             guest.abort()
         finally:
             wanted.end()
@@ -158,6 +159,9 @@ class Proxy:
             if speaks is None:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
+            if speaks is Protocol.MALFORMED:
+                await Exchange(guest, wanted, connect, server).refuse()
+                return
             if speaks is Protocol.HTTP:
                 swap = Swap(self._pairs(wanted, tls=False))
                 await Exchange(guest, wanted, connect, server, swap).run()
@@ -173,7 +177,8 @@ class Proxy:
                 await self._open(guest, wanted, Swap(pairs))
                 return
             server = server or await connect()
-            await tunnel(guest, server, entry)
+            look = FirstLine().look if speaks is Protocol.OTHER else None
+            await tunnel(guest, server, entry, look)
         except Denied as denied:
             entry.rule = str(denied)
             if speaks is Protocol.TLS:
