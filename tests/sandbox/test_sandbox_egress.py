@@ -411,10 +411,18 @@ class TestRequests:
         assert (request.method, request.sent, request.received) == ("POST", 10_000_000, 20_000_000)
         assert len(site.seen[0][3]) == 10_000_000
 
-    def test_are_kept_up_to_a_number(self, sandbox):
+    def test_are_kept_up_to_a_number(self, sandbox, site):
+        """Many that are denied hide none that is allowed."""
         command = [sys.executable, "-I", "-c", MANY]
-        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-        assert ran.success and len(ran.requests) == 1000, ran.stderr
+        ran = sandbox.run(
+            f"import subprocess; subprocess.run({command!r}, check=True)\n"
+            f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/after').read()"
+        )
+        assert ran.success and len(ran.requests) == 1001, ran.stderr
+        assert ran.requests[-1].path == "/after"
+        # One of the ports is that of the name server.
+        assert ran.requests_left_out == 99 and "1100 requests" in repr(ran)
+        assert "99 more requests are not listed" in ran.for_model()
 
     def test_repr(self, sandbox, site):
         code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/a?b').read()"
