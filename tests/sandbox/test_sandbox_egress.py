@@ -1,7 +1,10 @@
 """The network of a sandbox through the host: names hold for all code, and requests are noted."""
 
+import contextlib
 import io
 import json
+import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -348,6 +351,45 @@ def test_as_many_connections_as_the_policy_says(make_sandbox, site):
     assert ran.stdout == "2 of 5, 2 of 5, 20 of 20\n", ran.stderr
     assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
 
+
+@pytest.mark.alone
+def test_descriptors_are_left_for_the_host(make_sandbox, site):
+    """All connections of all sandboxes take no more than half of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    network = Network(hosts=["good.test"], max_connections=40)
+    command = [sys.executable, "-I", "-c", HOLDING, str(site.port)]
+    code = f"import subprocess; subprocess.run({command!r}, check=True)"
+    sandbox = make_sandbox(LOOSE.replace(network=network))
+    assert sandbox.run("1").success
+    with contextlib.ExitStack() as stack:
+        used = stack.enter_context(open(os.devnull)).fileno()
+        limit = 2 * (used + 40)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        ran = sandbox.run(code)
+    assert ran.success, ran.stderr
+    made, denied = map(int, ran.stdout.split())
+    assert 0 < made < 40 and denied > 0
+    assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
+
+
+#: Makes connections side by side, and tells how many there are, and how many were denied.
+HOLDING = """
+import socket, sys
+place = socket.getaddrinfo("good.test", int(sys.argv[1]), socket.AF_INET, socket.SOCK_STREAM)[0][4]
+made, denied = [], 0
+for _ in range(40):
+    one = socket.socket()
+    one.settimeout(5)
+    try:
+        one.connect(place)
+        one.sendall(b"GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n")
+        one.recv(10)
+        made.append(one)
+    except PermissionError:
+        denied += 1
+print(len(made), denied)
+"""
 
 #: Makes connections side by side, twice, and one after another.
 CONNECTING = """
