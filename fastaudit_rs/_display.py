@@ -56,8 +56,7 @@ def one_line(result: "Result") -> str:
         parts.append(f"{len(result.violations)} denied")
     if result.changed:
         parts.append(f"{len(result.changed)} {'file' if len(result.changed) == 1 else 'files'}")
-    if result.requests:
-        count = len(result.requests)
+    if count := len(result.requests) + result.requests_left_out:
         parts.append(f"{count} {'request' if count == 1 else 'requests'}")
     parts.append(f"{result.duration:.2f} s")
     if not result.confined:

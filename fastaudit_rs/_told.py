@@ -78,7 +78,9 @@ def _requests(result: "Result") -> str:
         for one in result.requests
         if one.rule is not None or one.error is not None
     )
-    return "\n".join(dict.fromkeys(ended))
+    left_out = result.requests_left_out
+    more = [f"{left_out} more requests are not listed"] if left_out else []
+    return "\n".join([*dict.fromkeys(ended), *more])
 
 
 def _error(result: "Result") -> str:

@@ -59,8 +59,10 @@ class Result:
         error: The exception that ended it, if one did.
         display: The figures, frames and other things that it showed, in order. Each is a
             dictionary from MIME types to data: text, and bytes for ``"image/png"``.
-        requests: The requests over the network, and the denied ones, in order: the first 1000. A
-            sandbox whose policy names hosts has them, if the kernel holds it.
+        requests: The requests over the network, in order: the first 1000 that are allowed, and the
+            first 1000 that are denied. A sandbox whose policy names hosts has them, if the kernel
+            holds it.
+        requests_left_out: The number of the others.
         decisions: The decisions of its guards, in order, as the guest reports them: the first 1000
             of a run whose sandbox has a log. Each is a line of the log, as ``docs/recording.md``
             describes it.
@@ -80,6 +82,7 @@ class Result:
     display: list[dict[str, str | bytes]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    requests_left_out: int = 0
 
     def __repr__(self) -> str:
         """Describe it in one line, without the code's output."""

@@ -10,8 +10,12 @@ from typing import Any
 
 import anyio
 from mcp.server import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 
 from .mcp_server import close_all
+
+#: The names of the loopback in a URL.
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 #: The signals that end a server, and its sessions before.
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -47,6 +51,19 @@ async def _end(number: int) -> None:
     os._exit(128 + number)
 
 
+def _security(port: int) -> TransportSecuritySettings:
+    """The hosts that requests may be for, and the pages that they may come from, each in full.
+
+    A pattern of the package, as `localhost:*`, takes whatever follows the colon.
+    """
+    hosts = [f"{name}:{port}" for name in LOOPBACK]
+    # Clients leave out the usual port.
+    hosts += LOOPBACK if port == 80 else ()
+    return TransportSecuritySettings(
+        allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+    )
+
+
 def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
     """Serve clients at an address, until Ctrl-C.
 
@@ -76,8 +93,11 @@ def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
         listening.bind((host, port))
         listening.listen()
         shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/mcp"
-        app = server.streamable_http_app(host=host, max_sessions=most)
+        found = listening.getsockname()[1]
+        address = f"http://{shown}:{found}/mcp"
+        app = server.streamable_http_app(
+            host=host, max_sessions=most, transport_security=_security(found)
+        )
         config = uvicorn.Config(
             app, loop="asyncio", log_level="warning", timeout_graceful_shutdown=1
         )

@@ -11,82 +11,17 @@ import threading
 import time
 
 import pytest
-from egress_servers import resolver, served
+from egress_servers import all_of, head, served
 
 pytest.importorskip("h11")
 
 from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.connects import WAITING, Waiting, Wanted
-from fastaudit_rs.sandbox.host.egress.log import Log
 from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
-from fastaudit_rs.sandbox.host.egress.rules import Rules
+from fastaudit_rs.sandbox.host.egress.rules import Rules, address_of
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@pytest.fixture
-def proxy(monkeypatch):
-    monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
-    proxy = Proxy(Network(hosts=["good.test", "*.wild.test"], block=["bad.wild.test"]))
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture
-def log():
-    return Log()
-
-
-@pytest.fixture
-def connected(proxy, log):
-    """`connected(port, host)`: a connection that the proxy carries to there."""
-    with contextlib.ExitStack() as stack:
-
-        def connect(port, host="good.test"):
-            made = stack.enter_context(socket.socket())
-            made.settimeout(10)
-            made.bind(("127.0.0.1", 0))
-            entry = None if port == 53 else log.begin(host, port)
-            wanted = Wanted(host, None, port, log, entry)
-            assert proxy.waiting.put((socket.AF_INET, made.getsockname()[1]), wanted) == 0
-            made.connect(proxy.places[socket.AF_INET])
-            return made
-
-        yield connect
-
-
-@pytest.fixture
-def serve():
-    """`serve(act)`: the port where a function has each connection."""
-    with contextlib.ExitStack() as stack:
-
-        def make(act):
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-
-            def accept():
-                with contextlib.suppress(OSError):
-                    while True:
-                        with listener.accept()[0] as one:
-                            act(one)
-
-            threading.Thread(target=accept, daemon=True).start()
-            return listener.getsockname()[1]
-
-        yield make
-
-
-def all_of(made):
-    """All that comes until the end."""
-    found = b""
-    with contextlib.suppress(ConnectionError):
-        while data := made.recv(1 << 16):
-            found += data
-    return found
-
-
-def head(method, port, *lines):
-    return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()
 
 
 class TestHTTP:
@@ -142,13 +77,15 @@ class TestHTTP:
 
     def test_that_becomes_another_protocol(self, connected, serve, log):
         def act(one):
-            assert b"pgrade: echo\r\n" in one.recv(1000)
-            one.sendall(b"HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello")
+            assert b"pgrade: websocket\r\n" in one.recv(1000)
+            one.sendall(
+                b"HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello"
+            )
             one.sendall(one.recv(1000)[::-1])
 
         port = serve(act)
         made = connected(port)
-        made.sendall(head("GET /", port, "Connection: upgrade", "Upgrade: echo"))
+        made.sendall(head("GET /", port, "Connection: upgrade", "Upgrade: websocket"))
         heard = made.recv(1000)
         while not heard.endswith(b"hello"):
             heard += made.recv(1000)
@@ -404,3 +341,45 @@ def test_verdicts_on_names(name, port, rule):
     begun = time.monotonic()
     assert rules.of_name(name, port) == rule
     assert time.monotonic() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("address", "is_public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1::1", True),
+        ("64:ff9b::93.184.216.34", True),
+        *((each, False) for each in ("127.0.0.1", "10.0.0.1", "169.254.169.254", "224.0.0.1")),
+        *((each, False) for each in ("0.0.0.0", "255.255.255.255", "240.0.0.1", "100.64.0.1")),
+        *((each, False) for each in ("::1", "::", "fe80::1", "fc00::1", "fec0::1", "ff0e::1")),
+        ("::127.0.0.1", False),
+        ("::93.184.216.34", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("64:ff9b::127.0.0.1", False),
+        ("64:ff9b::10.0.0.1", False),
+        ("64:ff9b::224.0.0.1", False),
+        ("64:ff9b:1::127.0.0.1", False),
+        ("2002:7f00:1::", False),
+        ("2001:0:7f00:1::", False),
+    ],
+)
+def test_addresses_of_names_below_a_wildcard(address, is_public):
+    """None that leads into this network, in whatever form."""
+    rules = Rules(Network(hosts=["*.wild.test"]))
+    assert (rules.of_resolved("a.wild.test", address_of(address), 80) is None) == is_public
+
+
+def test_a_blocked_address_in_another_one():
+    """NAT64, RFC 6052: it leads to the one that is blocked."""
+    rules = Rules(Network(hosts=["good.test"], block=["93.184.216.34"]))
+    told = [
+        rules.of_resolved("good.test", address_of(f"64:ff9b::93.184.216.{end}"), 80)
+        for end in (33, 34)
+    ]
+    assert told == [None, "network.block"]
+    rules = Rules(Network(hosts=["good.test", "::/0"], block=["10.0.0.0/8", "64:ff9b::/112"]))
+    for text in ("64:ff9b::10.0.0.1", "64:ff9b::0.0.0.9"):
+        address = address_of(text)
+        assert rules.of_resolved("good.test", address, 80) == "network.block"
+        assert rules.of_address(address, 80) == "network.block"

@@ -1,7 +1,10 @@
 """The network of a sandbox through the host: names hold for all code, and requests are noted."""
 
+import contextlib
 import io
 import json
+import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -349,6 +352,45 @@ def test_as_many_connections_as_the_policy_says(make_sandbox, site):
     assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
 
 
+@pytest.mark.alone
+def test_descriptors_are_left_for_the_host(make_sandbox, site):
+    """All connections of all sandboxes take no more than half of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    network = Network(hosts=["good.test"], max_connections=40)
+    command = [sys.executable, "-I", "-c", HOLDING, str(site.port)]
+    code = f"import subprocess; subprocess.run({command!r}, check=True)"
+    sandbox = make_sandbox(LOOSE.replace(network=network))
+    assert sandbox.run("1").success
+    with contextlib.ExitStack() as stack:
+        used = stack.enter_context(open(os.devnull)).fileno()
+        limit = 2 * (used + 40)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        ran = sandbox.run(code)
+    assert ran.success, ran.stderr
+    made, denied = map(int, ran.stdout.split())
+    assert 0 < made < 40 and denied > 0
+    assert {request.rule for request in ran.requests} == {None, "network.max_connections"}
+
+
+#: Makes connections side by side, and tells how many there are, and how many were denied.
+HOLDING = """
+import socket, sys
+place = socket.getaddrinfo("good.test", int(sys.argv[1]), socket.AF_INET, socket.SOCK_STREAM)[0][4]
+made, denied = [], 0
+for _ in range(40):
+    one = socket.socket()
+    one.settimeout(5)
+    try:
+        one.connect(place)
+        one.sendall(b"GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n")
+        one.recv(10)
+        made.append(one)
+    except PermissionError:
+        denied += 1
+print(len(made), denied)
+"""
+
 #: Makes connections side by side, twice, and one after another.
 CONNECTING = """
 import socket, sys
@@ -411,10 +453,18 @@ class TestRequests:
         assert (request.method, request.sent, request.received) == ("POST", 10_000_000, 20_000_000)
         assert len(site.seen[0][3]) == 10_000_000
 
-    def test_are_kept_up_to_a_number(self, sandbox):
+    def test_are_kept_up_to_a_number(self, sandbox, site):
+        """Many that are denied hide none that is allowed."""
         command = [sys.executable, "-I", "-c", MANY]
-        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
-        assert ran.success and len(ran.requests) == 1000, ran.stderr
+        ran = sandbox.run(
+            f"import subprocess; subprocess.run({command!r}, check=True)\n"
+            f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/after').read()"
+        )
+        assert ran.success and len(ran.requests) == 1001, ran.stderr
+        assert ran.requests[-1].path == "/after"
+        # One of the ports is that of the name server.
+        assert ran.requests_left_out == 99 and "1100 requests" in repr(ran)
+        assert "99 more requests are not listed" in ran.for_model()
 
     def test_repr(self, sandbox, site):
         code = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/a?b').read()"

@@ -81,3 +81,16 @@ def resolver(names: dict[str, str]) -> Callable[..., Any]:
         return real(host, port, *args, **options)
 
     return getaddrinfo
+
+
+def all_of(made):
+    """All that comes until the end."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while data := made.recv(1 << 16):
+            found += data
+    return found
+
+
+def head(method, port, *lines):
+    return "\r\n".join((f"{method} HTTP/1.1", f"Host: good.test:{port}", *lines, "", "")).encode()

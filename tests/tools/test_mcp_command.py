@@ -282,9 +282,22 @@ class TestHttp:
 
     def pages_of_others(self, url):
         """A page of another host reaches nothing, by whatever name (DNS rebinding)."""
+        here = url.removeprefix("http://").partition("/")[0]
+        port = here.rpartition(":")[2]
         for headers, status in (
             ({"Host": "evil.example"}, 421),
+            ({"Host": f"{here}.evil.example"}, 421),
+            ({"Host": f"{here}@evil.example"}, 421),
+            ({"Host": "127.0.0.1:1"}, 421),
+            ({"Host": "127.0.0.1"}, 421),
             ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": f"http://{here}@evil.example"}, 403),
+            ({"Origin": f"http://{here}.evil.example"}, 403),
+            ({"Origin": "http://localhost:1"}, 403),
+            ({"Origin": f"https://{here}"}, 403),
+            ({"Origin": "null"}, 403),
+            # It is for this server, and takes no answer.
+            ({"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}, 406),
         ):
             told = {"Content-Type": "application/json", **headers}
             request = urllib.request.Request(url, b"{}", told)

@@ -77,10 +77,12 @@ class Decisions:
         os.close(writing)
         self._thread.join(PATIENCE)
 
-    def add(self, requests: Iterable[Request]) -> None:
-        """Add requests, as the host saw them."""
-        lines = (line_of(_of_request(request), self._log, "host") for request in requests)
-        told = b"".join(lines)
+    def add(self, requests: Iterable[Request], left_out: int) -> None:
+        """Add requests, as the host saw them, and the number of those that it left out."""
+        found = [_of_request(request) for request in requests]
+        if left_out:
+            found.append(_lost(left_out))
+        told = b"".join(line_of(one, self._log, "host") for one in found)
         if told:
             self._log._add(told)
 
@@ -100,8 +102,7 @@ class Decisions:
                 if told:
                     self._log._add(told)
         if self._lost:
-            lost = {"time": time.time(), "event": "fastaudit.lost", "lost": self._lost}
-            self._log._add(line_of(lost, self._log, "guest"))
+            self._log._add(line_of(_lost(self._lost), self._log, "guest"))
 
     def _marked(self, line: bytes) -> bytes:
         """A line of the guest, marked as one; nothing if it is malformed."""
@@ -131,6 +132,11 @@ def _checked(line: bytes) -> dict[str, Any] | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _lost(count: int) -> dict[str, Any]:
+    """The fields of a line for those that are not in the log."""
+    return {"time": time.time(), "event": "fastaudit.lost", "lost": count}
 
 
 def _of_request(request: Request) -> dict[str, Any]:

@@ -338,6 +338,11 @@ class Worker:
         return [] if self._connects is None else self._connects.log.taken(wait=are_over)
 
     @property
+    def requests_left_out(self) -> int:
+        """The requests that `requests` left out the last time."""
+        return 0 if self._connects is None else self._connects.log.left_out
+
+    @property
     def is_confined(self) -> bool:
         """True if the kernel holds the policy."""
         return self._kernel is not None

@@ -107,6 +107,7 @@ class Run:
             killed_by=self._killed_by,
             confined=worker.is_confined,
             requests=worker.requests(are_over=True),
+            requests_left_out=worker.requests_left_out,
             **told(self._found["report"]),
         )
 

@@ -322,7 +322,7 @@ class Sandbox(Runner):
             if not run.is_clean:
                 worker.end()
         if decisions is not None:
-            decisions.add(result.requests)
+            decisions.add(result.requests, result.requests_left_out)
             result = replace(result, decisions=decisions.kept)
         return result
 

@@ -313,9 +313,10 @@ class SandboxSession(States):
                 changed=changed,
                 duration=time.monotonic() - begun,
                 requests=worker.requests(are_over=False),
+                requests_left_out=worker.requests_left_out,
             )
             if self._decisions is not None:
-                self._decisions.add(result.requests)
+                self._decisions.add(result.requests, result.requests_left_out)
             if self._noted is not None:
                 self._noted(text, (), began, result)
         return result

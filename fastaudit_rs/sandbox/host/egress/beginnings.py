@@ -7,6 +7,7 @@ import re
 import ssl
 from typing import TypeVar
 
+from .failures import MALFORMED, Failed
 from .stream import PIECE, Stream
 
 Said = TypeVar("Said")
@@ -16,15 +17,21 @@ class Protocol(enum.Enum):
     """A protocol that is spoken in a connection."""
 
     HTTP = "HTTP"
+    #: A lenient server could take it for a request of HTTP, and a strict one does not.
+    MALFORMED = "malformed HTTP"
     TLS = "TLS"
     OTHER = "other"
 
 
-#: The beginning of a record of TLS: RFC 8446, 5.1.
-RECORD = b"\x16\x03"
+#: The types of records of TLS, and the first byte of their versions: RFC 8446, 5.1.
+RECORDS, VERSION, HANDSHAKE = range(0x14, 0x18), 3, 0x16
 
 #: Empty lines before a request mean nothing: RFC 9112, 2.2.
 EMPTY = b"\r\n"
+
+#: The bytes that servers skip before a request, and take for blanks in it: RFC 9112, 3, and those
+#: that Python's `str.split` knows in Latin-1.
+BLANKS = b"\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0"
 
 #: The bytes that are looked at for the first line of a request.
 LINE = 8192
@@ -32,9 +39,27 @@ LINE = 8192
 #: A fatal alert: unrecognized_name (RFC 6066).
 UNKNOWN_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
-#: A line that may be the first of a request: RFC 9112, 3.
-WORDS = re.compile(rb"[A-Za-z!#$%&'*+.^_`|~0-9-]+[ \t]")
-METHOD = re.compile(rb"[A-Za-z!#$%&'*+.^_`|~0-9-]*\Z")
+#: The first line of a request: RFC 9112, 3.
+REQUEST = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/[0-9]\.[0-9]\r?\Z")
+
+#: The version of HTTP, as lenient servers take it.
+HTTP = re.compile(rb"(?i)HTTP/")
+
+#: The words that begin a request, whatever follows, or the line of a proxy before one.
+METHODS = {
+    *(b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"),
+    b"PROXY",
+}
+
+#: The second version of that line: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt.
+PROXIED = b"\r\n\r\n\0\r\nQUIT\n"
+
+#: A first word, and the bytes that no text has.
+WORD = re.compile(rb"[^%s]*" % re.escape(BLANKS))
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1b\x7f]")
+
+#: The beginnings of messages that may have no line: JSON, XML, and what is no ASCII.
+NO_LINE = re.compile(rb"[{\[<\x80-\xff]")
 
 
 async def protocol(guest: Stream) -> Protocol:
@@ -44,7 +69,8 @@ async def protocol(guest: Stream) -> Protocol:
         while (found := _protocol(said)) is None:
             more = await guest.read()
             if not more:
-                return Protocol.OTHER
+                found = _protocol(said, is_all=True) or Protocol.OTHER
+                break
             said += more
         if found is Protocol.HTTP:
             said = said.lstrip(EMPTY)
@@ -53,27 +79,59 @@ async def protocol(guest: Stream) -> Protocol:
         guest.put_back(said)
 
 
-def _protocol(said: bytes) -> Protocol | None:
-    if said[:2] == RECORD[: len(said)]:
-        return Protocol.TLS if len(said) >= len(RECORD) else None
-    # The parser says so where a line is too long for a request.
-    undecided = None if len(said) < LINE else Protocol.HTTP
-    said = said.lstrip(EMPTY)
-    if METHOD.match(said):
-        return undecided
-    if not WORDS.match(said):
+def _protocol(said: bytes, *, is_all: bool = False) -> Protocol | None:
+    """The protocol of a beginning; `None` if more of it is needed."""
+    if said and said[0] in RECORDS and said[1:2] in (b"", bytes([VERSION])):
+        return Protocol.TLS if said[1:] or is_all else None
+    # A byte more than the empty lines, at which no request begins.
+    if said.startswith(PROXIED[:5]):
+        return Protocol.MALFORMED
+    line, end, _ = said.lstrip(BLANKS).partition(b"\n")
+    is_whole = bool(end) or is_all
+    if HTTP.search(line):
+        # The parser says so where a line is too long for a request.
+        if is_whole and not REQUEST.match(said.lstrip(EMPTY).partition(b"\n")[0]):
+            return Protocol.MALFORMED
+        return Protocol.HTTP if is_whole or len(said) >= LINE else None
+    matched = WORD.match(line)
+    word = matched[0] if matched else b""
+    if CONTROL.search(word) or NO_LINE.match(word):
         return Protocol.OTHER
-    line, end, _ = said.partition(b"\n")
-    if end:
-        return Protocol.HTTP if b"HTTP/" in line.upper() else Protocol.OTHER
-    return undecided
+    if not is_whole:
+        return Protocol.HTTP if len(said) >= LINE else None
+    rest = line[len(word) :]
+    is_request = rest.strip(BLANKS) and (word in METHODS or b"/" in rest)
+    return Protocol.MALFORMED if is_request else Protocol.OTHER
+
+
+class FirstLine:
+    """The first line of another protocol, in which no request of HTTP may come later."""
+
+    def __init__(self) -> None:
+        """Begin with nothing said."""
+        self._said: bytes | None = b""
+
+    def look(self, data: bytes) -> None:
+        """Look at the next bytes of the sandbox.
+
+        Raises:
+            Failed: They are a request.
+        """
+        if self._said is None:
+            return
+        self._said = (self._said + data).lstrip(BLANKS)
+        line, end, _ = self._said.partition(b"\n")
+        if HTTP.search(line):
+            raise Failed(MALFORMED)
+        if end or len(line) >= LINE:
+            self._said = None
 
 
 async def server_name(guest: Stream) -> str | None:
     """Return the name that a client of TLS asks for, in small letters; `None` if it names none.
 
     Raises:
-        OSError: It is no beginning of TLS that is understood.
+        Failed: It is no beginning of TLS that is understood.
     """
     said = b""
     names: list[str | None] = []
@@ -93,6 +151,9 @@ async def server_name(guest: Stream) -> str | None:
             if not more:
                 break
             said += more
+            if said[0] != HANDSHAKE:
+                # Some servers go on after a warning, and read a name that is not seen here.
+                break
             incoming.write(more)
             with contextlib.suppress(ssl.SSLWantReadError):
                 reading.do_handshake()
@@ -101,7 +162,7 @@ async def server_name(guest: Stream) -> str | None:
     finally:
         guest.put_back(said)
     if not names:
-        raise ConnectionError("the beginning of TLS is not understood")
+        raise Failed("the beginning of TLS is not understood")
     return None if names[0] is None else names[0].lower()
 
 
@@ -112,16 +173,22 @@ async def protocol_of(guest: Stream, silence: float) -> Protocol | None:
     return await _ended(reading)
 
 
-async def first_of(guest: Stream, server: Stream, patience: float) -> Protocol:
-    """Return the protocol of a client, unless the server speaks first, or nobody does."""
+async def first_of(guest: Stream, server: Stream, patience: float) -> Protocol | None:
+    """Return the protocol of a client, or `None` if the server speaks first.
+
+    Raises:
+        Failed: Neither says enough. A request may have begun, of which the server knows nothing.
+    """
     client = asyncio.ensure_future(protocol(guest))
     other = asyncio.ensure_future(server.read())
     try:
         await asyncio.wait({client, other}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if not (client.done() or other.done()):
+            raise Failed("neither side says anything")
     finally:
         speaks = await _ended(client)
         server.put_back(await _ended(other) or b"")
-    return speaks or Protocol.OTHER
+    return speaks
 
 
 async def _ended(reading: "asyncio.Task[Said]") -> "Said | None":

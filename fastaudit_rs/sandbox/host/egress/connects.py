@@ -8,8 +8,10 @@ import contextlib
 import errno
 import os
 import platform
+import resource
 import socket
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -156,6 +158,9 @@ class Connects:
         name = self._proxy.names.name(address)
         host = name or str(address)
         rule = self._rule(name, address, port)
+        if rule is None and guest.fileno() >= _descriptors():
+            # All numbers below it are in use: those that are left are for the host.
+            rule = "network.max_connections"
         if rule is not None:
             self.log.deny(host, port, rule)
             return errno.EACCES
@@ -194,6 +199,12 @@ class Connects:
         if error not in UNDER_WAY:
             self._proxy.waiting.drop(key)
         return error
+
+
+def _descriptors() -> int:
+    """The descriptors of the host up to which there are connections: half of all it may have."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most // 2
 
 
 def _destination(told: bytes) -> tuple[int, Address, int] | None:

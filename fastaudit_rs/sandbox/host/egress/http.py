@@ -2,26 +2,42 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import h11
 
 from .connects import Wanted
+from .failures import MALFORMED, Failed, why
 from .log import Entry
 from .server import Denied
 from .stream import PIECE, Stream
 from .swap import Headers, Swap
 from .tunnel import IDLE, tunnel
 
-#: Headers that are about one connection: RFC 9110, 7.6.1.
-HOP = {b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"upgrade"}
+#: Headers that are about one connection: RFC 9110, 7.6.1. Trailers go no further.
+HOP = {
+    *(b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"trailer"),
+    b"upgrade",
+}
+
+#: Headers that say where a message ends.
+FRAMING = {b"content-length", b"transfer-encoding"}
+
+#: A `Host`, in small letters: RFC 9110, 7.2.
+HOST = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?\Z")
+
+#: The ports that a `Host` may leave out.
+DEFAULT = (80, 443)
+
+#: The only protocol that a request may change to: its messages name no other host.
+WEBSOCKET = b"websocket"
+
+ENDED = "the server ended the connection"
 
 #: The characters of a path that are kept.
 PATH = 1024
-
-MALFORMED = "the request is malformed"
 
 
 class Exchange:
@@ -69,23 +85,17 @@ class Exchange:
         entry = self._entry
         try:
             request = await _next(self._heard, self._guest)
+            if not isinstance(request, h11.Request):
+                return False
+            host, target = _asked(request)
+            headers = _end_to_end(request)
         except h11.RemoteProtocolError as error:
-            entry = entry or self._noted()
-            entry.error = MALFORMED
-            entry.end()
-            await self._answer(error.error_status_hint, MALFORMED)
-            return False
-        if not isinstance(request, h11.Request):
+            await self.refuse(error.error_status_hint)
             return False
         if entry is None:
             entry = self._noted()
         self._entry = entry
-        if request.http_version not in (b"1.0", b"1.1"):
-            entry.error = MALFORMED
-            await self._answer(505, MALFORMED)
-            return False
         entry.method = request.method.decode("ascii", "replace")
-        host, target = _asked(request)
         entry.path = target.partition("?")[0][:PATH]
         if request.method == b"CONNECT" or not self._is_named(host):
             # Another site may be at the same address.
@@ -99,29 +109,37 @@ class Exchange:
             entry.rule = str(denied)
             await self._answer(403, f"denied by {denied}")
             return False
-        except OSError as error:
+        except Failed as error:
             entry.error = str(error)
-            await self._answer(502, str(error))
+            await self._answer(502, entry.error)
             return False
-        goes_on = await self._carry(server, request, target, entry)
+        headers = self._request_headers(request, headers, host)
+        goes_on = await self._carry(
+            server, h11.Request(method=request.method, target=target, headers=headers), entry
+        )
         entry.end()
         self._entry = None
         return goes_on
+
+    async def refuse(self, status: int = 400) -> None:
+        """Answer a request that is malformed."""
+        entry = self._entry or self._noted()
+        entry.error = MALFORMED
+        entry.end()
+        await self._answer(status, MALFORMED)
 
     def _noted(self) -> Entry:
         return self._wanted.log.begin(self._wanted.host, self._wanted.port)
 
     def _is_named(self, host: str | None) -> bool:
         """True if a request is for the host that was connected to; an address may have any name."""
-        if host is None or self._wanted.address is not None:
+        if host is None:
             return True
-        try:
-            parts = urlsplit(f"//{host}")
-            port = parts.port
-        except ValueError:
-            return False
-        name = (parts.hostname or "").removesuffix(".")
-        return name == self._wanted.host and port in (None, self._wanted.port)
+        parts = HOST.match(host)
+        if parts is None or self._wanted.address is not None:
+            return parts is not None
+        name, port = parts[1].removesuffix("."), parts[2]
+        return name == self._wanted.host and port in (None, str(self._wanted.port))
 
     async def _open(self) -> Stream:
         """Return a connection to the server that can take a request."""
@@ -135,14 +153,13 @@ class Exchange:
             self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
         return self._server
 
-    async def _carry(self, server: Stream, request: h11.Request, target: str, entry: Entry) -> bool:
+    async def _carry(self, server: Stream, request: h11.Request, entry: Entry) -> bool:
         """Send a request and its body, and hand back the response. False if it was the last."""
-        headers = self._request_headers(request)
-        body = asyncio.ensure_future(self._send(server, request, target, headers, entry))
+        body = asyncio.ensure_future(self._send(server, request, entry))
         try:
             switched = await self._respond(server, entry)
-        except (h11.ProtocolError, OSError, asyncio.TimeoutError) as error:
-            entry.error = f"no whole answer: {error!r}"
+        except (Failed, h11.ProtocolError, OSError, asyncio.TimeoutError) as error:
+            entry.error = f"no whole answer: {self._why(error)}"
             if entry.status is None:
                 await self._answer(502, entry.error)
             else:
@@ -164,21 +181,38 @@ class Exchange:
             self._said.start_next_cycle()
         return True
 
-    def _request_headers(self, request: h11.Request) -> Headers:
-        found = _end_to_end(request.headers)
-        upgrade = [value for name, value in request.headers if name == b"upgrade"]
+    def _why(self, error: BaseException) -> str:
+        """The reason that there is no whole answer. The parser's words have a server's bytes."""
+        if not isinstance(error, h11.ProtocolError):
+            return why(error)
+        return ENDED if self._said.trailing_data[1] else "it is malformed"
+
+    def _request_headers(self, request: h11.Request, headers: Headers, host: str | None) -> Headers:
+        """The headers for the server: the host is the one that was judged, in our own words."""
+        found = [(b"Host", self._host(host).encode())]
+        found += [(name, value) for name, value in headers if name.lower() != b"host"]
+        upgrade = {
+            each.strip().lower()
+            for name, value in request.headers
+            if name == b"upgrade"
+            for each in value.split(b",")
+        }
         # Nothing of another protocol would be looked through.
-        if upgrade and self._swap.is_empty:
-            found += [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade[0])]
-        if not any(name.lower() == b"host" for name, _ in found):
-            found.insert(0, (b"Host", f"{self._wanted.host}:{self._wanted.port}".encode()))
+        if WEBSOCKET in upgrade and self._swap.is_empty:
+            found += [(b"Connection", b"Upgrade"), (b"Upgrade", WEBSOCKET)]
         return self._swap.into(found)
 
-    async def _send(
-        self, server: Stream, request: h11.Request, target: str, headers: Headers, entry: Entry
-    ) -> None:
-        asked = h11.Request(method=request.method, target=target.encode(), headers=headers)
-        await server.write(_bytes(self._said.send(asked)))
+    def _host(self, asked: str | None) -> str:
+        """The `Host` of a request that asked for this one."""
+        wanted = self._wanted
+        if asked is not None and wanted.address is not None:
+            return asked
+        name = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        is_bare = asked is not None and ":" not in asked and wanted.port in DEFAULT
+        return name if is_bare else f"{name}:{wanted.port}"
+
+    async def _send(self, server: Stream, request: h11.Request, entry: Entry) -> None:
+        await server.write(_bytes(self._said.send(request)))
         while True:
             event = await _next(self._heard, self._guest)
             if isinstance(event, h11.Data):
@@ -200,17 +234,18 @@ class Exchange:
                     headers = [*event.headers]
                 else:
                     headers = self._response_headers(event)
+                headers = [each for each in headers if each[0].lower() not in FRAMING]
                 said = h11.InformationalResponse(status_code=event.status_code, headers=headers)
                 await self._guest.write(_bytes(self._heard.send(said)))
                 if event.status_code == 101:
                     return True
             elif isinstance(event, h11.Response):
-                entry.status = event.status_code
                 answer = h11.Response(
                     status_code=event.status_code,
                     headers=self._response_headers(event),
                     reason=self._swap.out_of(bytes(event.reason)),
                 )
+                entry.status = event.status_code
                 await self._guest.write(_bytes(self._heard.send(answer)))
             elif isinstance(event, h11.Data):
                 entry.received += len(event.data)
@@ -220,19 +255,19 @@ class Exchange:
                 await self._guest.write(_bytes(self._heard.send(h11.EndOfMessage())))
                 return False
             else:
-                raise h11.RemoteProtocolError("the server ended the connection")
+                raise Failed(ENDED)
 
     def _response_headers(self, event: h11.Response | h11.InformationalResponse) -> Headers:
-        headers = _end_to_end(event.headers)
-        return [(name, self._swap.out_of(value)) for name, value in headers]
+        out_of = self._swap.out_of
+        return [(out_of(name), out_of(value)) for name, value in _end_to_end(event)]
 
     async def _hand_back(self, data: bytes) -> None:
         if data:
             await self._guest.write(_bytes(self._heard.send(h11.Data(data))))
 
-    async def _answer(self, status: int, why: str) -> None:
+    async def _answer(self, status: int, reason: str) -> None:
         """Answer in the place of the server, and let no other request follow."""
-        body = f"fastaudit_rs: {why}\n".encode()
+        body = self._swap.out_of(f"fastaudit_rs: {reason}\n".encode())
         headers = [
             (b"Content-Type", b"text/plain; charset=utf-8"),
             (b"Content-Length", b"%d" % len(body)),
@@ -245,29 +280,47 @@ class Exchange:
 
 
 def _asked(request: h11.Request) -> tuple[str | None, str]:
-    """Return the host that a request names, if it names one, and the target on it."""
+    """Return the host that a request names, if it names one, and the target on it.
+
+    Raises:
+        h11.RemoteProtocolError: It is of another version, or its target has another form.
+    """
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise h11.RemoteProtocolError("another version", error_status_hint=505)
     target = request.target.decode("ascii")
     host = next((value for name, value in request.headers if name == b"host"), None)
-    named = None if host is None else host.decode("ascii", "replace").lower()
-    if request.method == b"CONNECT" or target.startswith("/") or target == "*":
-        return (target.lower() if request.method == b"CONNECT" else named), target
+    named = None if host is None else host.decode("latin-1").lower()
+    if request.method == b"CONNECT":
+        return target.lower(), target
+    if target.startswith("/") or target == "*":
+        return named, target
     scheme, colon, rest = target.partition("://")
     if not colon or scheme.lower() != "http":
-        return target.lower(), target
+        raise h11.RemoteProtocolError("another form of a target")
     authority, slash, path = rest.partition("/")
     # RFC 9112, 3.2.2: the target is stronger than the header, and a server may not know.
     named = authority.lower() if named in (None, authority.lower()) else f"{named}, {authority}"
     return named, f"/{path}" if slash else "/"
 
 
-def _end_to_end(headers: Any) -> Headers:
-    """The headers that are not about one connection alone."""
+def _end_to_end(message: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
+    """The headers that are not about one connection alone.
+
+    Raises:
+        h11.RemoteProtocolError: They say in two ways where the message ends: each server would
+            choose one (RFC 9112, 6.1).
+    """
+    headers = message.headers
+    names = {name for name, _ in headers}
     listed = {
         name.strip().lower()
         for key, value in headers
         if key == b"connection"
         for name in value.split(b",")
     }
+    is_old = message.http_version == b"1.0" and b"transfer-encoding" in names
+    if is_old or names >= FRAMING or listed & FRAMING:
+        raise h11.RemoteProtocolError("two ends")
     kept = zip(headers.raw_items(), headers, strict=True)
     return [raw for raw, (name, _) in kept if name not in HOP and name not in listed]
 

@@ -1,12 +1,17 @@
 """The requests of a sandbox's process, as they are noted while they go on."""
 
+import re
 import threading
 import time
 
 from ....requests import Request
 
-#: The requests that are kept of a run: the first ones.
+#: The requests that are kept of a run: the first ones that are allowed, and that are denied. Many
+#: of one kind hide none of the other.
 KEPT = 1000
+
+#: The characters of the name of a host, and those that are not kept of it.
+LONGEST, NOT_SHOWN = 253, re.compile(r"[^!-~]")
 
 #: The time for connections to be seen as closed, after the end of the processes that had them, in
 #: seconds.
@@ -46,7 +51,8 @@ class Entry:
         """Return the request as it is now."""
         ended = time.monotonic() if self._ended is None else self._ended
         return Request(
-            host=self.host,
+            # The code chooses it, and hosts show it.
+            host=NOT_SHOWN.sub("?", self.host[:LONGEST]),
             port=self.port,
             method=self.method,
             path=self.path,
@@ -68,16 +74,34 @@ class Log:
         """Begin without any."""
         self._changed = threading.Condition()
         self._entries: list[Entry] = []
+        self._left_out = 0
+        #: The requests that `taken` left out the last time: there were too many.
+        self.left_out = 0
         #: The number of connections that are carried now, and that of those to the name server.
         self.connections = self.lookups = 0
 
     def begin(self, host: str, port: int | None) -> Entry:
         """Note a request that begins. It is kept if there are not too many."""
         entry = Entry(host, port)
-        with self._changed:
-            if len(self._entries) < KEPT:
-                self._entries.append(entry)
+        self._keep(entry)
         return entry
+
+    def _keep(self, entry: Entry) -> None:
+        is_denied = entry.rule is not None
+        with self._changed:
+            entries = self._entries
+            if len(entries) >= KEPT:
+                alike = [
+                    at for at, one in enumerate(entries) if (one.rule is not None) == is_denied
+                ]
+                if len(alike) >= KEPT:
+                    self._left_out += 1
+                    return
+                if len(entries) >= 2 * KEPT:
+                    # Some were denied after they began, and there are too many of them now.
+                    self._left_out += 1
+                    del entries[max({*range(len(entries))} - {*alike})]
+            entries.append(entry)
 
     def deny(self, host: str, port: int | None, rule: str) -> None:
         """Note a request that is denied. Clients look a name up more than once."""
@@ -85,9 +109,10 @@ class Log:
             last = self._entries[-1] if self._entries else None
         if port is None and last is not None and (last.host, last.port) == (host, None):
             return
-        entry = self.begin(host, port)
+        entry = Entry(host, port)
         entry.rule = rule
         entry.end()
+        self._keep(entry)
 
     def count(self, more: int, *, is_lookup: bool) -> None:
         """Count a connection that begins (1) or ends (-1)."""
@@ -110,7 +135,7 @@ class Log:
     def clear(self) -> None:
         """Forget all of them."""
         with self._changed:
-            self._entries = []
+            self._entries, self._left_out = [], 0
 
     def taken(self, *, wait: bool) -> list[Request]:
         """Return the requests since the last time.
@@ -122,4 +147,5 @@ class Log:
             if wait:
                 self._changed.wait_for(lambda: self.connections == 0, PATIENCE)
             entries, self._entries = self._entries, []
+            self.left_out, self._left_out = self._left_out, 0
         return [entry.request() for entry in entries]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Network
 from . import beginnings
-from .beginnings import Protocol
+from .beginnings import FirstLine, Protocol
 from .connects import DOMAIN, Connects, Waiting, Wanted
+from .failures import why
 from .http import Exchange
 from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
@@ -17,7 +18,7 @@ from .opened import OpenedStream
 from .rules import BLOCK, Address, Rules
 from .server import Denied, connected
 from .stream import PIECE, Stream
-from .swap import Pair, Swap
+from .swap import Swap
 from .tunnel import IDLE, tunnel
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Proxy:
         except (Exception, asyncio.CancelledError) as error:
             # Whatever fails is a failure of this connection alone.
             if wanted.entry is not None and wanted.entry.error is None:
-                wanted.entry.error = str(error) or type(error).__name__
+                wanted.entry.error = why(error)
             guest.abort()
         finally:
             wanted.end()
@@ -158,8 +159,11 @@ class Proxy:
             if speaks is None:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
+            if speaks is Protocol.MALFORMED:
+                await Exchange(guest, wanted, connect, server).refuse()
+                return
             if speaks is Protocol.HTTP:
-                swap = Swap(self._pairs(wanted, tls=False))
+                swap = self._swap(wanted, tls=False)
                 await Exchange(guest, wanted, connect, server, swap).run()
                 return
             if speaks is Protocol.TLS and wanted.address is None:
@@ -168,12 +172,14 @@ class Proxy:
                     # Another site may be at the same address.
                     entry.host = str(name)
                     raise Denied("network.hosts")
-            pairs = self._pairs(wanted, tls=True) if speaks is Protocol.TLS else []
-            if pairs:
-                await self._open(guest, wanted, Swap(pairs))
-                return
+            if speaks is Protocol.TLS:
+                swap = self._swap(wanted, tls=True)
+                if not swap.is_empty:
+                    await self._open(guest, wanted, swap)
+                    return
             server = server or await connect()
-            await tunnel(guest, server, entry)
+            look = FirstLine().look if speaks is Protocol.OTHER else None
+            await tunnel(guest, server, entry, look)
         except Denied as denied:
             entry.rule = str(denied)
             if speaks is Protocol.TLS:
@@ -184,10 +190,11 @@ class Proxy:
             if server is not None:
                 server.close()
 
-    def _pairs(self, wanted: Wanted, *, tls: bool) -> list[Pair]:
-        if self._secrets is None:
-            return []
-        return self._secrets.of(wanted.host, wanted.port, tls=tls)
+    def _swap(self, wanted: Wanted, *, tls: bool) -> Swap:
+        secrets = self._secrets
+        if secrets is None:
+            return Swap(())
+        return Swap(secrets.of(wanted.host, wanted.port, tls=tls), secrets.pairs)
 
     async def _open(self, guest: Stream, wanted: Wanted, swap: Swap) -> None:
         """Carry the requests in a connection of TLS, which ends here and begins anew."""

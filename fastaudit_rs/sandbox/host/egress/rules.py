@@ -17,6 +17,15 @@ LOCAL = "localhost"
 HOSTS, BLOCK = "network.hosts", "network.block"
 
 
+#: The addresses of IPv6 that lead to some of IPv4: RFC 6052.
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+#: The addresses of IPv6 that are given to networks of the internet, and those among them that tell
+#: a tunnel where to lead: RFC 4291, RFC 3056, RFC 4380.
+PUBLIC = ipaddress.IPv6Network("2000::/3")
+TUNNELS = [ipaddress.IPv6Network(each) for each in ("2002::/16", "2001::/32")]
+
+
 class Rules:
     """The rules of a network.
 
@@ -54,7 +63,7 @@ class Rules:
 
     def of_address(self, address: Address, port: int) -> str | None:
         """Return the rule that denies connecting to an address that code gave, if one does."""
-        rule = self._rule("socket.connect", self._socket, (str(address), port))
+        rule = self._of(address, port)
         if rule is not None and rule != BLOCK and address.is_loopback:
             return self.of_name(LOCAL, port)
         return rule
@@ -67,13 +76,21 @@ class Rules:
             address: The address to which the host resolved it.
             port: The port.
         """
-        rule = self._rule("socket.connect", self._socket, (str(address), port))
+        rule = self._of(address, port)
         if rule == BLOCK:
             return rule
-        if rule is None or name in self._named or address.is_global:
+        if rule is None or name in self._named or is_public(led_to(address)):
             return None
         # Somebody else says where the names below a wildcard lead: not into this network.
         return HOSTS
+
+    def _of(self, address: Address, port: int) -> str | None:
+        """The rule that denies an address. It is blocked where the one is that it leads to."""
+        told = [
+            self._rule("socket.connect", self._socket, (str(each), port))
+            for each in dict.fromkeys([address, led_to(address)])
+        ]
+        return BLOCK if BLOCK in told else told[0]
 
     def _rule(self, event: str, *args: object) -> str | None:
         told = self._policy.explain(event, *args)
@@ -89,3 +106,18 @@ def address_of(text: str) -> Address:
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return address if mapped is None else mapped
+
+
+def led_to(address: Address) -> Address:
+    """Return the address of IPv4 that one of IPv6 leads to, or the address itself."""
+    if isinstance(address, ipaddress.IPv6Address) and address in NAT64:
+        return ipaddress.IPv4Address(address.packed[-4:])
+    return address
+
+
+def is_public(address: Address) -> bool:
+    """Return whether an address is one of the internet, and leads to no other network."""
+    if isinstance(address, ipaddress.IPv6Address):
+        is_given = address in PUBLIC and not any(address in each for each in TUNNELS)
+        return is_given and address.is_global
+    return address.is_global and not address.is_multicast

@@ -40,18 +40,20 @@ class Secrets:
         bundle.write_bytes(_trusted() + self._authority.cert_pem.bytes())
         #: The variables of the sandbox.
         self.env: dict[str, str] = dict.fromkeys(TRUST, str(bundle))
-        self._each: list[tuple[Rules | None, Rules | None, Pair]] = []
+        #: All of them.
+        self.pairs: list[Pair] = []
+        #: The hosts of each, over TLS and without it.
+        self._rules: list[tuple[Rules | None, Rules | None]] = []
         for secret in given:
             text = "".join(secrets.choice(CHARACTERS) for _ in secret._value)
             self.env[secret.name] = text
             header = None if secret.header is None else secret.header.lower().encode()
-            pair = Pair(text.encode(), secret._value.encode(), header)
+            self.pairs.append(Pair(text.encode(), secret._value.encode(), header))
             plain = [host for host in secret.hosts if host.startswith(PLAIN)]
-            self._each.append(
+            self._rules.append(
                 (
                     _rules(host.removeprefix(PLAIN) for host in secret.hosts),
                     _rules(host.removeprefix(PLAIN) for host in plain),
-                    pair,
                 )
             )
         self._context = functools.lru_cache(HOSTS)(self._made)
@@ -68,7 +70,7 @@ class Secrets:
             tls: True if they are made over TLS.
         """
         found = []
-        for over_tls, plain, pair in self._each:
+        for (over_tls, plain), pair in zip(self._rules, self.pairs, strict=True):
             rules = over_tls if tls else plain
             if rules is not None and rules.of_name(host, port) is None:
                 found.append(pair)

@@ -5,6 +5,7 @@ import socket
 import ssl
 
 from .connects import Wanted
+from .failures import Failed, why
 from .rules import Address, Rules, address_of
 from .stream import PIECE, Stream
 
@@ -32,9 +33,9 @@ async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = N
 
     Raises:
         Denied: A rule denies each address of the name.
-        OSError: It cannot be reached.
+        Failed: It cannot be reached.
     """
-    failed: Exception = ConnectionError(f"{wanted.host} has no address")
+    failed: Exception = Failed("it has no address")
     for address in await _addresses(wanted, rules):
         opening = asyncio.open_connection(
             str(address),
@@ -47,7 +48,7 @@ async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = N
             return Stream(*await asyncio.wait_for(opening, CONNECT))
         except (OSError, asyncio.TimeoutError) as error:
             failed = error
-    raise ConnectionError(f"{wanted.host} cannot be reached: {failed!r}") from failed
+    raise Failed(f"{wanted.host} cannot be reached: {why(failed)}") from failed
 
 
 async def _addresses(wanted: Wanted, rules: Rules) -> list[Address]:
@@ -62,7 +63,7 @@ async def _addresses(wanted: Wanted, rules: Rules) -> list[Address]:
         looking = loop.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM)
         found = [address_of(str(each[4][0])) for each in await asyncio.wait_for(looking, LOOKUP)]
     except (OSError, ValueError, asyncio.TimeoutError) as error:
-        raise ConnectionError(f"{wanted.host} cannot be looked up: {error!r}") from error
+        raise Failed(f"{wanted.host} cannot be looked up: {why(error)}") from error
     denied = None
     allowed = []
     for address in dict.fromkeys(found):

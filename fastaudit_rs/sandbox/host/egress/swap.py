@@ -24,14 +24,17 @@ class Swap:
     """Puts secrets into the requests of one connection, and takes them out of the responses.
 
     Args:
-        pairs: The secrets.
+        pairs: The secrets for the requests.
+        known: The secrets that a response may say: those that other requests had, too.
     """
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[Pair], known: Sequence[Pair] | None = None) -> None:
         """Begin."""
-        # One value may begin with another one.
-        self._pairs = sorted(pairs, key=lambda pair: -len(pair.value))
-        self._kept = b""
+        self._pairs = pairs
+        # One value may begin with another one, which is put there before.
+        self._known = sorted(pairs if known is None else known, key=lambda pair: len(pair.value))
+        #: The end of a body, as it came and without the values.
+        self._kept = self._clean = b""
 
     @property
     def is_empty(self) -> bool:
@@ -40,7 +43,7 @@ class Swap:
 
     def into(self, headers: Headers) -> Headers:
         """Return the headers of a request with the values."""
-        if not self._pairs:
+        if not self._known:
             return headers
         # A response that is packed could hold a value that nobody sees.
         kept = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
@@ -64,22 +67,29 @@ class Swap:
 
     def out_of(self, text: bytes) -> bytes:
         """Return a text of a response without the values."""
-        for pair in self._pairs:
-            text = text.replace(pair.value, pair.placeholder)
-        return text
+        return bytes(self._cleaned(text, bytearray(text)))
+
+    def _cleaned(self, text: bytes, clean: bytearray) -> bytearray:
+        """Put placeholders over each value of a text, where values overlap too."""
+        for pair in self._known:
+            at = text.find(pair.value)
+            while at >= 0:
+                clean[at : at + len(pair.value)] = pair.placeholder
+                at = text.find(pair.value, at + 1)
+        return clean
 
     def piece(self, data: bytes) -> bytes:
         """Return the next piece of a body without the values; the end of it may be kept back."""
-        text = self.out_of(self._kept + data)
-        begun = max((_begun(text, pair.value) for pair in self._pairs), default=0)
-        cut = len(text) - begun
-        text, self._kept = text[:cut], text[cut:]
-        return text
+        text = self._kept + data
+        clean = self._cleaned(text, bytearray(self._clean + data))
+        cut = len(text) - max((_begun(text, pair.value) for pair in self._known), default=0)
+        self._kept, self._clean = text[cut:], bytes(clean[cut:])
+        return bytes(clean[:cut])
 
     def rest(self) -> bytes:
         """Return the end of a body."""
-        text, self._kept = self._kept, b""
-        return text
+        clean, self._kept, self._clean = self._clean, b"", b""
+        return clean
 
 
 def _begun(text: bytes, value: bytes) -> int:

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
+from .failures import Failed
 from .log import Entry
 from .stream import Stream
 
@@ -10,14 +12,28 @@ from .stream import Stream
 IDLE = 300.0
 
 
-async def tunnel(guest: Stream, server: Stream, entry: Entry) -> None:
-    """Carry all that either side says, until both have ended."""
+async def tunnel(
+    guest: Stream, server: Stream, entry: Entry, look: Callable[[bytes], None] | None = None
+) -> None:
+    """Carry all that either side says, until both have ended.
+
+    Args:
+        guest: The side of the sandbox.
+        server: The other side.
+        entry: Notes the bytes.
+        look: Looks at what the sandbox says before the server hears it.
+
+    Raises:
+        Failed: So `look` finds.
+    """
     last = time.monotonic()
 
     async def carry(source: Stream, target: Stream, field: str) -> None:
         nonlocal last
         while data := await source.read():
             last = time.monotonic()
+            if look is not None and source is guest:
+                look(data)
             setattr(entry, field, getattr(entry, field) + len(data))
             await target.write(data)
         target.end()
@@ -32,7 +48,10 @@ async def tunnel(guest: Stream, server: Stream, entry: Entry) -> None:
             done, running = await asyncio.wait(
                 running, timeout=IDLE, return_when=asyncio.FIRST_EXCEPTION
             )
-            failed = any(way.exception() for way in done)
+            failed = [error for error in (way.exception() for way in done) if error]
+            for error in failed:
+                if isinstance(error, Failed):
+                    raise error
             if failed or time.monotonic() - last >= IDLE:
                 break
     finally:

@@ -1,0 +1,68 @@
+"""The proxy of sandboxes by itself: each connection is one that a sandbox's process could make."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+from egress_servers import resolver
+
+from fastaudit_rs import Network
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    pytest.importorskip("h11")
+    from fastaudit_rs.sandbox.host.egress.proxy import Proxy
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
+    proxy = Proxy(Network(hosts=["good.test", "*.wild.test"], block=["bad.wild.test"]))
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def log():
+    from fastaudit_rs.sandbox.host.egress.log import Log
+
+    return Log()
+
+
+@pytest.fixture
+def connected(proxy, log):
+    """`connected(port, host, address)`: a connection that the proxy carries to there."""
+    from fastaudit_rs.sandbox.host.egress.connects import Wanted
+
+    with contextlib.ExitStack() as stack:
+
+        def connect(port, host="good.test", address=None):
+            made = stack.enter_context(socket.socket())
+            made.settimeout(10)
+            made.bind(("127.0.0.1", 0))
+            entry = None if port == 53 else log.begin(host, port)
+            wanted = Wanted(host, address, port, log, entry)
+            assert proxy.waiting.put((socket.AF_INET, made.getsockname()[1]), wanted) == 0
+            made.connect(proxy.places[socket.AF_INET])
+            return made
+
+        yield connect
+
+
+@pytest.fixture
+def serve():
+    """`serve(act)`: the port where a function has each connection."""
+    with contextlib.ExitStack() as stack:
+
+        def make(act):
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def accept():
+                with contextlib.suppress(OSError):
+                    while True:
+                        with listener.accept()[0] as one:
+                            act(one)
+
+            threading.Thread(target=accept, daemon=True).start()
+            return listener.getsockname()[1]
+
+        yield make
