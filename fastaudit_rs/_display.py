@@ -8,6 +8,7 @@ import base64
 import html
 from typing import TYPE_CHECKING
 
+from ._told import written
 from .timeline import shown
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def page(result: "Result") -> str:
             parts.append(_block(name, [text]))
     parts += _displayed(result.display)
     if result.value is not None and not is_displayed(result):
-        parts.append(_block("value", [repr(result.value)]))
+        parts.append(_block("value", [written(result.value)]))
     if result.value_error is not None:
         parts.append(_block("no value", [result.value_error]))
     if result.error is not None:
@@ -88,7 +89,7 @@ def page(result: "Result") -> str:
 
 def is_displayed(result: "Result") -> bool:
     """Return whether the value is a frame or the like, which is shown as one."""
-    texts = (repr(result.value), result.value if isinstance(result.value, str) else None)
+    texts = (written(result.value), result.value if isinstance(result.value, str) else None)
     return any(thing.get("text/plain", "") in texts for thing in result.display)
 
 

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from .. import AuditPerms
+from .. import AuditDenied, AuditPerms
 from .._native import _Interrupts, _own_directory
 from .output import Output
+from .plain import message, told
+from .values import NotData
 
 #: The seconds that a step which is interrupted has until it is given up, and those between two
 #: interrupts: it may catch the first one.
@@ -39,7 +41,10 @@ class Job:
         self.notify = notify
         self.limit = limit
         self.result: Any = None
+        #: An exception for the host, which has nothing of the code's.
         self.failed: BaseException | None = None
+        #: The reason that the work did not begin.
+        self.refused: OSError | None = None
         self.killed_by: str | None = None
         self.is_done = False
         self.started = self.ended = time.monotonic()
@@ -147,8 +152,12 @@ class Guest:
         """Have the next job begin in the first directory."""
         self._next_directory = self.directory
 
-    def end(self) -> None:
-        """End the thread once it has done its jobs."""
+    def end(self, work: Callable[[], object], notify: Callable[[], object]) -> None:
+        """End the thread once it has done its jobs, and this work as the last one."""
+        if self._thread is None:
+            notify()
+            return
+        self._jobs.put(Job(work, notify, None))
         self._jobs.put(None)
 
     def join(self, seconds: float) -> None:
@@ -176,9 +185,15 @@ def _perform(guest: Guest, job: Job, has_own: bool) -> None:
             os.chdir(guest._next_directory)
             guest._next_directory = None
         with guest._guard:
-            job.result = _interruptible(guest.interrupts, job.work)
+            try:
+                job.result = _interruptible(guest.interrupts, job.work)
+            except BaseException as error:
+                job.failed = _for_host(error)
+    except OSError as error:
+        # The directory is gone.
+        job.refused = error
     except BaseException as error:
-        job.failed = error
+        job.failed = _for_host(error)
     finally:
         if before is not None:
             with contextlib.suppress(OSError):
@@ -189,6 +204,19 @@ def _perform(guest: Guest, job: Job, has_own: bool) -> None:
         guest.job = None
         guest.is_given_up = False
         job.notify()
+
+
+def _for_host(error: BaseException) -> BaseException:
+    """Return the exception to raise in the host in the place of one of the thread's."""
+    kind = type(error)
+    if issubclass(kind, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    if kind is NotData:
+        return TypeError(message(error))
+    if kind is AuditDenied:
+        with contextlib.suppress(BaseException):
+            return AuditDenied.from_dict(AuditDenied.to_dict(error))  # type: ignore[arg-type]
+    return RuntimeError(told(error))
 
 
 def _interruptible(interrupts: _Interrupts, work: Callable[[], object]) -> object:

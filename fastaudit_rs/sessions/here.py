@@ -28,7 +28,7 @@ from .running import Running, awaited, wait
 from .snapshot import Snapshot, check_room, closed, number_of
 from .state import Steps
 from .stream import OutputStream
-from .values import NotData, unpack
+from .values import unpack
 
 #: The denials of a step that are told, as in the log of a guard.
 TOLD = 1000
@@ -79,12 +79,10 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
-        self._denied: list[AuditDenied] = []
-        denied = self._denied
+        self._denials = denials = _Denials()
 
         def note(error: AuditDenied) -> None:
-            if len(denied) < TOLD:
-                denied.append(error)
+            denials.note(error)
             if tell is not None:
                 tell(error)
 
@@ -181,24 +179,21 @@ class HereSession(Session):
             # A step that is refused leaves the functions of the one that runs where they are.
             if self._coroutines is not None:
                 serve(self._coroutines)
-            guest, steps, denied = self._guest, self._steps, self._denied
+            guest, steps = self._guest, self._steps
 
-            def work() -> tuple[step.Outcome | None, list[AuditDenied]]:
-                denied.clear()
-                outcome = None
+            def work() -> step.Outcome:
                 try:
-                    outcome = steps.run(guest.output, code, inputs, functions)
-                except KeyboardInterrupt:
+                    return steps.run(guest.output, code, inputs, functions)
+                except BaseException:
                     steps.shown.end()
-                told = [AuditDenied.from_dict(error.to_dict()) for error in denied]
-                denied.clear()
-                return outcome, told
+                    raise
 
             job = Job(work, notify, limit)
             guest.output.on_full = lambda: job.stop("output")
             changes = self._changes_from_now()
+            denied = self._denials.begin()
             guest.start(job)
-            return Running(guest, job, changes)
+            return Running(guest, job, changes, denied)
 
     def _changes_from_now(self) -> Callable[[], list[str]]:
         """Return a function that tells which files changed in the directory meanwhile."""
@@ -358,13 +353,17 @@ class HereSession(Session):
     @property
     def names(self) -> list[str]:
         """The names that steps have given values."""
-        return list(map(str, self._between(self._steps.named)))
+        names: list[str] = self._between(self._steps.named)
+        return names
 
     def get(self, name: str) -> Any:
         """The value of a name, by value."""
         identifier("name", name)
         steps = self._steps
-        return unpack(self._between(lambda: steps.get(name)))
+        packed = self._between(lambda: steps.get(name))
+        if packed is None:
+            raise KeyError(name)
+        return unpack(packed)
 
     def undo(self) -> None:
         """Go back to the names and the directory before the last step."""
@@ -449,8 +448,8 @@ class HereSession(Session):
             job = Job(work, lambda: signs.put(None), BETWEEN)
             self._guest.start(job)
         wait(self._guest, job, signs)
-        if job.failed is not None:
-            raise _plain(job.failed)
+        if (failed := job.failed or job.refused) is not None:
+            raise failed
         if not job.is_done or job.killed_by is not None:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
@@ -467,23 +466,28 @@ class _Held:
         return _native._Interrupts() if session is None else session._guest.interrupts
 
 
+class _Denials:
+    """The denials of the step that runs, as data that need no guard to be read."""
+
+    def __init__(self) -> None:
+        self._now: list[_native._Denial] = []
+
+    def begin(self) -> Callable[[], list[AuditDenied]]:
+        """Begin a step; return a function that tells its denials."""
+        now: list[_native._Denial] = []
+        self._now = now
+        return lambda: [denial.exception() for denial in now[:]]
+
+    def note(self, error: AuditDenied) -> None:
+        """Note a denial before the code has it, which may change it."""
+        if len(self._now) < TOLD:
+            self._now.append(error._denial)
+
+
 def _end(guest: Guest, steps: Steps) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
-    if guest.job is None and steps.number:
-        below = guest.directory
-        guest.start(Job(lambda: steps.end(below), guest.output.close, None))
-    else:
+    if guest.job is not None:
+        # It may never end.
         guest.output.close()
-    guest.end()
-
-
-def _plain(error: BaseException) -> BaseException:
-    """An exception of work between steps, without objects of theirs."""
-    message = step._message(error)
-    if isinstance(error, KeyError):
-        return KeyError(error.args[0])
-    if isinstance(error, NotData):
-        return TypeError(message)
-    if isinstance(error, AuditDenied):
-        return AuditDenied.from_dict(error.to_dict())
-    return RuntimeError(f"{step._kind(error)}: {message}")
+    below = guest.directory
+    guest.end(lambda: steps.end(below), guest.output.close)

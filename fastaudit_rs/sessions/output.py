@@ -26,6 +26,9 @@ _open: "set[Output]" = set()
 #: The ones of them whose code may start threads: a thread begins with an empty context.
 _threaded: "tuple[Output, ...]" = ()
 
+#: The streams that stand in for those of the process.
+_proxies: "dict[Name, Proxy]" = {}
+
 _lock = threading.Lock()
 
 
@@ -84,9 +87,10 @@ class Output:
             if _open:
                 return
             for name in NAMES:
-                stream = getattr(sys, name)
+                stream = _standing(name)
                 if type(stream) is Proxy:
                     setattr(sys, name, object.__getattribute__(stream, "_other"))
+            _proxies.clear()
 
     def take(self, name: Name, data: bytes) -> None:
         """Take a piece."""
@@ -107,15 +111,16 @@ class _Sink(io.BufferedIOBase):
     """The bytes of a stream."""
 
     def __init__(self, output: Output, name: Name) -> None:
-        self._output = output
+        self._take = functools.partial(output.take, name)
         self.name: Any = name
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        taken = bytes(data)
-        self._output.take(self.name, taken)
+        # By its buffer: `bytes()` of a subclass may be one of a subclass again.
+        taken = bytes(memoryview(data))
+        self._take(taken)
         return len(taken)
 
 
@@ -199,8 +204,17 @@ def _stand_in(output: Output) -> None:
             if output.is_here is not None:
                 _threaded = (*_threaded, output)
     for name in NAMES:
-        if type(getattr(sys, name)) is not Proxy:
+        if type(getattr(sys, name, None)) is not Proxy:
             with _lock:
-                stream = getattr(sys, name)
+                stream = _standing(name)
                 if stream is not None and type(stream) is not Proxy:
-                    setattr(sys, name, Proxy(name, stream))
+                    stream = Proxy(name, stream)
+                if type(stream) is Proxy:
+                    _proxies[name] = stream
+                    setattr(sys, name, stream)
+
+
+def _standing(name: Name) -> Any:
+    """A stream of the process; the one that stood there if code has removed it."""
+    stream = getattr(sys, name, None)
+    return _proxies.get(name) if stream is None else stream

@@ -7,7 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from .. import AuditDenied
 from ..results import Error, Result
 from . import step
 from .guest import Guest, Job
@@ -24,28 +26,38 @@ LOOK = 0.05
 class Running:
     """A step that was started."""
 
-    def __init__(self, guest: Guest, job: Job, changes: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        guest: Guest,
+        job: Job,
+        changes: Callable[[], list[str]],
+        denied: Callable[[], list[AuditDenied]],
+    ) -> None:
         """Note it.
 
         Args:
             guest: The thread that it runs on.
             job: The same for the thread.
             changes: Returns the names of the files that changed meanwhile, and looks no longer.
+            denied: Returns its denials.
         """
         self.guest = guest
         self.job = job
         self._changes = changes
+        self._denied = denied
 
     def result(self) -> Result:
         """Return its result, once it has ended or was given up."""
         job = self.job
-        if job.failed is not None and not isinstance(job.failed, KeyboardInterrupt):
-            raise job.failed
-        outcome, denied = job.result or (None, [])
-        if outcome is None:
-            error = Error("KeyboardInterrupt", "" if job.is_done else RUNS_ON)
-            error = replace(error, traceback=f"{error}\n")
-            outcome = step.Outcome(step.INTERRUPTED, error)
+        if job.refused is not None:
+            raise job.refused
+        outcome = job.result or _without_end(job)
+        value: Any = None
+        if outcome.value is not None:
+            try:
+                value = unpack(outcome.value)
+            except Exception as bad:
+                outcome.value_error = f"it cannot be read: {bad}"
         texts = self.guest.output.end()
         changed = self._changes()
         killed_by = job.killed_by
@@ -58,14 +70,24 @@ class Running:
             stderr=texts["stderr"],
             duration=(job.ended if job.is_done else time.monotonic()) - job.started,
             killed_by=killed_by,
-            violations=denied,
-            value=None if outcome.value is None else unpack(outcome.value),
+            violations=self._denied(),
+            value=value,
             confined=False,
             changed=changed,
             value_error=outcome.value_error,
             error=outcome.error,
             display=outcome.display,
         )
+
+
+def _without_end(job: Job) -> step.Outcome:
+    """The outcome of a step that did not tell its own."""
+    failed = job.failed
+    if failed is None or type(failed) is KeyboardInterrupt:
+        status, error = step.INTERRUPTED, Error("KeyboardInterrupt", "" if job.is_done else RUNS_ON)
+    else:
+        status, error = 1, Error(type(failed).__name__, str(failed))
+    return step.Outcome(status, replace(error, traceback=f"{error}\n"))
 
 
 def wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:

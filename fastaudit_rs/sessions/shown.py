@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from .._native import _in_tool
 from .imports import when_imported
+from .plain import class_name, exact_bytes
 
 #: The number of things that a step may show, and their bytes.
 COUNT, BYTES = 100, 10_000_000
@@ -48,20 +49,14 @@ def bundle(value: object) -> dict[str, str | bytes] | None:
     figures: Any = sys.modules.get("matplotlib.figure")
     if figures is not None and isinstance(value, getattr(figures, "Figure", ())):
         found["image/png"] = _png(value)
-    elif not isinstance(value, type):
-        given: Any = None
-        if hasattr(kind, "_repr_mimebundle_"):
-            with contextlib.suppress(Exception):
-                given = kind._repr_mimebundle_(value)
-        given = given[0] if isinstance(given, tuple) and given else given
-        if isinstance(given, dict):
-            for mime, data in given.items():
-                _put(found, mime, data)
+    elif not issubclass(kind, type):
+        with contextlib.suppress(Exception):
+            given = kind._repr_mimebundle_(value)
+            _put_all(found, given[0] if isinstance(given, tuple) else given)
         for name, mime in METHODS.items():
-            method = getattr(kind, name, None)
-            if mime not in found and callable(method):
+            if mime not in found:
                 with contextlib.suppress(Exception):
-                    _put(found, mime, method(value))
+                    _put(found, mime, getattr(kind, name)(value))
     if not found:
         return None
     found.setdefault("text/plain", plain(value))
@@ -73,7 +68,7 @@ def plain(value: object) -> str:
     try:
         text = str.__str__(repr(value))
     except Exception as failed:
-        text = f"<repr() raised {type(failed).__name__}>"
+        text = f"<repr() raised {class_name(type(failed))}>"
     return text if len(text) <= TEXT else f"{text[:TEXT]}…"
 
 
@@ -128,13 +123,10 @@ class Shown:
             options: Others of IPython's function, which are left aside.
         """
         for value in values:
-            found: dict[str, str | bytes] | None = None
-            if raw and isinstance(value, dict):
-                found = {}
-                for mime, data in value.items():
-                    _put(found, mime, data)
-            found = found or bundle(value) or {"text/plain": plain(value)}
-            self._keep(found)
+            found: dict[str, str | bytes] = {}
+            if raw:
+                _put_all(found, value)
+            self._keep(found or bundle(value) or {"text/plain": plain(value)})
 
     def figures(self) -> None:
         """Show the figures of pyplot that the step left open, and close them."""
@@ -157,19 +149,28 @@ class Shown:
         self._kept.append(found)
 
 
-def _put(found: dict[str, str | bytes], mime: object, data: object) -> None:
+def _put_all(found: dict[str, str | bytes], given: Any) -> None:
+    """Put the data of a dictionary from MIME types into a display."""
+    if issubclass(type(given), dict):
+        for mime, data in dict.items(given):
+            # One that is malformed leaves the others where they are.
+            with contextlib.suppress(Exception):
+                _put(found, mime, data)
+
+
+def _put(found: dict[str, str | bytes], mime: Any, data: Any) -> None:
     """Put data of a type into a display, if it is such data."""
-    if not isinstance(mime, str) or data is None:
+    if not issubclass(type(mime), str):
         return
-    kind = str.__str__(mime)[:100]
-    if isinstance(data, str):
+    name, kind = str.__str__(mime)[:100], type(data)
+    if issubclass(kind, str):
         text = str.__str__(data)
-        found[kind] = base64.b64decode(text) if kind == "image/png" else text
-    elif isinstance(data, (bytes, bytearray)):
-        if kind == "image/png":
-            found[kind] = bytes(data)
-    elif isinstance(data, (dict, list)):
-        found[kind] = json.dumps(data)
+        found[name] = base64.b64decode(text) if name == "image/png" else text
+    elif issubclass(kind, (bytes, bytearray)):
+        if name == "image/png":
+            found[name] = exact_bytes(data)
+    elif issubclass(kind, (dict, list)):
+        found[name] = json.dumps(data)
 
 
 def _png(figure: Any) -> bytes:

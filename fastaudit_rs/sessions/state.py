@@ -77,10 +77,10 @@ class Steps:
             and not (name.startswith("__") and name.endswith("__"))
         ]
 
-    def get(self, name: str) -> bytes:
-        """The value of a name, packed."""
-        if name not in self.names or name not in self.named():
-            raise KeyError(name)
+    def get(self, name: str) -> bytes | None:
+        """The value of a name, packed; ``None`` if there is no such name."""
+        if name not in self.named():
+            return None
         return pack(self.names[name], place=name)
 
     def undo(self, below: str) -> None:

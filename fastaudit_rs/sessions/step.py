@@ -23,14 +23,12 @@ from ..results import Error
 
 # It is imported before a guard is in force: a policy may deny imports.
 from . import arrays as _arrays  # noqa: F401
+from .plain import class_name, limited, message, told
 from .shown import Shown
 from .values import NotData, pack
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100
-
-#: The number of characters of a message, a traceback or a `repr()` that are kept.
-TEXT = 100_000
 
 #: The bytes that a value may have.
 VALUE = 64 << 20
@@ -260,7 +258,7 @@ def _tell_value(outcome: Outcome, value: object, shown: Shown, most: int) -> Non
     except KeyboardInterrupt:
         raise
     except BaseException as failed:
-        outcome.value_error = limited(f"{_kind(failed)}: {_message(failed)}", 1000)
+        outcome.value_error = told(failed)
 
 
 def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sources) -> None:
@@ -269,8 +267,8 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
     ended_by = type(error)
     if issubclass(ended_by, SystemExit):
         code: Any = vars(SystemExit)["code"].__get__(error)
-        if code is None or isinstance(code, int):
-            outcome.status = exit_status(code or 0)
+        if code is None or issubclass(type(code), int):
+            outcome.status = exit_status(0 if code is None else code)
         else:
             outcome.status = 1
             with contextlib.suppress(BaseException):
@@ -281,13 +279,13 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
         outcome.status = INTERRUPTED
     else:
         outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
-    kind, message, text, line = _kind(error), _message(error), "", None
+    kind, text, line = class_name(ended_by), message(error), None
     try:
-        text, line = _traceback(error, name, sources)
+        whole, line = _traceback(error, name, sources)
     except BaseException:
         # Its class makes the traceback fail.
-        text = f"{kind}: {message}\n"
-    outcome.error = Error(kind, message, limited(text), line)
+        whole = f"{kind}: {text}\n"
+    outcome.error = Error(kind, text, limited(whole), line)
 
 
 def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, int | None]:
@@ -296,7 +294,8 @@ def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, 
     at = [frame.lineno for frame in whole.stack if frame.filename == name]
     line = at[-1] if at else None
     if isinstance(error, SyntaxError) and error.filename == name:
-        line = error.lineno if type(error.lineno) is int else None
+        number = error.lineno
+        line = number if type(number) is int else None
     begins = next((n for n, frame in enumerate(whole.stack) if _is_step(frame)), len(whole.stack))
     del whole.stack[:begins]
     with sources.shown():
@@ -335,26 +334,6 @@ def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackE
 def _drop_frames(error: BaseException) -> None:
     """Let go of the step's frames: their objects do not outlive it because of its exception."""
     BaseException.with_traceback(error, None)
-
-
-def _kind(error: BaseException) -> str:
-    kind = type(error)
-    module, name = kind.__module__, kind.__qualname__
-    plain = module in ("builtins", "__main__") or not isinstance(module, str)
-    return str(name) if plain else f"{module}.{name}"
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return limited(str(error))
-    except BaseException as failed:
-        return f"<str() raised {type(failed).__name__}>"
-
-
-def limited(text: str, most: int = TEXT) -> str:
-    """Return the text, cut if it is too long."""
-    text = str.__str__(text)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def exit_status(code: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._native import _json_extent
+from .plain import class_name, exact_bytes
 
 #: The number of values in a message, and how deep one may be in others: each takes memory of the
 #: side that reads.
@@ -90,9 +91,10 @@ class Packer:
         if issubclass(kind, float):
             return float.__float__(given)
         if issubclass(kind, complex):
-            return {_KIND: "complex", "parts": [given.real, given.imag]}
+            parts = [complex.real.__get__(given), complex.imag.__get__(given)]
+            return {_KIND: "complex", "parts": parts}
         if issubclass(kind, (bytes, bytearray)):
-            return {_KIND: "bytes", "at": self.blob(bytes(given))}
+            return {_KIND: "bytes", "at": self.blob(exact_bytes(given))}
         if issubclass(kind, dict):
             return self._mapping(given, place, depth)
         for base in (list, tuple, set, frozenset):
@@ -108,7 +110,8 @@ class Packer:
             found = form(self, value, place, depth)
             if found is not None:
                 return found
-        raise NotData(f"{place[:200]} is {_article(kind)}, which cannot be passed by value")
+        name = class_name(kind)[:100]
+        raise NotData(f"{place[:200]} is an object of {name}, which cannot be passed by value")
 
     def blob(self, data: bytes | memoryview) -> int:
         """Put bytes beside the head; return their number."""
@@ -125,7 +128,7 @@ class Packer:
             (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))
             for key, item in dict.items(value)
         ]
-        if all(type(key) is str for key, _ in items) and _KIND not in value:
+        if all(type(key) is str and key != _KIND for key, _ in items):
             return dict(items)
         keys = [self.form(key, f"a key of {place}", depth + 1) for key, _ in items]
         return {_KIND: "dict", "keys": keys, "items": [item for _, item in items]}
@@ -212,9 +215,6 @@ def size_of(shape: Sequence[int], item: int) -> int:
 
 
 def _shown(key: object) -> str:
-    return repr(str.__str__(key)[:50]) if isinstance(key, str) else f"<{type(key).__name__}>"
-
-
-def _article(kind: type) -> str:
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")[:100]
-    return f"an object of {name}"
+    kind = type(key)
+    is_text = issubclass(kind, str)
+    return repr(str.__str__(key)[:50]) if is_text else f"<{class_name(kind)}>"

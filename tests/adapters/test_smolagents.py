@@ -311,3 +311,15 @@ def test_wrong_arguments():
         GuardedExecutor(POLICY, limits=1)
     with pytest.raises(TypeError, match="no_such"):
         GuardedExecutor(POLICY, "sandbox", no_such=1)
+
+
+def test_a_class_that_raises_does_not_end_the_host(executor):
+    code = (
+        "class Meta(type):\n"
+        "    def __getattribute__(cls, name): raise SystemExit(3)\n"
+        "class Odd(Exception, metaclass=Meta): pass\n"
+        "raise Odd('a')"
+    )
+    with pytest.raises(InterpreterError):
+        executor(code)
+    assert executor("1 + 1").output == 2

@@ -208,6 +208,10 @@ class TestDisplays:
         assert "<b>error</b><pre>Traceback (most recent call last):" in shown
         assert "ValueError: &lt;b&gt;␛" in shown
 
+    def test_a_number_of_too_many_digits(self):
+        shown = page_of(value=10**5000)
+        assert "<b>value</b><pre>&lt;int: Exceeds the limit" in shown
+
     def test_a_value_that_is_displayed_is_shown_once(self):
         code = "class A:\n  def _repr_html_(self): return '<b>'\n  __repr__ = lambda a: 'A!'\nA()"
         with Policy().session(monitor_calls=False) as session:

@@ -96,6 +96,9 @@ def test_runs_without_an_exception(make_sandbox):
     sandbox = make_sandbox(Policy())
     assert sandbox.run("1").error is None
     assert sandbox.run("raise SystemExit(3)").error is None
+
+
+def test_an_exception_whose_text_fails(make_sandbox):
     failing = "class A(Exception):\n    def __str__(self): raise SystemExit(5)\nraise A"
-    ran = sandbox.run(failing)
-    assert (ran.returncode, ran.error) == (1, None)
+    ran = make_sandbox(Policy()).run(failing)
+    assert (ran.returncode, ran.error.kind, ran.error.line) == (1, "A", 3)

@@ -409,7 +409,7 @@ attack(
 )
 attack(
     "a display raw",
-    "class D(dict):\n    def items(self): return steal() or []\ndisplay(D(a=1), raw=True)",
+    "class D(dict):\n    def items(self): return steal() or []\ndisplay({'a/b': D(a=1)}, raw=True)",
 )
 attack(
     "an input that is changed",

@@ -132,6 +132,49 @@ def test_a_stream_of_a_step_is_a_text_stream(session):
     assert session.run("print(1)").stdout == "1\n"
 
 
+@pytest.mark.parametrize(
+    "removed", ["del sys.stdout, sys.stderr", "sys.stdout = sys.stderr = None"]
+)
+def test_the_streams_are_back_after_a_step_that_removes_them(directory, removed):
+    before = sys.stdout
+    with Policy().session(directory=directory) as session:
+        assert session.run(f"import sys\n{removed}").success
+        assert session.run("print(1)").stdout == "1\n"
+        session.run(removed)
+    assert sys.stdout is before
+
+
+def test_swallowed_denials_take_no_time_from_the_step(session):
+    code = """
+import os
+for n in range(1000):
+    try: os.mkdir(f"/nowhere/{n}")
+    except PermissionError: pass
+n
+"""
+    alone = time.monotonic()
+    ran = session.run(code, timeout=10)
+    alone = time.monotonic() - alone
+    assert (ran.value, ran.killed_by, len(ran.violations)) == (999, None, 1000)
+    assert alone < 5
+    assert "write = " in ran.violations[-1].hint
+
+
+def test_denials_of_a_step_that_is_ended_are_told(session):
+    code = "import os\ntry: os.mkdir('/nowhere')\nexcept OSError: pass\nwhile True: pass"
+    ran = session.run(code, timeout=0.2)
+    assert ran.killed_by == "wall_seconds"
+    assert [denied.path for denied in ran.violations] == ["/nowhere"]
+
+
+def test_a_display_that_is_malformed_leaves_the_value(session):
+    for display in ("{'image/png': '!', 'text/html': '<b>'}", "{'a/b': [{1}], 'text/html': '<b>'}"):
+        code = f"class A(int):\n    def _repr_mimebundle_(self, *a, **k): return {display}\nA(3)"
+        ran = session.run(code)
+        assert (ran.value, ran.error) == (3, None)
+        assert ran.display[0]["text/html"] == "<b>"
+
+
 def test_a_step_that_catches_every_interrupt_is_given_up(session):
     began = time.monotonic()
     # Before 3.13 a block's own handlers miss what arrives where its loop goes back.

@@ -20,13 +20,11 @@ from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
+from ...sessions.plain import TEXT, class_name, message, told
 from ..wire import REPORT
 
 #: The number of denials that are reported.
 TOLD = 1000
-
-#: The characters of an exception's message and traceback that are reported, each.
-TEXT = 100_000
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -214,16 +212,14 @@ class _Report:
     def write_error(self, error: BaseException, file: str) -> None:
         """Write the exception that ends the run, as far as it can be told."""
         with contextlib.suppress(BaseException):
-            kind = type(error)
-            is_plain = kind.__module__ in ("builtins", "__main__")
             lines = [
                 line
                 for frame, line in traceback.walk_tb(error.__traceback__)
                 if frame.f_code.co_filename == file
             ]
             found = {
-                "kind": kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}",
-                "message": str(error)[:TEXT],
+                "kind": class_name(type(error)),
+                "message": message(error),
                 "traceback": "".join(traceback.format_exception(error))[:TEXT],
                 "line": lines[-1] if lines else getattr(error, "lineno", None),
             }
@@ -240,7 +236,7 @@ class _Report:
             if too_long:
                 error = f"too large: {too_long / (1 << 20):.1f} MB of JSON, of at most 16 MB"
         except BaseException as failed:
-            error = f"{type(failed).__name__}: {failed}"
+            error = told(failed)
         if error:
             data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
             os.write(self._descriptor, data)

@@ -14,6 +14,7 @@ from ..._monitoring import MONITORING
 from ..._native import _Child
 from ...results import Error
 from ...sessions import step
+from ...sessions.plain import message
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
 from .channel import Channel, Message
@@ -216,7 +217,6 @@ class _Steps:
                 size, most = len(value) / (1 << 20), step.VALUE >> 20
                 raise NotData(f"{name} is too large: {size:.1f} MB, of at most {most} MB")
         except BaseException as error:
-            told = step.limited(str(error), 1000)
-            self._channel.send("answer", number=number, failed=told)
+            self._channel.send("answer", number=number, failed=message(error, 1000))
             return
         self._channel.send("answer", value, number=number)

@@ -54,8 +54,8 @@ pub struct Hint {
 }
 
 #[doc = doc!("_Denial")]
-// It holds plain values and the code object of its place, so that it keeps no other object of the
-// guarded code alive and is in no reference cycle.
+// It holds plain values, so that it keeps no object of the guarded code alive and is in no reference
+// cycle.
 #[pyclass(
     frozen,
     immutable_type,

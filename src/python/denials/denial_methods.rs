@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::events::Effect;
+use crate::python::cpython::text::plain_str;
 use crate::python::denials::denial::Hint;
 use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
 use crate::python::denials::offers::Answer;
@@ -32,7 +33,7 @@ impl Denial {
         Self::new(
             Cow::Borrowed(""),
             &PyTuple::empty(py),
-            Message::Written(message),
+            Message::Written(plain_str(message)?),
             Decision::default(),
         )
     }
@@ -137,8 +138,8 @@ impl Denial {
     }
 
     #[getter]
-    fn place(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.place.as_ref().map(|place| place.text(py)).transpose()
+    fn place(&self, py: Python<'_>) -> Option<String> {
+        self.place.as_ref().map(|place| place.text(py))
     }
 
     /// The functions that led to the operation, the outermost first.
@@ -199,6 +200,12 @@ impl Denial {
         self.read().answer.get().map(String::as_str)
     }
 
+    /// An exception that carries it.
+    #[pyo3(name = "exception")]
+    fn again(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        exception(slf).map(Bound::unbind)
+    }
+
     /// All facts of the denial, as JSON can hold them.
     fn to_dict<'py>(&self, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let py = traceback.py();
@@ -214,7 +221,7 @@ impl Denial {
         dict.set_item("callee", self.callee(py)?)?;
         dict.set_item("roots", self.roots(py).bind(py).to_list())?;
         dict.set_item("call_chain", self.chain_of(traceback)?)?;
-        dict.set_item("place", self.place(py)?)?;
+        dict.set_item("place", self.place(py))?;
         dict.set_item("origin", self.origin())?;
         dict.set_item("tool", self.tool())?;
         dict.set_item("hint", self.hint(py))?;
@@ -233,12 +240,7 @@ impl Denial {
                 PyKeyError::new_err(format!("fields must have the key {name:?} of to_dict()"))
             })
         };
-        let text = |name: &str| {
-            let value = field(name)?;
-            value.cast_into::<PyString>().map_err(|error| {
-                errors::wrong_type(&format!("fields[{name:?}]"), "a str", &error.into_inner())
-            })
-        };
+        let text = |name: &str| told_text(name, field(name)?);
         let optional = |name: &str| -> PyResult<Option<String>> {
             let value = field(name)?;
             if value.is_none() {
@@ -251,7 +253,10 @@ impl Denial {
             Ok(Some(value.to_string_lossy().into_owned()))
         };
         let args = simple::unjson(&field("args")?)?;
-        let roots = field("roots")?.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let roots = field("roots")?.try_iter()?;
+        let roots = roots
+            .map(|root| told_text("roots", root?))
+            .collect::<PyResult<Vec<_>>>()?;
         let path = field("path")?;
         let rule = optional("rule")?;
         let why = rule.as_deref().and_then(why_of);
@@ -324,6 +329,17 @@ impl Denial {
         text.push('\n');
         text.push_str(FINAL);
         Ok(text)
+    }
+}
+
+/// A text that another process told.
+fn told_text<'py>(name: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    match value.cast_into() {
+        Ok(text) => plain_str(text),
+        Err(error) => {
+            let argument = format!("fields[{name:?}]");
+            Err(errors::wrong_type(&argument, "a str", &error.into_inner()))
+        }
     }
 }
 

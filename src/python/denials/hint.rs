@@ -1,5 +1,8 @@
 //! The words that tell a host how to allow a denied operation.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -58,17 +61,40 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
     }
 }
 
-/// The places that a policy names, by the files that are there.
-pub struct Here<'py>(pub Python<'py>);
+/// The places that a policy names, by the files that are there. Each is looked up once.
+pub struct Here<'py> {
+    py: Python<'py>,
+    resolved: RefCell<HashMap<String, Option<Vec<u8>>>>,
+    files: RefCell<HashMap<Vec<u8>, bool>>,
+}
+
+impl<'py> Here<'py> {
+    /// The places of a hint.
+    pub fn new(py: Python<'py>) -> Self {
+        Self {
+            py,
+            resolved: RefCell::default(),
+            files: RefCell::default(),
+        }
+    }
+
+    fn look_up(&self, path: &str) -> Option<Vec<u8>> {
+        let name = crate::python::guard::roots::expanded(self.py, path).ok()?;
+        let found = path::resolve(&Os, &name, Base::CurrentDir)?;
+        Some(found.as_bytes().to_vec())
+    }
+}
 
 impl Places for Here<'_> {
     fn resolve(&self, path: &str) -> Option<Vec<u8>> {
-        let name = crate::python::guard::roots::expanded(self.0, path).ok()?;
-        Some(
-            path::resolve(&Os, &name, Base::CurrentDir)?
-                .as_bytes()
-                .to_vec(),
-        )
+        if let Some(known) = self.resolved.borrow().get(path) {
+            return known.clone();
+        }
+        let found = self.look_up(path);
+        self.resolved
+            .borrow_mut()
+            .insert(path.to_owned(), found.clone());
+        found
     }
 
     fn may_stand_for_its_files(&self, dir: &[u8]) -> bool {
@@ -77,7 +103,12 @@ impl Places for Here<'_> {
     }
 
     fn is_file(&self, path: &[u8]) -> bool {
-        Os.exists(path) && !Os.is_dir(path)
+        if let Some(known) = self.files.borrow().get(path) {
+            return *known;
+        }
+        let is_file = Os.exists(path) && !Os.is_dir(path);
+        self.files.borrow_mut().insert(path.to_vec(), is_file);
+        is_file
     }
 }
 
@@ -97,7 +128,7 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
         lacks = vec![lack];
     }
     let literal = |value: &_| wording::literal(py, value);
-    let places = (&Os, &Here(py));
+    let places = (&Os, &Here::new(py));
     let (text, wide) = hint::of_policy(told, event, denial.why, lacks, places, &literal);
     Hint {
         text: Some(text),

@@ -134,10 +134,9 @@ fn write(
         pair(out, "guard", name.as_bytes());
     }
     if denied.is_some()
-        && let Ok(Some(place)) =
-            place::here(py).and_then(|place| place.map(|at| at.text(py)).transpose())
+        && let Ok(Some(place)) = place::here(py)
     {
-        pair(out, "place", place.as_bytes());
+        pair(out, "place", place.text(py).as_bytes());
     }
     if let (Err(error), None) = (result, denied) {
         let class = error.get_type(py);

@@ -1,21 +1,24 @@
 //! The place in the user's own files where a denied operation was asked for.
 //!
 //! A library often swallows a denial, and its traceback with it, so the place is noted when the
-//! denial is made: the code and the instruction. The line is worked out when somebody reads it.
+//! denial is made. It keeps nothing of the code.
+
+use std::ffi::c_int;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
+use crate::python::cpython::text::plain_str;
 use crate::python::values::imports;
 use crate::python::values::stack;
 use crate::python::values::stdlib;
 
 /// A place in a file.
 pub enum Place {
-    /// An instruction of some code; `None` before its first.
-    At(Py<PyAny>, Option<usize>),
+    /// A line of a file.
+    At(Py<PyString>, c_int),
     /// As another process reported it.
     Told(String),
 }
@@ -30,8 +33,8 @@ pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
     while let Some(current) = frame {
         let code = frames::code(current.cast()?);
         if is_of_user(&code, &current)? {
-            let instruction = frames::last_instruction(&current);
-            return Ok(Some(Place::At(code.unbind(), instruction)));
+            let line = frames::line(&code, frames::last_instruction(&current));
+            return Ok(Some(Place::At(file_of(&code)?.unbind(), line)));
         }
         frame = stack::outer(&current)?;
     }
@@ -72,19 +75,15 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The file that code is from.
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
-    Ok(file.cast_into()?)
+    plain_str(file.cast_into()?)
 }
 
 impl Place {
     /// `file:line`.
-    pub fn text(&self, py: Python<'_>) -> PyResult<String> {
+    pub fn text(&self, py: Python<'_>) -> String {
         match self {
-            Self::At(code, instruction) => {
-                let code = code.bind(py);
-                let line = frames::line(code, *instruction);
-                Ok(format!("{}:{line}", file_of(code)?.to_string_lossy()))
-            }
-            Self::Told(text) => Ok(text.clone()),
+            Self::At(file, line) => format!("{}:{line}", file.bind(py).to_string_lossy()),
+            Self::Told(text) => text.clone(),
         }
     }
 }

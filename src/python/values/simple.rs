@@ -8,6 +8,7 @@ use pyo3::types::{
 
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::text::plain_str;
 use crate::python::values::decode;
 use crate::python::values::errors;
 
@@ -66,11 +67,11 @@ fn value<'py>(object: &Bound<'py, PyAny>, depth: usize) -> PyResult<Bound<'py, P
     shown(object).map(Bound::into_any)
 }
 
-/// The text of a `str`, `bytes` or path-like of the standard library.
+/// The text of a `str`, `bytes` or path-like of the standard library, of no subclass.
 pub fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = object.py();
     if let Ok(text) = object.cast::<PyString>() {
-        return Ok(Some(text.clone()));
+        return plain_str(text.clone()).map(Some);
     }
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return raw::fs_decode(py, bytes.as_bytes()).map(Some);

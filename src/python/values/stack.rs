@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyModule, PyString};
 
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::text::plain_str;
 
 /// The package's name, the first component of the module names of our own Python code.
 const PACKAGE: &str = "fastaudit_rs";
@@ -145,10 +146,15 @@ fn names_ours(module: &Bound<'_, PyString>) -> bool {
 
 /// The `__name__` of a module, from its globals.
 pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
-    let name = globals
-        .get_item(pyo3::intern!(globals.py(), "__name__"))
-        .ok()??;
-    name.cast_into().ok()
+    // A look-up would compare keys that are no texts, or of a subclass, by their own methods. It is
+    // the first one, usually.
+    let (_, name) = globals.iter().find(|(key, _)| is_its_name(key))?;
+    plain_str(name.cast_into().ok()?).ok()
+}
+
+fn is_its_name(key: &Bound<'_, PyAny>) -> bool {
+    let key = key.cast_exact::<PyString>();
+    key.is_ok_and(|key| key.is(pyo3::intern!(key.py(), "__name__")) || key == "__name__")
 }
 
 /// Returns whether the innermost Python code is that of the module that it names itself after.
