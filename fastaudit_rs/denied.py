@@ -77,6 +77,20 @@ class AuditDenied(PermissionError):
         return _of(self).path
 
     @property
+    def resolved(self) -> str | None:
+        """The place that ``path`` led to when the operation was denied, links followed.
+
+        It is the file or the directory's entry that the operation is done to; for ``os.symlink``
+        the place that the new link leads to. ``None`` if it cannot be told.
+        """
+        return _of(self).resolved
+
+    @property
+    def link(self) -> str | None:
+        """The link that would be made, if the operation makes one that leads to ``resolved``."""
+        return _of(self).link
+
+    @property
     def rule(self) -> str | None:
         """The field of the policy that decided, ``'write'`` or ``'block'`` for example.
 
@@ -182,8 +196,8 @@ class AuditDenied(PermissionError):
         """Return all fields as values that JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
-        ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'``
+        ``resolved``, ``link``, ``rule``, ``host``, ``command``, ``callee``, ``roots``,
+        ``call_chain``, ``place``, ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'``
         and ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
