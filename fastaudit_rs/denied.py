@@ -197,8 +197,8 @@ class AuditDenied(PermissionError):
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``resolved``, ``link``, ``rule``, ``host``, ``command``, ``callee``, ``roots``,
-        ``call_chain``, ``place``, ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'``
-        and ``'pattern'``) and ``answer``.
+        ``call_chain``, ``place``, ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals``
+        (``approval()`` of ``'guard'`` and ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
 

@@ -161,7 +161,7 @@ class HereSession(Session):
         text = text_of(code)
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
         packed = inputs_of(inputs)
-        copies: dict[str, Any] = unpack(packed) if packed else {}
+        copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         with self._lock:
             self._check()
         made = self._made(functions)
