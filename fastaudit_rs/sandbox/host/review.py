@@ -286,6 +286,9 @@ class _TooLong(Exception):
 class _Matcher(difflib.SequenceMatcher[str]):
     """Looks for the lines that two texts have in common, in so many steps."""
 
+    #: The places of each line in the new text, but for those that are there very often.
+    b2j: dict[str, list[int]]
+
     def __init__(self, old: list[str], new: list[str], left: int) -> None:
         super().__init__(None, old, new)
         self.left = left
