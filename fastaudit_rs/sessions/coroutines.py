@@ -6,6 +6,7 @@ and results across, by value; nothing that the guest's loop holds leads to the h
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import itertools
 import os
@@ -93,8 +94,13 @@ class _Answers:
 class Coroutines:
     """The calls of coroutine functions that are under way: the host's side."""
 
-    def __init__(self) -> None:
-        """Begin without calls."""
+    def __init__(self, context: Callable[[], contextvars.Context]) -> None:
+        """Begin without calls.
+
+        Args:
+            context: Returns the context of the caller, whose variables functions see.
+        """
+        self._context = context
         self._pipe = _Pipe()
         self._asked: deque[tuple[int, Callable[[], Coroutine[Any, Any, Any]] | None]] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -138,7 +144,8 @@ class Coroutines:
                     task.cancel()
             else:
                 called = self._call(number, call)
-                self._tasks[number] = asyncio.get_running_loop().create_task(called)
+                make = asyncio.get_running_loop().create_task
+                self._tasks[number] = self._context().copy().run(make, called)
 
     async def _call(self, number: int, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         kind: str

@@ -3,13 +3,14 @@
 import asyncio
 import codecs
 import contextlib
+import contextvars
 import functools
 import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
@@ -79,6 +80,7 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
+        self._caller = _Caller()
         self._denied: list[AuditDenied] = []
         denied = self._denied
 
@@ -123,7 +125,8 @@ class HereSession(Session):
         for name, function in functions_of(functions).items():
             if is_async(function):
                 if self._coroutines is None:
-                    self._coroutines = Coroutines()
+                    caller = self._caller
+                    self._coroutines = Coroutines(lambda: caller.context)
                 called = self._coroutines.in_host(function)
                 made[name] = self._policy.tool(called, name=name)
             else:
@@ -131,13 +134,15 @@ class HereSession(Session):
         return made
 
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        tool: Callable[..., Any] = self._policy.tool(function, name=name)
+        # It checks the function.
+        self._policy.tool(function, name=name)
+        tool: Callable[..., Any] = self._policy.tool(self._caller.run(function), name=name)
         return tool
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of the host that no interrupt breaks off, with output of the host's."""
         interrupts = _Held(self)
-        called = of_host(function)
+        called = self._caller.run(of_host(function))
 
         @functools.wraps(function)
         def held(*args: Any, **kwargs: Any) -> Any:
@@ -181,6 +186,7 @@ class HereSession(Session):
             # A step that is refused leaves the functions of the one that runs where they are.
             if self._coroutines is not None:
                 serve(self._coroutines)
+            self._caller.context = contextvars.copy_context()
             guest, steps, denied = self._guest, self._steps, self._denied
 
             def work() -> tuple[step.Outcome | None, list[AuditDenied]]:
@@ -364,7 +370,7 @@ class HereSession(Session):
         """The value of a name, by value."""
         identifier("name", name)
         steps = self._steps
-        return unpack(self._between(lambda: steps.get(name)))
+        return unpack(self._between(lambda: steps.get(name)), own=True)
 
     def undo(self) -> None:
         """Go back to the names and the directory before the last step."""
@@ -436,10 +442,8 @@ class HereSession(Session):
         if job is None or self._guest.is_given_up:
             return
         job.stop("interrupt")
-        signs: SimpleQueue[None] = SimpleQueue()
-        while not job.is_done and not self._guest.is_given_up:
-            with contextlib.suppress(Empty):
-                signs.get(timeout=0.005)
+        # The event loop of an `arun` may be the one of this thread, which ends nothing meanwhile.
+        wait(self._guest, job, SimpleQueue())
 
     def _between(self, work: Callable[[], Any]) -> Any:
         """Call a function in the guest's thread."""
@@ -454,6 +458,20 @@ class HereSession(Session):
         if not job.is_done or job.killed_by is not None:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
+
+
+class _Caller:
+    """The context of the caller that runs a step: functions of the host see its variables."""
+
+    def __init__(self) -> None:
+        self.context = contextvars.copy_context()
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return _native._run_in(self.context, function, args, kwargs)
+
+        return called
 
 
 class _Held:

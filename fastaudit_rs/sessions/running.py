@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
+from .._waiting import waits_here
 from ..results import Error, Result
 from . import step
 from .guest import Guest, Job
@@ -59,7 +60,7 @@ class Running:
             duration=(job.ended if job.is_done else time.monotonic()) - job.started,
             killed_by=killed_by,
             violations=denied,
-            value=None if outcome.value is None else unpack(outcome.value),
+            value=None if outcome.value is None else unpack(outcome.value, own=True),
             confined=False,
             changed=changed,
             value_error=outcome.value_error,
@@ -70,9 +71,10 @@ class Running:
 
 def wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
     """Wait until a job has ended, or is given up."""
-    while (seconds := job.wait(guest)) is not None:
-        with contextlib.suppress(Empty):
-            signs.get(timeout=min(seconds, LOOK))
+    with waits_here():
+        while (seconds := job.wait(guest)) is not None:
+            with contextlib.suppress(Empty):
+                signs.get(timeout=min(seconds, LOOK))
 
 
 async def awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:
