@@ -1,15 +1,14 @@
 """Asynchronous callbacks, which an event loop runs while guarded code waits in another thread."""
 
 import asyncio
-import contextvars
 import contextlib
+import contextvars
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from .denied import AuditDenied
-
 
 #: The event loops whose threads wait for guarded code: they answer nothing meanwhile.
 _held_up: list[asyncio.AbstractEventLoop] = []

@@ -21,7 +21,7 @@ from ..results import Result
 from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
 from .base import SNAPSHOTS, Functions, Output, Session, Stream
-from .coroutines import Coroutines
+from .coroutines import Caller, Coroutines
 from .guest import Guest, Job
 from .output import Name, of_host
 from .output import Output as _Output
@@ -80,7 +80,7 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
-        self._caller = _Caller()
+        self._caller = Caller()
         self._denied: list[AuditDenied] = []
         denied = self._denied
 
@@ -125,8 +125,7 @@ class HereSession(Session):
         for name, function in functions_of(functions).items():
             if is_async(function):
                 if self._coroutines is None:
-                    caller = self._caller
-                    self._coroutines = Coroutines(lambda: caller.context)
+                    self._coroutines = Coroutines(self._caller)
                 called = self._coroutines.in_host(function)
                 made[name] = self._policy.tool(called, name=name)
             else:
@@ -458,20 +457,6 @@ class HereSession(Session):
         if not job.is_done or job.killed_by is not None:
             raise RuntimeError("the session did not answer: reset() starts anew")
         return job.result
-
-
-class _Caller:
-    """The context of the caller that runs a step: functions of the host see its variables."""
-
-    def __init__(self) -> None:
-        self.context = contextvars.copy_context()
-
-    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            return _native._run_in(self.context, function, args, kwargs)
-
-        return called
 
 
 class _Held:

@@ -46,7 +46,7 @@ def test_a_function_sees_the_variables_of_the_caller(code):
 
     token = REQUEST.set("made")
     try:
-        with Policy(threads="carry").session(
+        with Policy(threads="inherit").session(
             functions={"plain": plain, "awaited": awaited}
         ) as session:
             for name in ("one", "two"):
