@@ -1,5 +1,6 @@
 """The exception that a guard raises."""
 
+from ._harmless import harmless
 from ._native import _Denial
 
 # Importing `typing` takes longer than all of this package.
@@ -214,7 +215,7 @@ class AuditDenied(PermissionError):
 
     def __str__(self) -> str:
         """The message with help to act on it."""
-        return _of(self).text(self.__traceback__)
+        return harmless(_of(self).text(self.__traceback__))
 
     def __repr__(self) -> str:
         """As of any exception."""
