@@ -8,6 +8,7 @@ import base64
 import html
 from typing import TYPE_CHECKING
 
+from ._harmless import harmless
 from ._told import written
 from .timeline import shown
 
@@ -30,22 +31,6 @@ _FRAMED = (
 
 #: The beginning of an image.
 PNG = b"\x89PNG\r\n\x1a\n"
-
-#: Control characters as their pictures (U+2400), and those that turn the direction of writing.
-_HARMLESS = {
-    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"},
-    0x7F: 0x2421,
-    **dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD),
-}
-
-
-def harmless(text: str) -> str:
-    r"""Return the text without characters that act on the display.
-
-    >>> harmless("\x1b[2J")
-    '␛[2J'
-    """
-    return text.translate(_HARMLESS)
 
 
 def one_line(result: "Result") -> str:

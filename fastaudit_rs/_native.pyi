@@ -1,6 +1,7 @@
 """The native core of fastaudit_rs. The package `fastaudit_rs` offers the documented names."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import Context
 from inspect import Signature
 from os import PathLike
 from pathlib import Path
@@ -50,6 +51,7 @@ __all__ = [
     "_own_directory",
     "_raise_violations",
     "_remove_directory",
+    "_run_in",
     "_tool_arguments",
     "_tool_result",
     "_use_tracker",
@@ -294,6 +296,15 @@ def _own_directory() -> bool:
     Returns:
         True if the system lets a thread have one: Linux alone.
     """
+
+def _run_in(
+    context: Context,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    /,
+) -> Any:
+    """Call a function in a copy of a context, under the guard or with the rights in force here."""
 
 def _in_tool() -> bool:
     """True if a tool of the host runs here, with its rights, and not code of the guest."""
@@ -1442,6 +1453,10 @@ class _Denial:
     def effect(self) -> str | None: ...
     @property
     def path(self) -> str | None: ...
+    @property
+    def resolved(self) -> str | None: ...
+    @property
+    def link(self) -> str | None: ...
     @property
     def rule(self) -> str | None: ...
     @property

@@ -1,13 +1,32 @@
 """Asynchronous callbacks, which an event loop runs while guarded code waits in another thread."""
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from .denied import AuditDenied
+
+#: The event loops whose threads wait for guarded code: they answer nothing meanwhile.
+_held_up: list[asyncio.AbstractEventLoop] = []
+
+
+@contextlib.contextmanager
+def waits_here() -> Iterator[None]:
+    """Note that this thread waits for guarded code, and keeps its event loop from running."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        yield
+        return
+    _held_up.append(loop)
+    try:
+        yield
+    finally:
+        _held_up.remove(loop)
 
 
 class Waiting:
@@ -49,10 +68,10 @@ class Waiting:
             is_own = asyncio.get_running_loop() is loop
         except RuntimeError:
             is_own = False
-        if is_own:
+        if is_own or any(held is loop for held in _held_up):
             raise RuntimeError(
                 "on_ask is run by the event loop that this code keeps from running: run the "
-                "guarded code in a thread (asyncio.to_thread)"
+                "guarded code in a thread (asyncio.to_thread), or await Session.arun"
             )
         answer: Future[object] = Future()
         tasks = []

@@ -1,5 +1,6 @@
 """The exception that a guard raises."""
 
+from ._harmless import harmless
 from ._native import _Denial
 
 # Importing `typing` takes longer than all of this package.
@@ -75,6 +76,20 @@ class AuditDenied(PermissionError):
     def path(self) -> str | None:
         """The path that is not approved."""
         return _of(self).path
+
+    @property
+    def resolved(self) -> str | None:
+        """The place that ``path`` led to when the operation was denied, links followed.
+
+        It is the file or the directory's entry that the operation is done to; for ``os.symlink``
+        the place that the new link leads to. ``None`` if it cannot be told.
+        """
+        return _of(self).resolved
+
+    @property
+    def link(self) -> str | None:
+        """The link that would be made, if the operation makes one that leads to ``resolved``."""
+        return _of(self).link
 
     @property
     def rule(self) -> str | None:
@@ -182,9 +197,9 @@ class AuditDenied(PermissionError):
         """Return all fields as values that JSON can hold.
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
-        ``rule``, ``host``, ``command``, ``callee``, ``roots``, ``call_chain``, ``place``,
-        ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals`` (``approval()`` of ``'guard'``
-        and ``'pattern'``) and ``answer``.
+        ``resolved``, ``link``, ``rule``, ``host``, ``command``, ``callee``, ``roots``,
+        ``call_chain``, ``place``, ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals``
+        (``approval()`` of ``'guard'`` and ``'pattern'``) and ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
 
@@ -200,7 +215,7 @@ class AuditDenied(PermissionError):
 
     def __str__(self) -> str:
         """The message with help to act on it."""
-        return _of(self).text(self.__traceback__)
+        return harmless(_of(self).text(self.__traceback__))
 
     def __repr__(self) -> str:
         """As of any exception."""

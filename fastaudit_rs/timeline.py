@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ._harmless import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,7 @@ class Act:
 
     def __repr__(self) -> str:
         """Describe it in one line."""
-        return f"<Act {self.verdict} {self.kind} {self.target}>"
+        return printable(f"<Act {self.verdict} {self.kind} {self.target}>")
 
 
 def timeline_of(result: "Result") -> list[Act]:

@@ -180,7 +180,7 @@ def _zone(form: Any) -> str:
 def _made_array(unpacker: "Unpacker", form: Any) -> Any:
     numpy = _package("numpy")
 
-    blob = unpacker.blobs[form["at"]]
+    blob = unpacker.blob(form["at"])
     shape = form["shape"]
     kind = numpy.dtype(str(form["type"])[:20])
     if kind.kind not in PLAIN or kind.subdtype is not None or len(shape) > DIMENSIONS:
@@ -190,12 +190,15 @@ def _made_array(unpacker: "Unpacker", form: Any) -> Any:
     return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
 
 
-def _made_column(unpacker: "Unpacker", form: Any) -> Any:
+def _made_column(unpacker: "Unpacker", form: Any, is_index: bool = False) -> Any:
     pandas = _package("pandas")
 
     kind = form["type"]
     if kind == "array":
-        return _made_array(unpacker, form["array"])
+        made = _made_array(unpacker, form["array"])
+        if made.ndim != 1:
+            raise ValueError("a column with another number of dimensions")
+        return made
     if kind == "zoned":
         times = pandas.DatetimeIndex(_made_array(unpacker, form["array"]))
         return times.tz_localize("UTC").tz_convert(_zone(form)).array
@@ -205,7 +208,8 @@ def _made_column(unpacker: "Unpacker", form: Any) -> Any:
             categories=_made_index(unpacker, form["categories"]),
             ordered=bool(form["ordered"]),
         )
-    items = [unpacker.value(item) for item in form["items"]]
+    # pandas looks for the values of an index by their hashes.
+    items = unpacker.keys(form["items"]) if is_index else list(map(unpacker.value, form["items"]))
     if not str(kind).startswith(LISTED):
         raise ValueError(f"a column of the type {str(kind)[:50]!r}")
     return pandas.array(items, dtype=kind) if kind != "object" else _objects(items)
@@ -227,7 +231,7 @@ def _made_index(unpacker: "Unpacker", form: Any) -> Any:
         start, stop, step = map(int, form["range"])
         return pandas.RangeIndex(start, stop, step, name=names[0])
     if "levels" in form:
-        levels = [_made_column(unpacker, level) for level in form["levels"]]
+        levels = [_made_column(unpacker, level, is_index=True) for level in form["levels"]]
         return pandas.MultiIndex.from_arrays(levels, names=names)
-    made = _made_column(unpacker, form["column"])
+    made = _made_column(unpacker, form["column"], is_index=True)
     return pandas.Index(made, name=names[0], dtype=made.dtype)

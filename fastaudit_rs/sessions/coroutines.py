@@ -6,6 +6,7 @@ and results across, by value; nothing that the guest's loop holds leads to the h
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import itertools
 import os
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .. import _native
 from .host_loop import HostLoop
 
 Function = Callable[..., Coroutine[Any, Any, Any]]
@@ -90,11 +92,33 @@ class _Answers:
                 future.set_exception(answer)
 
 
+class Caller:
+    """The context of the caller that runs a step: functions of the host see its variables."""
+
+    def __init__(self) -> None:
+        """Begin with the context of whoever makes the session."""
+        self.context = contextvars.copy_context()
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plain function that runs another one in a copy of the context."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return _native._run_in(self.context, function, args, kwargs)
+
+        return called
+
+
 class Coroutines:
     """The calls of coroutine functions that are under way: the host's side."""
 
-    def __init__(self) -> None:
-        """Begin without calls."""
+    def __init__(self, caller: Caller) -> None:
+        """Begin without calls.
+
+        Args:
+            caller: The caller of the step.
+        """
+        self._caller = caller
         self._pipe = _Pipe()
         self._asked: deque[tuple[int, Callable[[], Coroutine[Any, Any, Any]] | None]] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -138,7 +162,8 @@ class Coroutines:
                     task.cancel()
             else:
                 called = self._call(number, call)
-                self._tasks[number] = asyncio.get_running_loop().create_task(called)
+                make = asyncio.get_running_loop().create_task
+                self._tasks[number] = self._caller.context.copy().run(make, called)
 
     async def _call(self, number: int, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         kind: str

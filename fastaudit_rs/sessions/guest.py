@@ -139,6 +139,8 @@ class Guest:
 
     def give_up(self, job: Job) -> None:
         """Go on interrupting a job, without waiting for it."""
+        if self.is_given_up:
+            return
         self.is_given_up = True
 
         def pursue() -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import codecs
 import contextlib
+import contextvars
 import functools
 import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
@@ -20,7 +21,7 @@ from ..results import Result
 from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
 from .base import SNAPSHOTS, Functions, Output, Session, Stream
-from .coroutines import Coroutines
+from .coroutines import Caller, Coroutines
 from .guest import Guest, Job
 from .output import Name, of_host
 from .output import Output as _Output
@@ -79,6 +80,7 @@ class HereSession(Session):
         self._most = None if output is None else size("output", output)
         self._most_snapshots = count("snapshots", snapshots)
         self._snapshots = itertools.count()
+        self._caller = Caller()
         self._denials = denials = _Denials()
 
         def note(error: AuditDenied) -> None:
@@ -121,7 +123,7 @@ class HereSession(Session):
         for name, function in functions_of(functions).items():
             if is_async(function):
                 if self._coroutines is None:
-                    self._coroutines = Coroutines()
+                    self._coroutines = Coroutines(self._caller)
                 called = self._coroutines.in_host(function)
                 made[name] = self._policy.tool(called, name=name)
             else:
@@ -129,13 +131,15 @@ class HereSession(Session):
         return made
 
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        tool: Callable[..., Any] = self._policy.tool(function, name=name)
+        # It checks the function.
+        self._policy.tool(function, name=name)
+        tool: Callable[..., Any] = self._policy.tool(self._caller.run(function), name=name)
         return tool
 
     def _held(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of the host that no interrupt breaks off, with output of the host's."""
         interrupts = _Held(self)
-        called = of_host(function)
+        called = self._caller.run(of_host(function))
 
         @functools.wraps(function)
         def held(*args: Any, **kwargs: Any) -> Any:
@@ -159,7 +163,7 @@ class HereSession(Session):
         text = text_of(code)
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
         packed = inputs_of(inputs)
-        copies: dict[str, Any] = unpack(packed) if packed else {}
+        copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         with self._lock:
             self._check()
         made = self._made(functions)
@@ -179,6 +183,7 @@ class HereSession(Session):
             # A step that is refused leaves the functions of the one that runs where they are.
             if self._coroutines is not None:
                 serve(self._coroutines)
+            self._caller.context = contextvars.copy_context()
             guest, steps = self._guest, self._steps
 
             def work() -> step.Outcome:
@@ -363,7 +368,7 @@ class HereSession(Session):
         packed = self._between(lambda: steps.get(name))
         if packed is None:
             raise KeyError(name)
-        return unpack(packed)
+        return unpack(packed, own=True)
 
     def undo(self) -> None:
         """Go back to the names and the directory before the last step."""
@@ -435,10 +440,8 @@ class HereSession(Session):
         if job is None or self._guest.is_given_up:
             return
         job.stop("interrupt")
-        signs: SimpleQueue[None] = SimpleQueue()
-        while not job.is_done and not self._guest.is_given_up:
-            with contextlib.suppress(Empty):
-                signs.get(timeout=0.005)
+        # The event loop of an `arun` may be the one of this thread, which ends nothing meanwhile.
+        wait(self._guest, job, SimpleQueue())
 
     def _between(self, work: Callable[[], Any]) -> Any:
         """Call a function in the guest's thread."""

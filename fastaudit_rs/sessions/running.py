@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from .. import AuditDenied
+from .._waiting import waits_here
 from ..results import Error, Result
 from . import step
 from .guest import Guest, Job
@@ -55,7 +56,7 @@ class Running:
         value: Any = None
         if outcome.value is not None:
             try:
-                value = unpack(outcome.value)
+                value = unpack(outcome.value, own=True)
             except Exception as bad:
                 outcome.value_error = f"it cannot be read: {bad}"
         texts = self.guest.output.end()
@@ -92,9 +93,10 @@ def _without_end(job: Job) -> step.Outcome:
 
 def wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
     """Wait until a job has ended, or is given up."""
-    while (seconds := job.wait(guest)) is not None:
-        with contextlib.suppress(Empty):
-            signs.get(timeout=min(seconds, LOOK))
+    with waits_here():
+        while (seconds := job.wait(guest)) is not None:
+            with contextlib.suppress(Empty):
+                signs.get(timeout=min(seconds, LOOK))
 
 
 async def awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:

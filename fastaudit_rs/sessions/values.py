@@ -18,6 +18,11 @@ from .plain import class_name, exact_bytes
 #: side that reads.
 VALUES, DEPTH = 1 << 20, 100
 
+#: The keys of a message that are no text, in all its sets and mappings, and those with one hash.
+#: The sender chooses the hashes of numbers and tuples: a set of n values with one hash takes n²
+#: steps, and n values whose places in the table follow one another nearly as many.
+KEYS, ALIKE = 1 << 16, 100
+
 #: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
 #: CPython does not limit.
 BITS = 64
@@ -134,12 +139,13 @@ class Packer:
         return {_KIND: "dict", "keys": keys, "items": [item for _, item in items]}
 
 
-def unpack(data: bytes | memoryview, *, arrays: bool = True) -> Any:
+def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) -> Any:
     """Return the value that `pack` made bytes of.
 
     Args:
         data: The bytes, of any origin.
         arrays: True if there may be arrays and frames in it.
+        own: True if the host made it: its keys may be any.
 
     Raises:
         ValueError: They are not those of a value, or of one that is too large.
@@ -160,7 +166,7 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True) -> Any:
                 raise ValueError("a message whose lengths are not those of its bytes")
             blobs.append(view[end : end + length])
             end += length
-        return Unpacker(blobs, arrays).value(head["value"])
+        return Unpacker(blobs, arrays, own).value(head["value"])
     except ValueError:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as bad:
@@ -170,10 +176,39 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True) -> Any:
 class Unpacker:
     """Makes values of their forms."""
 
-    def __init__(self, blobs: Sequence[memoryview], arrays: bool) -> None:
+    def __init__(self, blobs: Sequence[memoryview], arrays: bool, own: bool) -> None:
         """Begin with the bytes that are beside the head."""
-        self.blobs = blobs
+        self._blobs = dict(enumerate(blobs))
         self.arrays = arrays
+        self._own = own
+        self._keys = 0
+
+    def blob(self, at: Any) -> memoryview:
+        """Take bytes from beside the head, which are for one value alone."""
+        return self._blobs.pop(at)
+
+    def keys(self, forms: Any) -> list[Any]:
+        """Return values that are to be found by their hashes.
+
+        Raises:
+            ValueError: Looking for them could take long.
+        """
+        keys = [self.value(form) for form in forms]
+        if self._own or all(type(key) is str for key in keys):
+            return keys
+        self._keys += len(keys)
+        if self._keys > KEYS:
+            raise ValueError(f"more than {KEYS} keys and members of sets that are no text")
+        first: dict[int, Any] = {}
+        alike: dict[int, int] = {}
+        for key in keys:
+            number = hash(key)
+            other = first.setdefault(number, key)
+            if other is not key and other != key:
+                alike[number] = alike.get(number, 1) + 1
+                if alike[number] > ALIKE:
+                    raise ValueError(f"more than {ALIKE} keys or members of sets with one hash")
+        return keys
 
     def value(self, form: Any) -> Any:
         """Return the value of a form; malformed ones raise any of the usual errors."""
@@ -185,13 +220,14 @@ class Unpacker:
         if kind is None:
             return {key: self.value(item) for key, item in form.items()}
         if kind == "dict":
-            keys = [self.value(key) for key in form["keys"]]
+            keys = self.keys(form["keys"])
             return dict(zip(keys, map(self.value, form["items"]), strict=True))
-        if kind in ("tuple", "set", "frozenset"):
-            make: Any = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind]
-            return make(map(self.value, form["items"]))
+        if kind == "tuple":
+            return tuple(map(self.value, form["items"]))
+        if kind in ("set", "frozenset"):
+            return {"set": set, "frozenset": frozenset}[kind](self.keys(form["items"]))
         if kind == "bytes":
-            return bytes(self.blobs[form["at"]])
+            return bytes(self.blob(form["at"]))
         if kind == "int":
             return int(form["hex"], 16)
         if kind == "complex":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import AuditDenied, Policy
+from .._harmless import printable
 from .._native import _merged_approvals
 from ..approvals import Answer, Approvals
 from .swallowed import operation, place_of
@@ -70,19 +71,14 @@ def up_to(options: argparse.Namespace) -> Policy | None:
     return Policy.from_toml(options.ask_up_to)
 
 
-def printable(text: str) -> str:
-    """Return a text whose control characters are escaped: a name must not move the cursor."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text.encode("utf-8", "replace").decode()
-    )
-
-
 def subject(denied: AuditDenied) -> str:
     """Describe the operation: ``write /srv/out``."""
     first = denied.event_args[0] if denied.event_args else None
-    path = None if denied.path is None else os.path.abspath(denied.path)
-    named = path or denied.command or denied.host or denied.callee
+    if denied.event == "os.symlink" and denied.resolved is not None:
+        if denied.link is not None:
+            return printable(f"make {denied.link} a link to {denied.resolved}")
+        return printable(f"make {denied.resolved} a link with the text {first!r}")
+    named = denied.resolved or denied.path or denied.command or denied.host or denied.callee
     if named is None and denied.effect in ("import", "env") and isinstance(first, (str, bytes)):
         named = os.fsdecode(first)
     verb = _VERBS.get(denied.effect or "")
@@ -91,6 +87,17 @@ def subject(denied: AuditDenied) -> str:
     if verb is None or named is None:
         return printable(operation(denied))
     return printable(f"{verb} {named}")
+
+
+def name_of(denied: AuditDenied) -> str | None:
+    """Return the name that the program gave, if it names another place than it leads to."""
+    name, place = denied.path, denied.resolved
+    if name is None or place is None:
+        return None
+    plain = os.path.normpath(name)
+    is_below = not os.path.isabs(plain) and plain.split(os.sep)[0] != os.pardir
+    is_same = plain == place or (is_below and place.endswith(os.sep + plain))
+    return None if is_same else name
 
 
 def kept_by(denied: AuditDenied) -> Answer | None:
@@ -114,14 +121,14 @@ def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | 
             input.
         file: The file that keeps answers.
     """
-    place, kept = place_of(denied), kept_by(denied)
-    where = [f"at {printable(place)}"] if place is not None else []
-    rule = [f"the rule {denied.rule}"] if denied.rule is not None else ["no rule allows it"]
+    place, name, kept = place_of(denied), name_of(denied), kept_by(denied)
+    more = [f"by the name {name!r}"] if name is not None else []
+    more += [f"at {place}"] if place is not None else []
+    more += [f"the rule {denied.rule}" if denied.rule is not None else "no rule allows it"]
     keys = ["[y]es once", *(["[a]lways"] if kept is not None else []), "[n]o"]
     keys += [*(["ne[v]er"] if kept is not None else []), "[?]"]
-    head = (
-        f"┌ The program asks to {subject(denied)}\n│ {', '.join([denied.event, *where, *rule])}\n"
-    )
+    about = printable(", ".join([denied.event, *more]))
+    head = f"┌ The program asks to {subject(denied)}\n│ {about}\n"
     prompt = f"└ Allow it? {' / '.join(keys)}: "
     text = head + prompt
     while True:

@@ -14,7 +14,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import Policy, SandboxError
-from .._display import PNG, framed, harmless, is_displayed
+from .._display import PNG, framed, is_displayed
+from .._harmless import harmless
 from .._told import written as written_value
 from ..results import Result
 from ..sandbox.limits import Limits

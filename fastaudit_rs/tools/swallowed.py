@@ -8,6 +8,7 @@ allow it.
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from .._harmless import printable
 from ..denied import AuditDenied
 
 #: The longest text for an operation in a line.
@@ -76,9 +77,10 @@ def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1
         parts.append(f"at {place}")
     line = ", ".join(parts)
     if denied.hint is None:
-        return line
+        return printable(line)
     hint = ", ".join(denied.hint.splitlines())
-    return f"{line}; to allow it: {hint}" if denied.suggestion is not None else f"{line}; {hint}"
+    way = f"to allow it: {hint}" if denied.suggestion is not None else hint
+    return printable(f"{line}; {way}")
 
 
 def lines(

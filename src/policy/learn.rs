@@ -169,6 +169,43 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
     }
 }
 
+/// The places that an operation on a path leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Landing {
+    /// The file, or the entry of a directory, that it is done to.
+    pub place: Option<PathBuf>,
+    /// The link that is made, where `place` is that which it leads to.
+    pub link: Option<PathBuf>,
+}
+
+/// Returns where an operation leads now.
+pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
+    let entry_of = |target: Target<'_>| match target.name {
+        Name::Path(path) => entry(fs, path, target.base),
+        _ => None,
+    };
+    let place = match operation {
+        Operation::Look(target) => entry_of(target),
+        Operation::LinkTo {
+            text: Name::Path(text),
+            ..
+        } if text.starts_with(b"/") => {
+            path::resolve(fs, text, Base::CurrentDir).map(|landing| landing.as_bytes().into())
+        }
+        _ => needs(fs, operation)
+            .into_iter()
+            .find_map(|need| match need {
+                Need::Write(path) | Need::Read(path) => Some(PathBuf::from_vec(path)),
+                _ => None,
+            }),
+    };
+    let link = match operation {
+        Operation::LinkTo { at, .. } => entry_of(at),
+        _ => None,
+    };
+    Landing { place, link }
+}
+
 /// The directory entry of a path: its directory resolved, and the name there.
 fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
     let (dir, name) = path::split(path);

@@ -57,7 +57,7 @@ mod _native {
     #[pymodule_export]
     use super::api::tool::Tool;
     #[pymodule_export]
-    use super::api::tool_function::{in_tool, tool_arguments, tool_result};
+    use super::api::tool_function::{in_tool, run_in, tool_arguments, tool_result};
     #[cfg(unix)]
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;

@@ -301,7 +301,7 @@ impl Surroundings for Event<'_> {
         self.policy
     }
 
-    fn deny(&self, reason: Reason) -> Result<(), Reason> {
+    fn deny(&self, reason: Reason, _operation: Option<Operation<'_>>) -> Result<(), Reason> {
         Err(reason)
     }
 

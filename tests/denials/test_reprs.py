@@ -206,7 +206,7 @@ class TestDisplays:
             ran = session.run("def f():\n    raise ValueError('<b>\x1b')\nf()")
         shown = ran._repr_html_()
         assert "<b>error</b><pre>Traceback (most recent call last):" in shown
-        assert "ValueError: &lt;b&gt;␛" in shown
+        assert "ValueError: &lt;b&gt;\\x1b" in shown
 
     def test_a_number_of_too_many_digits(self):
         shown = page_of(value=10**5000)
@@ -235,7 +235,7 @@ def test_in_a_kernel(tmp_path):
         assert (ran.status, ran.error) == ("ok", "")
         [shown] = ran.data
         assert shown["text/plain"].startswith("<Result: exit status 0, ")
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;␛[2J" in shown["text/html"]
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in shown["text/html"]
         assert "<script" not in shown["text/html"]
         assert kernel("mk_audit(['.'])").value == "<AuditPerms of mk_audit(['.'])>"
         ran = kernel("with mk_audit(['.']): pass")
@@ -245,3 +245,16 @@ def test_in_a_kernel(tmp_path):
         assert {"Sandbox", "SandboxError", "SandboxManager"} <= found
     finally:
         kernel.stop()
+
+
+def test_a_denial_acts_on_no_terminal(tmp_path):
+    """Names are the code's: none moves the cursor, in the text and in the line at the end."""
+    from fastaudit_rs.timeline import Act
+    from fastaudit_rs.tools.swallowed import in_one_line
+
+    with Policy().guard()() as guard, pytest.raises(AuditDenied):
+        open(f"{tmp_path}/\x1b[2J\u202ea", "w")
+    [denied] = guard.violations
+    told = (str(denied), in_one_line(denied), repr(Act(None, "write", "a\n\x1b", "denied")))
+    assert not any(odd in text for text in told for odd in "\x1b\u202e")
+    assert "\n" not in told[1] + told[2]

@@ -1,8 +1,10 @@
 """The files of a session, reviewed before they count."""
 
 import os
+import random
 import shutil
 import stat
+import time
 
 import pytest
 
@@ -83,6 +85,38 @@ def test_commit(session, tmp_path):
     session.run("open('kept.txt', 'a').write('3\\n')")
     assert told(session.commit(tmp_path / "new" / "place")) == [("kept.txt", "changed", 6, 8)]
     assert (tmp_path / "new/place/kept.txt").read_text() == "one\n2\n3\n"
+
+
+def test_texts_that_take_long_to_compare(tmp_path):
+    """Code chooses how often lines repeat: these would take minutes, and are shown as they are."""
+    order = random.Random(7)
+
+    def text(kinds, count=60_000):
+        return "".join(f"{order.randrange(kinds):x}\n" for _ in range(count))
+
+    names = ["a.txt", "b.txt", "c\n+.txt"]
+    for name in names[:2]:
+        (tmp_path / name).write_text(text(150))
+    kept = review.Review(str(tmp_path), lambda: names)
+    for name in names:
+        (tmp_path / name).write_text(text(150))
+    begun = time.thread_time()
+    first, _, added = kept.changes()
+    assert first.diff.startswith("--- a/a.txt\n+++ b/a.txt\n@@ -1,60000 +1,60000 @@\n-")
+    assert first.diff.count("\n-") + first.diff.count("\n+") == 120_001
+    assert added.diff.startswith("--- a/c\\n+.txt\n+++ b/c\\n+.txt\n@@ -0,0 +1,60000 @@\n+")
+    assert [change.diff for change in kept.discard()] == [None] * 3
+    assert time.thread_time() - begun < 20
+
+
+def test_a_long_text_with_few_changes_is_compared(tmp_path):
+    lines = [f"{number % 9000}\n" for number in range(10_000)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    kept = review.Review(str(tmp_path), lambda: ["a.txt"])
+    lines[10], lines[9990] = "x\n", "y\n"
+    (tmp_path / "a.txt").write_text("".join(lines))
+    [change] = kept.changes()
+    assert change.diff.count("\n@@ ") == 2 and len(change.diff.splitlines()) == 20
 
 
 def test_links_of_the_target_are_not_followed(session, tmp_path):

@@ -72,6 +72,26 @@ def test_answers(asking, out):
     assert sorted(os.listdir(out)) == ["a", "c", "d"]
 
 
+def test_an_answer_is_for_the_place_that_was_shown(tmp_path, out):
+    for name in ("one", "two"):
+        (out / name).mkdir()
+    (out / "link").symlink_to(out / "one")
+    asked = []
+
+    def on_ask(denied):
+        asked.append((denied.path, denied.resolved))
+        (out / "new").symlink_to(out / "two")
+        os.replace(out / "new", out / "link")
+        return "once"
+
+    up_to = Policy(write=[out], network=False)
+    with Sandbox(parent=tmp_path, on_ask=on_ask, ask_up_to=up_to) as sandbox:
+        ran = sandbox.run(writing(out / "link" / "a"))
+    assert asked == [(str(out / "link" / "a"), str(out / "one" / "a"))]
+    assert ran.violations[0].answer.endswith("led to another place when the answer came")
+    assert os.listdir(out / "one") == os.listdir(out / "two") == []
+
+
 def test_an_answer_lasts_as_long_as_its_run(asking, out):
     sandbox, asked = asking("guard")
     for _ in range(2):

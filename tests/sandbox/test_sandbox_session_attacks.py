@@ -197,6 +197,48 @@ def test_functions_are_called_with_data_alone(session):
     assert len(seen) == 1000 and seen[0] == (0, (1, "a"))
 
 
+def big():
+    return b"x" * (4 << 20)
+
+
+async def slow():
+    return b"x" * (4 << 20)
+
+
+@pytest.mark.parametrize("name", ["big", "slow"])
+def test_answers_that_nobody_reads(shared, name):
+    """They wait in the host's memory: from some on a call is an error."""
+    from fastaudit_rs.sandbox.host import calls
+
+    functions = {"big": big, "slow": slow}
+    with shared.session(functions=functions) as session:
+        session.run("x = 1")
+        most = []
+        unread = calls.Calls._return
+
+        def returned(self, *args, **told):
+            unread(self, *args, **told)
+            most.append(self._unread())
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calls.Calls, "_return", returned)
+            code = f"for number in range(300): call({name!r}, number)\ntime.sleep(0.5)"
+            ran = hostile(session, code)
+        assert len(most) >= 100
+        assert max(most) <= calls.UNREAD + (5 << 20)
+        assert ran.success and session.run("x").value == 1
+
+
+def test_denials_that_are_long(session):
+    """A step's denials have a bound of bytes together, as the report of a run has."""
+    code = """
+told = {"kind": "denied", "denied": AuditDenied("x" * (1 << 20)).to_dict()}
+for _ in range(40): raw(told)
+"""
+    ran = hostile(session, "from fastaudit_rs import AuditDenied\n" + code)
+    assert 10 < len(ran.violations) < 17
+
+
 def test_a_function_is_called_in_a_step_alone(session):
     seen = []
     session.run("1", functions={"see": seen.append})

@@ -4,6 +4,7 @@ import enum
 import json
 import math
 import struct
+import sys
 from collections import OrderedDict
 
 import pytest
@@ -139,6 +140,83 @@ def message(value, *blobs, lengths=None):
 def test_malformed(data):
     with pytest.raises(ValueError, match=r"."):
         unpack(data)
+
+
+#: 2,000 numbers with one hash, and tuples of them.
+ALIKE = [number * sys.hash_info.modulus for number in range(1, 2000)]
+NUMBERS = [{"$": "int", "hex": f"{number:x}"} for number in ALIKE]
+OBJECTS = {"type": "object", "items": NUMBERS}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"$": "set", "items": NUMBERS},
+        {"$": "frozenset", "items": [{"$": "tuple", "items": [one]} for one in NUMBERS]},
+        {"$": "set", "items": [{"$": "complex", "parts": [-1000003 * n, n]} for n in range(999)]},
+        {"$": "dict", "keys": NUMBERS, "items": [0] * len(NUMBERS)},
+        [{"$": "tuple", "items": [{"$": "set", "items": NUMBERS}]}],
+        {"$": "index", "index": {"names": [None], "column": OBJECTS}},
+        {"$": "index", "index": {"names": [None, None], "levels": [OBJECTS, OBJECTS]}},
+        {
+            "$": "series",
+            "name": None,
+            "index": {"names": [None], "range": [0, 1, 1]},
+            "column": {
+                "type": "category",
+                "codes": {"$": "array", "type": "|i1", "shape": [1], "at": 0},
+                "categories": {"names": [None], "column": OBJECTS},
+                "ordered": False,
+            },
+        },
+    ],
+    ids=["set", "tuples", "complex", "dict", "nested", "index", "levels", "categories"],
+)
+def test_keys_with_one_hash(form):
+    """The sender chooses the hashes of numbers: a set of n of them would take n² steps."""
+    if "index" in str(form):
+        pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="more than 100 keys or members of sets with one hash"):
+        unpack(message(form, b"\0"))
+
+
+def test_many_keys_that_are_no_text():
+    """Those whose places in a table follow one another take long too; a host's own may be any."""
+    sets = [set(range(40_000)), {(number,) for number in range(40_000)}]
+    assert unpack(pack(sets[0])) == sets[0]
+    assert unpack(pack(sets), own=True) == sets
+    with pytest.raises(ValueError, match="more than 65536 keys and members of sets that are no"):
+        unpack(pack(sets))
+    assert len(unpack(pack(dict.fromkeys(map(str, range(100_000)))))) == 100_000
+
+
+def test_keys_of_which_some_are_alike():
+    """Powers of two have 61 hashes."""
+    value = {2.0**power: -power for power in range(1000)}
+    assert unpack(pack(value)) == value
+
+
+def test_an_index_with_one_value_often():
+    pandas = pytest.importorskip("pandas")
+    index = pandas.Index([1, "a"] * 500, dtype=object)
+    assert list(unpack(pack(index))) == list(index)
+
+
+def test_bytes_are_for_one_value():
+    """A value is as large as its bytes: a message could name them a million times."""
+    with pytest.raises(ValueError, match="KeyError"):
+        unpack(message([{"$": "bytes", "at": 0}] * 2, b"a"))
+
+
+def test_a_column_is_as_long_as_its_index():
+    """A number alone would become as many as the index says."""
+    pytest.importorskip("pandas")
+    for shape in ([], [1]):
+        array = {"$": "array", "type": "|u1", "shape": shape, "at": 0}
+        column = {"type": "array", "array": array}
+        index = {"names": [None], "range": [0, 1 << 40, 1]}
+        with pytest.raises(ValueError, match=r"."):
+            unpack(message({"$": "series", "name": None, "index": index, "column": column}, b"a"))
 
 
 def test_arrays_where_none_may_be():

@@ -21,6 +21,12 @@ TEXT = 10_000
 #: The bytes that the arguments of a call may have, and its result.
 DATA = 16 << 20
 
+#: The bytes of answers that may wait to be read: they take memory of the host.
+UNREAD = 128 << 20
+
+
+_UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
+
 
 def told(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
     """Describe functions for the code that may call them."""
@@ -71,6 +77,7 @@ class Calls:
     Args:
         functions: The functions that may be called, by name.
         send: Sends a message to the step, from any thread.
+        unread: Returns the number of bytes that the step has not read yet.
         loop: Returns the event loop for coroutines.
         most: The number of calls that there may be.
         on_ask: The function that is asked before an operation is denied.
@@ -82,6 +89,7 @@ class Calls:
         self,
         functions: Mapping[str, Callable[..., Any]],
         send: Callable[[bytes], None],
+        unread: Callable[[], int],
         loop: Callable[[], asyncio.AbstractEventLoop],
         most: int,
         on_ask: Callable[[AuditDenied], object] | None,
@@ -95,6 +103,7 @@ class Calls:
         self.thread: int | None = None
         self._functions = functions
         self._send = send
+        self._unread = unread
         self._is_stopped = is_stopped
         self._loop = loop
         self._left = self._most = most
@@ -118,6 +127,8 @@ class Calls:
                 raise NameError(f"there is no function {name[:100]!r}")
             if self._left < 0:
                 raise RuntimeError(f"more than {self._most} calls of functions in a step")
+            if self._unread() > UNREAD:
+                raise RuntimeError(_UNREAD)
             if len(body) > DATA:
                 raise ValueError(f"the arguments of {name!r} have more than {DATA >> 20} MB")
             args, kwargs = _arguments(body)
@@ -217,6 +228,9 @@ class Calls:
         self._return(call, args if len(args) <= DATA else pack(None), error=found)
 
     def _return(self, call: _Call, data: bytes, **told: Any) -> None:
+        if self._unread() > UNREAD:
+            error = {"kind": "RuntimeError", "message": _UNREAD, "is_builtin": True}
+            data, told = pack([_UNREAD]), {"error": error}
         if call.ends and self._is_stopped():
             told["interrupts"] = True
         self._send(encode("return", data, id=call.number, **told))

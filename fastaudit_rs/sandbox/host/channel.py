@@ -32,11 +32,16 @@ class Channel:
         self._connection = connection
         self._lock = threading.Lock()
         self._waiting: deque[tuple[memoryview, socket.socket | None]] = deque()
+        self._unread = 0
         self._found = bytearray()
 
     def fileno(self) -> int:
         """The number of its descriptor."""
         return self._connection.fileno()
+
+    def unread(self) -> int:
+        """The number of bytes that there was no room for yet."""
+        return self._unread
 
     def send(self, message: bytes, passed: socket.socket | None = None) -> None:
         """Send a message as soon as there is room for it, from any thread.
@@ -48,6 +53,7 @@ class Channel:
         with self._lock:
             self._waiting.append((memoryview(_LENGTH.pack(len(message))), passed))
             self._waiting.append((memoryview(message), None))
+            self._unread += _LENGTH.size + len(message)
         self.flush()
 
     def flush(self) -> bool:
@@ -68,6 +74,7 @@ class Channel:
                 except OSError:
                     self._drop()
                     break
+                self._unread -= sent
                 if passed is not None:
                     passed.close()
                 if sent < len(data):
@@ -112,6 +119,7 @@ class Channel:
         self._connection.close()
 
     def _drop(self) -> None:
+        self._unread = 0
         while self._waiting:
             _, passed = self._waiting.popleft()
             if passed is not None:

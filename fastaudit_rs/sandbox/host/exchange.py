@@ -16,6 +16,7 @@ from ... import AuditDenied
 from ...sessions.base import Output
 from ..limits import Limits
 from ..messages import Malformed, decode
+from ..wire import REPORT
 from .calls import Calls
 from .channel import Broken
 from .ending import Ending
@@ -76,6 +77,7 @@ class Exchange:
         os.set_blocking(self._wake, False)
         self.answer: tuple[dict[str, Any], memoryview] | None = None
         self.violations: list[AuditDenied] = []
+        self._denials_left = REPORT
         #: The limit that ended it, or ``"interrupt"``.
         self.killed_by: str | None = None
         #: True if it had to be killed for that.
@@ -209,7 +211,7 @@ class Exchange:
                     raise Broken(f"it sent more than {MESSAGES} messages in a step")
                 if self.answer is None:
                     with contextlib.suppress(Malformed):
-                        self._obey(*decode(message))
+                        self._obey(*decode(message), len(message))
         except Broken as error:
             self.broken = str(error)
             # It may be ending just now, and so have closed its connection.
@@ -217,7 +219,7 @@ class Exchange:
             return False
         return True
 
-    def _obey(self, head: dict[str, Any], body: memoryview) -> None:
+    def _obey(self, head: dict[str, Any], body: memoryview, size: int) -> None:
         kind = head["kind"]
         if kind in ("done", "answer"):
             if head.get("number") == self._number:
@@ -233,7 +235,8 @@ class Exchange:
             for copy in self._process.copies:
                 if copy.process is None and copy.step == number and type(process) is int:
                     copy.process = process if process < 1 << 31 else -1
-        elif kind == "denied" and len(self.violations) < DENIALS:
+        elif kind == "denied" and len(self.violations) < DENIALS and size <= self._denials_left:
+            self._denials_left -= size
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
                 self.violations.append(AuditDenied.from_dict(head["denied"]))
 

@@ -59,7 +59,9 @@ class Questions:
         self._channel = Channel(mine)
         self._own_loop = HostLoop()
         made = self._own_loop if loop is None else lambda: loop
-        self._calls = Calls({}, self._channel.send, made, QUESTIONS, on_ask, ask_seconds)
+        self._calls = Calls(
+            {}, self._channel.send, self._channel.unread, made, QUESTIONS, on_ask, ask_seconds
+        )
         self._left = MESSAGES
 
     def fileno(self) -> int:

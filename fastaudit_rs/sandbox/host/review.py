@@ -5,13 +5,15 @@ No link is followed on either side, and regular files alone are read and written
 
 import contextlib
 import difflib
+import itertools
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ..._harmless import printable
 from .files import remove
 
 #: The bytes of the files that are kept to compare with.
@@ -19,6 +21,10 @@ KEPT = 100 << 20
 
 #: The bytes of a text whose changes are shown line by line.
 TEXT = 1 << 20
+
+#: The steps for comparing the texts of a directory line by line, some 0.1 µs each. Code chooses how
+#: often lines repeat: without a bound 60,000 lines take minutes.
+STEPS = 10_000_000
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -35,7 +41,8 @@ class Change:
         before: The bytes that it had; ``None`` for a new file.
         after: The bytes that it has; ``None`` for one that is gone.
         diff: The change line by line, as ``diff -u`` shows it; ``None`` unless both are text of at
-            most 1 MB.
+            most 1 MB, and in what ``commit`` and ``discard`` return. Texts whose lines repeat so
+            often that comparing them takes long are shown as a whole, the old one and the new one.
     """
 
     name: str
@@ -66,24 +73,28 @@ class Review:
         #: The files that there were; `None` if they are too many bytes to keep.
         self._before: dict[str, _File] | None = self._now()
 
-    def changes(self) -> list[Change]:
+    def changes(self, steps: int = STEPS) -> list[Change]:
         """Return the changes, by name.
+
+        Args:
+            steps: The steps for comparing texts; 0 compares none.
 
         Raises:
             OSError: The directory had more than 100 MB, or a file cannot be read.
         """
         before = self._kept()
+        diffs = _Diffs(steps)
         found = []
         with _opened(self._directory) as root:
             names = self._names()
             for name in names:
-                change = _change(root, name, before.get(name))
+                change = _change(root, name, before.get(name), diffs)
                 if change is not None:
                     found.append(change)
         there = set(names)
         for name, file in before.items():
             if name not in there:
-                diff = _diff(name, file.data, b"")
+                diff = diffs.of(name, file.data, b"")
                 found.append(Change(name, "removed", len(file.data), None, diff))
         return sorted(found, key=lambda change: change.name)
 
@@ -100,7 +111,7 @@ class Review:
                 the last step, in which files take their places, fails.
             ValueError: A link leads to the place of a file.
         """
-        changes = self.changes()
+        changes = self.changes(steps=0)
         os.makedirs(to, exist_ok=True)
         with contextlib.ExitStack() as stack:
             root = stack.enter_context(_opened(self._directory))
@@ -155,7 +166,7 @@ class Review:
         Raises:
             OSError: The directory had more than 100 MB, or a file cannot be written.
         """
-        changes = self.changes()
+        changes = self.changes(steps=0)
         before = self._kept()
         with _opened(self._directory) as root:
             for name in {*self._names(), *before}:
@@ -214,37 +225,86 @@ class _TooLarge(OSError):
     """A file has more bytes than it may."""
 
 
-def _change(root: int, name: str, before: _File | None) -> Change | None:
+def _change(root: int, name: str, before: _File | None, diffs: "_Diffs") -> Change | None:
     status = _status(root, name)
     if status is None or not stat.S_ISREG(status.st_mode):
         # A link or the like in the place of a file: that is gone.
         if before is None:
             return None
-        return Change(name, "removed", len(before.data), None, _diff(name, before.data, b""))
+        return Change(name, "removed", len(before.data), None, diffs.of(name, before.data, b""))
     after = status.st_size
     runs = bool(status.st_mode & stat.S_IXUSR)
     if before is None:
         new = _read(root, name, TEXT) if after <= TEXT else None
-        diff = None if new is None else _diff(name, b"", new.data)
+        diff = None if new is None else diffs.of(name, b"", new.data)
         return Change(name, "added", None, after, diff)
     now = _read(root, name, max(after, 0)) if after == len(before.data) or after <= TEXT else None
     if now is not None and now.data == before.data and runs == before.runs:
         return None
-    diff = None if now is None else _diff(name, before.data, now.data)
+    diff = None if now is None else diffs.of(name, before.data, now.data)
     return Change(name, "changed", len(before.data), after, diff)
 
 
-def _diff(name: str, before: bytes, after: bytes) -> str | None:
-    if max(len(before), len(after)) > TEXT or b"\0" in before + after:
-        return None
-    try:
-        old, new = before.decode(), after.decode()
-    except UnicodeDecodeError:
-        return None
-    old_lines, new_lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    lines = difflib.unified_diff(old_lines, new_lines, f"a/{name}", f"b/{name}")
-    ended = (line if line.endswith("\n") else f"{line}\n" for line in lines)
-    return "".join(ended)
+class _Diffs:
+    """Texts that are compared line by line, in so many steps together."""
+
+    def __init__(self, steps: int) -> None:
+        self._is_wanted = steps > 0
+        self._left = steps
+
+    def of(self, name: str, before: bytes, after: bytes) -> str | None:
+        """Return the change of a file; ``None`` if it is no text, or no change is wanted."""
+        if not self._is_wanted or max(len(before), len(after)) > TEXT or b"\0" in before + after:
+            return None
+        try:
+            old, new = before.decode(), after.decode()
+        except UnicodeDecodeError:
+            return None
+        lines = self._lines(name, old.splitlines(keepends=True), new.splitlines(keepends=True))
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+    def _lines(self, name: str, old: list[str], new: list[str]) -> Iterable[str]:
+        names = f"a/{printable(name)}", f"b/{printable(name)}"
+        if not old or not new:
+            return difflib.unified_diff(old, new, *names)
+        matcher = _Matcher(old, new, self._left)
+        try:
+            matcher.get_matching_blocks()
+        except _TooLong:
+            whole = f"@@ -1,{len(old)} +1,{len(new)} @@\n"
+            removed, added = (f"-{line}" for line in old), (f"+{line}" for line in new)
+            return [f"--- {names[0]}\n", f"+++ {names[1]}\n", whole, *removed, *added]
+        finally:
+            self._left = matcher.left
+        return difflib.unified_diff(old, new, *names)
+
+
+class _TooLong(Exception):
+    """Comparing two texts takes more steps than are left."""
+
+
+class _Matcher(difflib.SequenceMatcher[str]):
+    """Looks for the lines that two texts have in common, in so many steps."""
+
+    #: The places of each line in the new text, but for those that are there very often.
+    b2j: dict[str, list[int]]
+
+    def __init__(self, old: list[str], new: list[str], left: int) -> None:
+        super().__init__(None, old, new)
+        self.left = left
+        each = (1 + len(self.b2j.get(line, ())) for line in old)
+        #: The steps for the lines before each one.
+        self._steps = list(itertools.accumulate(each, initial=0))
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        """Count the steps, and look."""
+        ahi = len(self._steps) - 1 if ahi is None else ahi
+        self.left = max(self.left - (self._steps[ahi] - self._steps[alo]), 0)
+        if self.left == 0:
+            raise _TooLong
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def _parts(name: str) -> list[str]:

@@ -345,6 +345,7 @@ class SandboxSession(States):
             exchange.calls = Calls(
                 self._functions,
                 exchange.send,
+                process.channel.unread,
                 loop,
                 self._calls,
                 self._on_ask,

@@ -102,7 +102,7 @@ def _result(name: str, answer: Message) -> Any:
     head, body, _ = answer
     if head.get("interrupts"):
         raise KeyboardInterrupt
-    value = unpack(body, arrays=False)
+    value = unpack(body, arrays=False, own=True)
     error = head.get("error")
     if error is None:
         return value

@@ -165,7 +165,7 @@ class _Steps:
                 self._names[name] = Function(self._channel, told)
                 self._given.add(name)
         if body:
-            inputs = unpack(body)
+            inputs = unpack(body, own=True)
             self._given -= inputs.keys()
             self._names.update(inputs)
         del body

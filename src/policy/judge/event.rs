@@ -107,13 +107,21 @@ impl<'a, S: Surroundings> Judge<'a, S> {
 
     #[inline]
     pub(super) fn deny(&self, reason: Reason) -> Result<(), S::Error> {
+        self.deny_operation(reason, None)
+    }
+
+    fn deny_operation(
+        &self,
+        reason: Reason,
+        operation: Option<Operation<'_>>,
+    ) -> Result<(), S::Error> {
         if self.0.excuses(reason)? {
             return Ok(());
         }
         if !self.0.observes() && super::imports::excused_by_import(self.0, reason)? {
             return Ok(());
         }
-        self.0.deny(reason)
+        self.0.deny(reason, operation)
     }
 
     /// Asks the policy; `path` is the position of the path that a denial names.
@@ -127,9 +135,12 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {
                 let everywhere = policy.denies_everywhere(fs, operation);
-                self.deny(Reason::Path(path, everywhere.unwrap_or(why)))
+                self.deny_operation(
+                    Reason::Path(path, everywhere.unwrap_or(why)),
+                    Some(operation),
+                )
             }
-            Verdict::Deny(why) => self.deny(Reason::Path(path, why)),
+            Verdict::Deny(why) => self.deny_operation(Reason::Path(path, why), Some(operation)),
         }
     }
 

@@ -64,12 +64,12 @@ pub trait Surroundings {
     /// Returns the policy of the guard.
     fn policy(&self) -> &Policy;
 
-    /// Denies the event. `Ok` if it goes on all the same, as the host says so or only observes: its
-    /// other effects are judged then.
+    /// Denies the event, for an operation on a path if it has one. `Ok` if it goes on all the same,
+    /// as the host says so or only observes: its other effects are judged then.
     ///
     /// # Errors
     /// The denial.
-    fn deny(&self, reason: Reason) -> Result<(), Self::Error>;
+    fn deny(&self, reason: Reason, operation: Option<Operation<'_>>) -> Result<(), Self::Error>;
     /// Returns whether an event which is about to be denied does no harm here.
     ///
     /// # Errors

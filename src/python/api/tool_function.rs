@@ -3,10 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
+use crate::python::cpython::calling;
+use crate::python::cpython::ffi as raw;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope;
 use crate::python::guard::tool_scope::Rights;
 use crate::python::values::by_value::{self, Copier};
+use crate::python::values::errors;
 
 /// The other way to hand an object over.
 const OR_RAW: &str = ", or make the tool with raw=True";
@@ -128,4 +131,28 @@ pub fn tool_result<'py>(name: &str, result: &Bound<'py, PyAny>) -> PyResult<Boun
 #[pyo3(name = "_in_tool")]
 pub fn in_tool(py: Python<'_>) -> PyResult<bool> {
     Ok(scope::tool_in_force(py)?.is_some())
+}
+
+#[doc = doc!("_run_in")]
+#[pyfunction]
+#[pyo3(name = "_run_in", signature = (context, function, args, kwargs, /))]
+pub fn run_in<'py>(
+    context: &Bound<'py, PyAny>,
+    function: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = context.py();
+    let var = scope::var(py)?;
+    let guard = raw::context_var_get(py, var)?;
+    if !raw::is_context(context) {
+        return Err(errors::wrong_type("context", "a Context", context));
+    }
+    let copy = raw::copy_context(py, Some(context))?;
+    let _entered = raw::EnteredContext::new(&copy)?;
+    // Nobody else has the copy: the guard stays in it.
+    if let Some(guard) = guard {
+        raw::context_var_set(var, &guard)?;
+    }
+    calling::call(function, args, Some(kwargs))
 }

@@ -98,7 +98,7 @@ impl Asked {
     }
 
     /// Returns the permissions that the denial needs.
-    pub(super) fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
+    pub fn own_lacks(&self, py: Python<'_>, denial: &Denial) -> &[Lack] {
         if let Some(known) = self.lacks.get() {
             return known;
         }

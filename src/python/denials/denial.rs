@@ -70,6 +70,10 @@ pub struct Denial {
     first_line: Option<FirstLine>,
     /// Position among the arguments of the path that decided.
     pub path: Option<usize>,
+    /// The place that the path leads to.
+    pub(super) resolved: Option<Py<PyString>>,
+    /// The link that would be made, where `resolved` is that which it leads to.
+    pub(super) link: Option<Py<PyString>>,
     /// The reason; `None` if the event is denied as such.
     pub why: Option<Why>,
     pub(super) roots: Option<Py<PyTuple>>,
@@ -134,6 +138,10 @@ pub enum Message<'py> {
 pub struct Decision<'py> {
     /// Position among the arguments of the path that may not be used so.
     pub path: Option<usize>,
+    /// The place that it leads to.
+    pub resolved: Option<Bound<'py, PyString>>,
+    /// The link that would be made, where `resolved` is that which it leads to.
+    pub link: Option<Bound<'py, PyString>>,
     /// The policy that denied it.
     pub why: Option<Why>,
     /// The roots of the guard; `None` if it failed to check.
@@ -237,6 +245,8 @@ impl Denial {
             message,
             first_line,
             path: decision.path,
+            resolved: decision.resolved.map(Bound::unbind),
+            link: decision.link.map(Bound::unbind),
             why: decision.why,
             roots: decision.roots.map(Bound::unbind),
             asked: decision.asked,

@@ -71,6 +71,16 @@ impl Denial {
     }
 
     #[getter]
+    fn resolved(&self, py: Python<'_>) -> Option<Py<PyString>> {
+        Some(self.resolved.as_ref()?.clone_ref(py))
+    }
+
+    #[getter]
+    fn link(&self, py: Python<'_>) -> Option<Py<PyString>> {
+        Some(self.link.as_ref()?.clone_ref(py))
+    }
+
+    #[getter]
     fn rule(&self) -> Option<&'static str> {
         self.why.map(Why::field)
     }
@@ -215,6 +225,8 @@ impl Denial {
         dict.set_item("args", simple::json(self.args.bind(py))?)?;
         dict.set_item("effect", self.effect())?;
         dict.set_item("path", self.path(py)?)?;
+        dict.set_item("resolved", self.resolved(py))?;
+        dict.set_item("link", self.link(py))?;
         dict.set_item("rule", self.rule())?;
         dict.set_item("host", self.host(py)?)?;
         dict.set_item("command", self.command(py)?)?;
@@ -241,7 +253,7 @@ impl Denial {
             })
         };
         let text = |name: &str| told_text(name, field(name)?);
-        let optional = |name: &str| -> PyResult<Option<String>> {
+        let place = |name: &str| -> PyResult<Option<Bound<'_, PyString>>> {
             let value = field(name)?;
             if value.is_none() {
                 return Ok(None);
@@ -250,7 +262,10 @@ impl Denial {
                 let argument = format!("fields[{name:?}]");
                 errors::wrong_type(&argument, "a str or None", &error.into_inner())
             })?;
-            Ok(Some(value.to_string_lossy().into_owned()))
+            plain_str(value).map(Some)
+        };
+        let optional = |name: &str| -> PyResult<Option<String>> {
+            Ok(place(name)?.map(|value| value.to_string_lossy().into_owned()))
         };
         let args = simple::unjson(&field("args")?)?;
         let roots = field("roots")?.try_iter()?;
@@ -265,6 +280,8 @@ impl Denial {
             .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
         let decision = Decision {
             path: index,
+            resolved: place("resolved")?,
+            link: place("link")?,
             why,
             roots: Some(PyTuple::new(py, roots)?),
             asked: None,

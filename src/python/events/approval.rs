@@ -74,6 +74,10 @@ pub fn ask(
     let py = denial.py();
     let told = denial.get();
     told.note_chain(py)?;
+    // An answer that is kept is for the place that the question is about.
+    if let Some(asked) = &told.asked {
+        asked.own_lacks(py, told);
+    }
     let _asking = Asking::begin();
     let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {
         Ok(answer) if answer.is_none() => {

@@ -9,13 +9,16 @@ use pyo3::types::PyString;
 
 use crate::policy::Why;
 use crate::policy::events;
+use crate::policy::files::fs::PathBuf;
 use crate::policy::judge::Reason;
+use crate::policy::learn::Landing;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::Asked;
 use crate::python::denials::denial::{Decision, Denial, Message, Told};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
+use crate::python::values::decode;
 use crate::python::values::place;
 use crate::python::values::simple;
 use crate::python::values::stack;
@@ -30,6 +33,7 @@ pub struct Refusal<'a, 'py> {
     pub told: Option<Box<Told>>,
     /// The reason.
     pub reason: Reason,
+    landing: Landing,
     first_line: FirstLine,
     message: OnceCell<Bound<'py, PyString>>,
 }
@@ -41,7 +45,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
     /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
     /// in its least form while the interpreter ends.
     #[inline]
-    pub fn new(event: &'a Event<'a, 'py>, reason: Reason) -> PyResult<Self> {
+    pub fn new(event: &'a Event<'a, 'py>, reason: Reason, landing: Landing) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
             true => Some(Told::new(event.active, py)?),
@@ -66,6 +70,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             name,
             told,
             reason,
+            landing,
             first_line: FirstLine::of(config, py, reason, count),
             message: OnceCell::new(),
         };
@@ -113,6 +118,8 @@ impl<'a, 'py> Refusal<'a, 'py> {
                 Reason::Path(index, _) => Some(index),
             },
             why,
+            resolved: text(py, self.landing.place)?,
+            link: text(py, self.landing.link)?,
             roots: Some(config.oks(py)),
             asked: Some(asked),
             told: self.told,
@@ -126,6 +133,16 @@ impl<'a, 'py> Refusal<'a, 'py> {
         let denial = Denial::new(self.name, args, message, decision)?;
         Bound::new(py, denial)
     }
+}
+
+/// A place as text.
+fn text(py: Python<'_>, place: Option<PathBuf>) -> PyResult<Option<Bound<'_, PyString>>> {
+    let text = |place| {
+        decode::native_path(place)
+            .into_os_string()
+            .into_pyobject(py)
+    };
+    Ok(place.map(text).transpose()?)
 }
 
 /// Adds a denial to the guard's log.

@@ -60,16 +60,16 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     #[inline]
-    fn deny(&self, reason: Reason) -> PyResult<()> {
+    fn deny(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
         let Some(probe) = self.probe else {
-            return violation::meet(self, reason);
+            return violation::meet(self, reason, operation);
         };
         if !probe.enforces() {
             probe.note_denied(reason.why());
             return Ok(());
         }
         // The host may allow it, which a log tells too.
-        let result = violation::meet(self, reason);
+        let result = violation::meet(self, reason, operation);
         if result.is_err() || !probe.records() {
             probe.note_denied(reason.why());
         }

@@ -63,7 +63,7 @@ pub fn event(
     if result.is_ok()
         && let Some(at) = changes_log
     {
-        result = judged.deny(Reason::Path(at, Why::Protected));
+        result = judged.deny(Reason::Path(at, Why::Protected), None);
     }
     if matches!(rule, Some(Rule::End)) {
         // The process may end without more ado.

@@ -3,7 +3,10 @@
 
 use pyo3::prelude::*;
 
+use crate::policy::Operation;
+use crate::policy::files::os::Os;
 use crate::policy::judge::Reason;
+use crate::policy::learn::{self, Landing};
 use crate::policy::written::spec::OnViolation;
 use crate::python::denials::denial;
 use crate::python::events::approval;
@@ -14,11 +17,19 @@ use crate::python::guard::asking::{Asking, is_asking_host};
 use crate::python::guard::event::Event;
 use crate::python::values::process_start;
 
-/// Meets a violation: `Ok` if the event goes on all the same.
+/// The end of a question about an operation that led to another place by then.
+const MOVED: &str = "yes, but the path led to another place when the answer came";
+
+/// Meets a violation: `Ok` if the event goes on all the same. An answer holds for the place that an
+/// operation led to when it was asked.
 ///
 /// # Errors
 /// `AuditDenied` when it is denied; otherwise the error that a callback raised.
-pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
+pub fn meet(
+    event: &Event<'_, '_>,
+    reason: Reason,
+    operation: Option<Operation<'_>>,
+) -> PyResult<()> {
     let (py, config, args) = (event.args.py(), event.config, event.args);
     let proceeds = config.on_violation() != OnViolation::Raise;
     if proceeds && is_asking_host() {
@@ -40,9 +51,19 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
         process_start::approved(event.name, args);
         return Ok(());
     }
-    let refusal = Refusal::new(event, reason)?;
+    let landing = || {
+        operation.map_or_else(Landing::default, |operation| {
+            Os::forget_current_dir();
+            learn::landing(&Os, operation)
+        })
+    };
+    let asked_for = landing();
+    let refusal = Refusal::new(event, reason, asked_for.clone())?;
+    let mut is_elsewhere = false;
     if (refusal.told.is_some() || config.asks_before_deny().is_some()) && !is_asking_host() {
-        let is_approved = host::is_approved(&refusal)?;
+        let answer = host::is_approved(&refusal)?;
+        is_elsewhere = answer && landing() != asked_for;
+        let is_approved = answer && !is_elsewhere;
         note_asked(event, "before_deny", is_approved);
         if is_approved {
             process_start::approved(event.name, args);
@@ -51,12 +72,18 @@ pub fn meet(event: &Event<'_, '_>, reason: Reason) -> PyResult<()> {
     }
     let denial = refusal.denial()?;
     let exception = denial::exception(&denial)?;
-    if is_refused {
+    if is_elsewhere {
+        denial.get().note_answer(MOVED.to_owned());
+    } else if is_refused {
         let answer = "it was answered before: never".to_owned();
         denial.get().note_answer(answer);
         note_asked(event, "approvals", false);
     } else if let Some(approvals) = approvals {
-        let is_approved = approval::ask(config, approvals, &denial, &exception)?;
+        let answer = approval::ask(config, approvals, &denial, &exception)?;
+        let is_approved = answer && landing() == asked_for;
+        if answer && !is_approved {
+            denial.get().note_answer(MOVED.to_owned());
+        }
         note_asked(event, "on_ask", is_approved);
         if is_approved {
             process_start::approved(event.name, args);
