@@ -80,9 +80,9 @@ mod _native {
     use super::api::v02::{audit_state, mk_audit_02};
 
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::api::setup::know_classes(super::api::classes::all);
-        Ok(())
+        super::api::setup::begin(module.py())
     }
 
     #[pymodule_export]
