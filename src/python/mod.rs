@@ -53,7 +53,7 @@ mod _native {
     #[pymodule_export]
     use super::api::reports::json_extent;
     #[pymodule_export]
-    use super::api::supervisor::{descriptor_of, hold_sockets};
+    use super::api::supervisor::{descriptor_of, hold_sockets, listeners};
     #[pymodule_export]
     use super::api::tool::Tool;
     #[pymodule_export]

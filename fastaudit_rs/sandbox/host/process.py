@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..._native import _hold_sockets
+from ..._native import _hold_sockets, _listeners
 from ..limits import Limits
 from ..wire import receive, send
-from . import group
+from . import copies, group
 from .alone import of_memory, without_kernel
 from .group import Group
 from .metadata import Metadata, answering
@@ -181,9 +181,16 @@ class Worker:
         self._group: Group | None = None
         self._kills = 0
         self._streams: list[Any] = []
+        #: The descriptors by which the kernel asks; some of other workers may be among them.
+        self._listeners: set[int] = set()
+        others = _listeners()
         over, self._over = os.pipe()
+        copies.note(self)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, over)
+            # Where it starts, its thread closes this.
+            unstarted = stack.enter_context(contextlib.ExitStack())
+            unstarted.callback(self._tell_over)
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=_short(base)))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(f"{place}/control")
@@ -193,8 +200,10 @@ class Worker:
             self._streams += [stream for stream in streams if stream is not None]
             self._waiter = threading.Thread(target=self._wait, daemon=True)
             self._waiter.start()
+            unstarted.pop_all()
             try:
                 self.control = self._accepted(listener, over)
+                self._listeners = {*_listeners()}.difference(others)
                 self._prepare(task, limits)
             except BaseException:
                 # A process that has not connected yet ends because it cannot.
@@ -218,7 +227,6 @@ class Worker:
             home = options["cwd"]
             return _Confined(sandbox, command, metadata, home, is_alone, self._connects)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
-            os.close(self._over)
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
 
     def _wait(self) -> None:
@@ -231,9 +239,28 @@ class Worker:
             was_killed = ended.reason == self._kernel.ExitReason.KILLED
             ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
         self.ended = ended
-        os.close(self._over)
+        self._tell_over()
         if self._group is not None:
             self._group.close()
+
+    def _tell_over(self) -> None:
+        """Close the pipe that tells of its end, once."""
+        over, self._over = self._over, -1
+        if over >= 0:
+            os.close(over)
+
+    def begin_anew(self) -> None:
+        """Count as ended: it is the original's."""
+        self.ended = Ended(0, -1, was_killed=False)
+        self._process = self._connects = None
+        self._tell_over()
+        if self._group is not None:
+            self._group.forget()
+        for stream in self._streams:
+            stream.close()
+        # The calls of the processes would wait for the copy when the original has ended.
+        for listener in self._listeners.intersection(_listeners()):
+            os.close(listener)
 
     def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
         """Its connection: the first one is of the process that was just started."""

@@ -486,8 +486,8 @@ def _docker(image: str | None) -> "Docker | None":
 
 
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
-    # A copy of the host is not the host.
+    setup.end_all()
+    files.close()
+    # The directory is of the process that made it, and not of its copies.
     if os.getpid() == process:
-        setup.end_all()
-        files.close()
         remove(base)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
 from ..limits import Limits
+from . import copies
 from . import network as sandbox_network
 from .asked import bound
 from .metadata import Metadata
@@ -100,10 +101,9 @@ class Setup:
         self.path = path
         self._kernel = kernel
         self.directory = directory
-        self._lock = threading.Lock()
-        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._closed = False
-        self._proxy: Proxy | None = None
+        self.begin_anew()
+        copies.note(self)
         #: True if the host carries the connections, as it does for hosts with names.
         self.is_carried = kernel is not None and sandbox_network.is_named(self._held.network)
         self._secrets: Secrets | None = None
@@ -111,6 +111,12 @@ class Setup:
             from .egress import secrets as egress_secrets
 
             self._secrets = egress_secrets.Secrets(secrets, bundle)
+
+    def begin_anew(self) -> None:
+        """Forget what was started."""
+        self._lock = threading.Lock()
+        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._proxy: Proxy | None = None
 
     def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
         """Start a process that waits for work.
