@@ -3,6 +3,8 @@
 import contextlib
 import marshal
 import os
+import resource
+import secrets
 import select
 import signal
 import socket
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 #: The program of the process. It connects before it imports anything large: the host puts it into
 #: a control group meanwhile, which takes the kernel some 10 ms. `wire.receive` reads its number.
 START = """
-import _socket, os, sys
+import _signal, _socket, os, sys
+_signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 control.connect(sys.argv[1])
 number = b"%d" % os.getpid()
@@ -46,6 +49,9 @@ LONGEST = 100
 #: The threads, and processes that have ended and that nobody has waited for, that there may be in
 #: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
 THREADS = 1024
+
+#: The descriptors that a process of a sandbox takes of its host.
+DESCRIPTORS = 20
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -184,6 +190,7 @@ class Worker:
         #: The descriptors by which the kernel asks; some of other workers may be among them.
         self._listeners: set[int] = set()
         others = _listeners()
+        _fill_standard()
         over, self._over = os.pipe()
         copies.note(self)
         with contextlib.ExitStack() as stack:
@@ -223,13 +230,17 @@ class Worker:
             return _Plain(command, options["cwd"], options["env"])
         try:
             writable = [*options["fs_writable"], address]
-            sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
+            # `sandlock` numbers them by the process: hosts in other containers may have the same one.
+            name = f"fastaudit-{secrets.token_hex(12)}"
+            sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable, "name": name})
             home = options["cwd"]
             return _Confined(sandbox, command, metadata, home, is_alone, self._connects)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
 
     def _wait(self) -> None:
+        # A signal would interrupt `sandlock` as it starts the process, which unblocks them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             ended = self._process.wait()
         except Exception as error:
@@ -269,7 +280,7 @@ class Worker:
         poll.register(over, select.POLLIN)
         if listener.fileno() not in [descriptor for descriptor, _ in poll.poll()]:
             self._waiter.join()
-            raise SandboxError(f"the process of the sandbox did not start: {self._said()}")
+            raise SandboxError(f"the process of the sandbox did not start: {self._why()}")
         control = listener.accept()[0]
         self._streams.append(control)
         return control
@@ -281,6 +292,18 @@ class Worker:
         os.set_blocking(self._process.stderr.fileno(), False)
         said: bytes = (self._process.stderr.read() or b"")[-SAID:]
         return said.decode(errors="replace")
+
+    def _why(self) -> str:
+        """Say why it failed to start, as far as can be told."""
+        why = self._said() or str(self.ended)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        open_now = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        if most != resource.RLIM_INFINITY and open_now + DESCRIPTORS > most:
+            why += (
+                f"; this process has {open_now} of {most} descriptors open, and a sandbox takes "
+                f"some {DESCRIPTORS}: raise the limit (ulimit -n), or close sandboxes"
+            )
+        return why
 
     def _prepare(self, task: bytes, limits: Limits) -> None:
         try:
@@ -296,8 +319,7 @@ class Worker:
         except (EOFError, OSError) as error:
             self.kill()
             self._waiter.join()
-            why = self._said() or str(self.ended)
-            raise SandboxError(f"the process of the sandbox did not start: {why}") from error
+            raise SandboxError(f"the process of the sandbox did not start: {self._why()}") from error
         # Its standard streams lead nowhere by now.
         for stream in self._streams[:-1]:
             stream.close()
@@ -383,6 +405,16 @@ def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
         # One more waits for work.
         found["pids"] = limits.processes + 1 + THREADS
     return found
+
+
+def _fill_standard() -> None:
+    """Open the standard streams that are closed: descriptors of ours would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _short(base: str) -> str:

@@ -151,26 +151,29 @@ class Sandbox(Runner):
             self._kernel, policy if ask_up_to is None else bound(policy, ask_up_to), values
         )
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
-        self.directory = Path(self._base, "work")
-        self.directory.mkdir()
-        self._files = Files(self.directory)
-        self.policy = absolute(policy, str(self.directory))
-        if self._docker is None and policy.read is None:
-            self.policy = self.policy.replace(read=[])
-        self._setup = setup = Setup(
-            self.policy,
-            self.limits,
-            self.env,
-            self.path,
-            self._kernel,
-            self.directory,
-            # Of the host's files a container has none.
-            public() if self._docker is None else (),
-            None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
-            () if on_ask is None else MODULES,
-            values,
-        )
-        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
+        with contextlib.ExitStack() as failing:
+            failing.callback(_remove_new, self._base)
+            self.directory = Path(self._base, "work")
+            self.directory.mkdir()
+            self._files = Files(self.directory)
+            self.policy = absolute(policy, str(self.directory))
+            if self._docker is None and policy.read is None:
+                self.policy = self.policy.replace(read=[])
+            self._setup = setup = Setup(
+                self.policy,
+                self.limits,
+                self.env,
+                self.path,
+                self._kernel,
+                self.directory,
+                # Of the host's files a container has none.
+                public() if self._docker is None else (),
+                None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
+                () if on_ask is None else MODULES,
+                values,
+            )
+            self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
+            failing.pop_all()
         self._workers = Workers(setup.start, setup.state)
         self._endings = Endings("the sandbox")
         self._sessions: weakref.WeakSet[SandboxSession] = weakref.WeakSet()
@@ -483,6 +486,14 @@ def _docker(image: str | None) -> "Docker | None":
     from .docker import Docker
 
     return Docker(image)
+
+
+def _remove_new(base: str) -> None:
+    """Remove the directory of one that could not be made, also without a free descriptor."""
+    for place in (os.path.join(base, "work"), base):
+        with contextlib.suppress(OSError):
+            os.rmdir(place)
+    remove(base)
 
 
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:

@@ -10,7 +10,7 @@ import site
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -364,16 +364,37 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     return passed | {name: os.environ[name] for name in named if name in os.environ}
 
 
+@contextlib.contextmanager
+def _some_home() -> Iterator[None]:
+    """Have a home directory: `sandlock` asks for one as it is imported, and fails without."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
+
+
 def kernel(confine: str) -> Any:
     """Return the package `sandlock`, if it and the kernel can do what is needed.
 
     Raises:
         SandboxError: They cannot, and are required.
     """
+    if getattr(sys, "frozen", False):
+        raise SandboxError(
+            "a sandbox starts sys.executable, which is this frozen application itself and no Python: "
+            "use the sandbox from a program that an installed Python runs"
+        )
     if confine == "audit":
         return None
     try:
-        sandlock: Any = importlib.import_module("sandlock")
+        with _some_home():
+            sandlock: Any = importlib.import_module("sandlock")
     except ImportError:
         why = (
             "it needs sandlock, which is for Linux and Python up to 3.14: "
