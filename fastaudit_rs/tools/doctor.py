@@ -4,15 +4,16 @@ import importlib.util
 import os
 import platform
 import sys
-import threading
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
 from .. import AuditDenied, Policy, __version__, installed_policy
+from .._native import _descriptor_of
 
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
@@ -152,12 +153,12 @@ def _kernel() -> Iterator[Finding]:
         text = f"ABI {version}, for policy.call and sandboxes"
     yield Finding("ok" if version >= SANDBOX_ABI else "lacking", "Landlock", text)
     try:
-        os.close(_descriptor_of(threading.get_native_id(), sys.__stdout__.fileno()))
+        os.close(_descriptor_of(threading.get_native_id(), 1))
     except PermissionError:
         text = "pidfd_getfd is denied: no sandboxes; in Docker run with --cap-add SYS_PTRACE"
         yield Finding("lacking", "descriptors", text)
-    except (AttributeError, OSError):
-        # Standard output is no file.
+    except OSError:
+        # Standard output is closed.
         pass
     try:
         actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text().split()

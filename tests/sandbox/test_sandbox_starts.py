@@ -36,7 +36,10 @@ def test_signals_meanwhile():
     """
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (ended.stdout, ended.stderr) == ("none\n", "")
 
@@ -60,8 +63,10 @@ def test_hosts_that_share_an_ipc_namespace_alone(hosts):
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_standard_stream_is_closed(tmp_path, number):
     file = tmp_path / "said"
-    code = RUN.replace("print(", f"open({str(file)!r}, 'w').write(str(").replace(".value)", ".value))")
-    shell = f"exec {number}>&-; exec \"$0\" -c \"$1\""
+    code = RUN.replace("print(", f"open({str(file)!r}, 'w').write(str(").replace(
+        ".value)", ".value))"
+    )
+    shell = f'exec {number}>&-; exec "$0" -c "$1"'
     subprocess.run(["sh", "-c", shell, sys.executable, code], timeout=60, check=True)
     assert file.read_text() == "7"
 
@@ -76,7 +81,7 @@ def test_a_frozen_application(monkeypatch, confine):
 def test_one_that_cannot_be_made_leaves_no_directory_and_no_descriptor(monkeypatch, tmp_path):
     from fastaudit_rs.sandbox.host import sandbox
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     before = len(os.listdir("/proc/self/fd"))
@@ -111,6 +116,9 @@ def test_too_few_descriptors_are_named():
     """
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ended.stdout.startswith("True"), (ended.stdout, ended.stderr)

@@ -190,7 +190,6 @@ class Worker:
         #: The descriptors by which the kernel asks; some of other workers may be among them.
         self._listeners: set[int] = set()
         others = _listeners()
-        _fill_standard()
         over, self._over = os.pipe()
         copies.note(self)
         with contextlib.ExitStack() as stack:
@@ -230,7 +229,7 @@ class Worker:
             return _Plain(command, options["cwd"], options["env"])
         try:
             writable = [*options["fs_writable"], address]
-            # `sandlock` numbers them by the process: hosts in other containers may have the same one.
+            # `sandlock` numbers them by the process: hosts elsewhere may have the same one.
             name = f"fastaudit-{secrets.token_hex(12)}"
             sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable, "name": name})
             home = options["cwd"]
@@ -319,7 +318,9 @@ class Worker:
         except (EOFError, OSError) as error:
             self.kill()
             self._waiter.join()
-            raise SandboxError(f"the process of the sandbox did not start: {self._why()}") from error
+            raise SandboxError(
+                f"the process of the sandbox did not start: {self._why()}"
+            ) from error
         # Its standard streams lead nowhere by now.
         for stream in self._streams[:-1]:
             stream.close()
@@ -407,7 +408,7 @@ def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
     return found
 
 
-def _fill_standard() -> None:
+def fill_standard() -> None:
     """Open the standard streams that are closed: descriptors of ours would get their numbers."""
     for number in range(3):
         try:

@@ -28,7 +28,7 @@ from .decisions import Decisions
 from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
-from .process import SandboxError
+from .process import SandboxError, fill_standard
 from .questions import MODULES, Questions, check_ask
 from .run import Run
 from .runner import Runner, check_run
@@ -139,6 +139,7 @@ class Sandbox(Runner):
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
+        fill_standard()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds
         self._log = log if log is None or isinstance(log, AuditLog) else AuditLog(log)
         self.limits = limits or Limits()
@@ -172,7 +173,9 @@ class Sandbox(Runner):
                 () if on_ask is None else MODULES,
                 values,
             )
-            self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
+            self._remove = weakref.finalize(
+                self, _remove, os.getpid(), self._base, setup, self._files
+            )
             failing.pop_all()
         self._workers = Workers(setup.start, setup.state)
         self._endings = Endings("the sandbox")

@@ -387,8 +387,8 @@ def kernel(confine: str) -> Any:
     """
     if getattr(sys, "frozen", False):
         raise SandboxError(
-            "a sandbox starts sys.executable, which is this frozen application itself and no Python: "
-            "use the sandbox from a program that an installed Python runs"
+            "a sandbox starts sys.executable, which is this frozen application itself and "
+            "no Python: use the sandbox from a program that an installed Python runs"
         )
     if confine == "audit":
         return None
