@@ -45,6 +45,7 @@ __all__ = [
     "_hold_sockets",
     "_in_tool",
     "_json_extent",
+    "_listeners",
     "_lxml_monitor",
     "_merged_approvals",
     "_mk_audit_02",
@@ -350,6 +351,9 @@ def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> N
     Raises:
         OSError: The kernel refuses.
     """
+
+def _listeners() -> list[int]:
+    """Return the descriptors by which the kernel asks this process about system calls of others."""
 
 def _descriptor_of(thread: int, descriptor: int) -> int:
     """Take a descriptor of the process of a thread, as one of this process: pidfd_getfd(2).

@@ -95,7 +95,7 @@ class HereSession(Session):
             options["on_ask"] = self._held(ask)
         self._perms = policy.guard(monitor_calls=monitor_calls, on_denied=note, **options)
         self._perms._share(_native._TemporaryFiles())
-        self._directory = os.path.abspath(os.getcwd() if directory is None else directory)
+        self._directory = os.path.abspath(_current() if directory is None else directory)
         if not os.path.isdir(self._directory):
             raise NotADirectoryError(20, "directory must be a directory", self._directory)
         self._changes: Any = None
@@ -467,6 +467,14 @@ class _Held:
     def now(self) -> Any:
         session = self._session()
         return _native._Interrupts() if session is None else session._guest.interrupts
+
+
+def _current() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        why = "the current directory was removed: pass directory=, or change to another one"
+        raise FileNotFoundError(error.errno, why) from None
 
 
 class _Denials:

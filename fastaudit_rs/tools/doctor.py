@@ -6,12 +6,14 @@ import platform
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
 from .. import AuditDenied, Policy, __version__, installed_policy
+from .._native import _descriptor_of
 
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
@@ -143,10 +145,21 @@ def _kernel() -> Iterator[Finding]:
     if sys.platform != "linux":
         return
     version = _landlock()
-    text = f"ABI {version}, for" if version > 0 else "not in this kernel: no"
-    yield Finding(
-        "ok" if version > 0 else "lacking", "Landlock", f"{text} policy.call and sandboxes"
-    )
+    if version <= 0:
+        text = "not in this kernel: no policy.call and sandboxes"
+    elif version < SANDBOX_ABI:
+        text = f"ABI {version}, for policy.call; sandboxes need {SANDBOX_ABI}"
+    else:
+        text = f"ABI {version}, for policy.call and sandboxes"
+    yield Finding("ok" if version >= SANDBOX_ABI else "lacking", "Landlock", text)
+    try:
+        os.close(_descriptor_of(threading.get_native_id(), 1))
+    except PermissionError:
+        text = "pidfd_getfd is denied: no sandboxes; in Docker run with --cap-add SYS_PTRACE"
+        yield Finding("lacking", "descriptors", text)
+    except OSError:
+        # Standard output is closed.
+        pass
     try:
         actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text().split()
     except OSError:
@@ -154,6 +167,10 @@ def _kernel() -> Iterator[Finding]:
     can = "user_notif" in actions
     text = "filters and notifications, for sandboxes" if can else "too little here: no sandboxes"
     yield Finding("ok" if can else "lacking", "seccomp", text)
+
+
+#: The ABI of Landlock that `sandlock` needs.
+SANDBOX_ABI = 6
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -24,6 +24,22 @@ pub fn of_thread(thread: i32, descriptor: i32) -> Result<OwnedFd> {
     pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
 }
 
+/// The link of a descriptor by which the kernel asks about system calls: seccomp_unotify(2).
+const LISTENER: &str = "anon_inode:seccomp notify";
+
+/// Returns the descriptors of this process by which the kernel asks it about system calls of others.
+pub fn listeners() -> Vec<i32> {
+    let entries = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let are_such = entries
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == LISTENER));
+    are_such
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

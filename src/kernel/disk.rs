@@ -122,6 +122,8 @@ fn nameless(_process: u32, _directory: &Path, _device: u64) -> u64 {
 pub struct Meter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// A copy of this process is without the thread.
+    process: u32,
 }
 
 #[derive(Default)]
@@ -148,6 +150,7 @@ impl Meter {
         Ok(Self {
             shared,
             thread: Some(thread),
+            process: std::process::id(),
         })
     }
 
@@ -159,6 +162,9 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let (lock, changed) = &self.shared.pause;
         let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.ended.store(true, Ordering::Relaxed);

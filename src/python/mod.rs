@@ -53,7 +53,7 @@ mod _native {
     #[pymodule_export]
     use super::api::reports::json_extent;
     #[pymodule_export]
-    use super::api::supervisor::{descriptor_of, hold_sockets};
+    use super::api::supervisor::{descriptor_of, hold_sockets, listeners};
     #[pymodule_export]
     use super::api::tool::Tool;
     #[pymodule_export]
@@ -80,9 +80,9 @@ mod _native {
     use super::api::v02::{audit_state, mk_audit_02};
 
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::api::setup::know_classes(super::api::classes::all);
-        Ok(())
+        super::api::setup::begin(module.py())
     }
 
     #[pymodule_export]

@@ -112,6 +112,11 @@ class Channel:
         del self._found[:at]
         return found
 
+    def forget(self) -> None:
+        """Close what a copy of the host has of it, of which another thread may have the lock."""
+        self._lock = threading.Lock()
+        self.close()
+
     def close(self) -> None:
         """Close it."""
         with self._lock:

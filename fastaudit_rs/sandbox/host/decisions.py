@@ -15,6 +15,7 @@ from typing import Any
 from ... import AuditLog
 from ..._native import _json_extent
 from ...requests import Request
+from . import copies
 
 #: The bytes of a run, or of a session, that are read; others are counted.
 MOST = 16 << 20
@@ -64,6 +65,11 @@ class Decisions:
             target=self._read, args=(reading,), name="fastaudit_rs log", daemon=True
         )
         self._thread.start()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Close the pipe: the original reads it until nobody has it any more."""
+        self.close()
 
     def descriptor(self) -> int:
         """A descriptor for the guest, to be closed by the caller."""

@@ -4,6 +4,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from . import copies
+
 #: The time for the runs that are ended to leave, in seconds.
 PATIENCE = 2.0
 
@@ -40,9 +42,14 @@ class Endings:
     def __init__(self, owner: str) -> None:
         """Begin without runs."""
         self._owner = owner
+        self._closed = False
+        self.begin_anew()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Forget the runs."""
         self._changed = threading.Condition()
         self._in_flight: list[Ending] = []
-        self._closed = False
 
     @contextlib.contextmanager
     def running(self, ending: Ending) -> Iterator[None]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..limits import size
+from . import copies
 
 if TYPE_CHECKING:
-    from ..._native import _DiskWatch
+    from ..._native import _Directory, _DiskWatch
 
 #: The bytes of a file that are read if nothing else is said.
 READ = "100M"
@@ -24,10 +25,23 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         """Open the directory."""
+        self._path = str(directory)
+        self._opened: _Directory | None = self._open()
+        copies.note(self)
+
+    def _open(self) -> "_Directory":
         from ..._native import _Directory
 
-        self._path = str(directory)
-        self._directory = _Directory(self._path)
+        return _Directory(self._path)
+
+    def begin_anew(self) -> None:
+        """Open it again when it is needed: a thread may have had its lock."""
+        self._opened = None
+
+    @property
+    def _directory(self) -> "_Directory":
+        self._opened = opened = self._opened or self._open()
+        return opened
 
     def write(self, name: str | os.PathLike[str], data: str | bytes) -> None:
         """Write a file; see `Sandbox.write_file`."""
@@ -60,7 +74,8 @@ class Files:
 
     def close(self) -> None:
         """Close the directory. It is not used any more."""
-        self._directory.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def _parts(self, name: str | os.PathLike[str]) -> list[str]:
         """Return the parts of a name in the directory, by its text alone."""

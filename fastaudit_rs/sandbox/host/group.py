@@ -89,6 +89,12 @@ class Group:
                 self._kills = 0 if found is None else int(found[1])
             return self._kills
 
+    def forget(self) -> None:
+        """Close what a copy of the host has of it."""
+        events, self._events = self._events, None
+        if events is not None:
+            os.close(events)
+
     def close(self) -> None:
         """Kill its processes, and remove it as soon as they are gone."""
         self.kills()

@@ -16,6 +16,7 @@ from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
+from . import copies
 from .files import remove
 from .runner import Closing
 from .sandbox import CALLS, Sandbox, check_backend
@@ -111,10 +112,15 @@ class SandboxManager(Closing):
         self._image = image
         self._secrets = secrets_of(secrets)
         self._most = history
-        self._lock = threading.Lock()
+        self.begin_anew()
         self._environments: dict[str, _Environment] = {}
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-"))
         self._remove = weakref.finalize(self, _remove, os.getpid(), self._base)
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Keep the environments, which begin anew themselves."""
+        self._lock = threading.Lock()
 
     @checked("SandboxManager.create")
     def create(

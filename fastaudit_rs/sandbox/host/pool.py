@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...results import Result
 from ..wire import COMMON
+from . import copies
 from .ending import Ending, Endings
 from .process import Worker
 from .run import INTERVAL
@@ -33,6 +34,9 @@ _Runs = Callable[
     Result,
 ]
 
+#: A worker that is being started, or has been, with the state that it depends on.
+_Coming = Future[tuple[Worker, Hashable]]
+
 
 class ReadyWorkers:
     """A number of workers that are started in advance, and again when one has ended.
@@ -47,12 +51,23 @@ class ReadyWorkers:
         """Start them, and wait until the first is ready."""
         self._start_one = start
         self._key = key
-        self._starter = ThreadPoolExecutor(count, thread_name_prefix="fastaudit-rs-pool")
-        self._workers: queue.SimpleQueue[Future[tuple[Worker, Hashable]]] = queue.SimpleQueue()
         self._count = count
         self._closed = False
+        self.begin_anew()
         for _ in range(count):
-            self._workers.put(self._starter.submit(self._start))
+            self._workers.put(self._submitted(self._workers.get()))
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Forget them; others are started as they are needed."""
+        self._starter = ThreadPoolExecutor(self._count, thread_name_prefix="fastaudit-rs-pool")
+        #: `None` stands for one that nobody has started yet.
+        self._workers: queue.SimpleQueue[_Coming | None] = queue.SimpleQueue()
+        for _ in range(self._count):
+            self._workers.put(None)
+
+    def _submitted(self, coming: "_Coming | None" = None) -> "_Coming":
+        return coming or self._starter.submit(self._start)
 
     def _start(self) -> tuple[Worker, Hashable]:
         if self._closed:
@@ -63,20 +78,20 @@ class ReadyWorkers:
     @contextlib.contextmanager
     def worker(self, ending: Ending) -> Iterator[Worker]:
         """Return an idle worker, as soon as there is one."""
-        coming = self._next(ending)
+        coming = self._submitted(self._next(ending))
         usable = False
         try:
             worker, key = coming.result()
             if key != self._key() or not worker.is_alive:
                 worker.end()
-                coming = self._starter.submit(self._start)
+                coming = self._submitted()
                 worker, _ = coming.result()
             yield worker
             usable = worker.is_alive
         finally:
-            self._workers.put(coming if usable else self._starter.submit(self._start))
+            self._workers.put(coming if usable else self._submitted())
 
-    def _next(self, ending: Ending) -> "Future[tuple[Worker, Hashable]]":
+    def _next(self, ending: Ending) -> "_Coming | None":
         while True:
             ending.check()
             with contextlib.suppress(queue.Empty):
@@ -88,7 +103,7 @@ class ReadyWorkers:
         Raises:
             SandboxError: One does not start.
         """
-        all_of_them = [self._workers.get() for _ in range(self._count)]
+        all_of_them = [self._submitted(self._workers.get()) for _ in range(self._count)]
         try:
             for coming in all_of_them:
                 coming.result()
@@ -105,7 +120,7 @@ class ReadyWorkers:
         self.start_no_more()
         for _ in range(self._count):
             coming = self._workers.get()
-            if not coming.cancel():
+            if coming is not None and not coming.cancel():
                 with contextlib.suppress(Exception):
                     coming.result()[0].end()
         self._starter.shutdown()

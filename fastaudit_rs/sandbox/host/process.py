@@ -3,6 +3,8 @@
 import contextlib
 import marshal
 import os
+import resource
+import secrets
 import select
 import signal
 import socket
@@ -14,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..._native import _hold_sockets
+from ..._native import _hold_sockets, _listeners
 from ..limits import Limits
 from ..wire import receive, send
-from . import group
+from . import copies, group
 from .alone import of_memory, without_kernel
 from .group import Group
 from .metadata import Metadata, answering
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 #: The program of the process. It connects before it imports anything large: the host puts it into
 #: a control group meanwhile, which takes the kernel some 10 ms. `wire.receive` reads its number.
 START = """
-import _socket, os, sys
+import _signal, _socket, os, sys
+_signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 control.connect(sys.argv[1])
 number = b"%d" % os.getpid()
@@ -46,6 +49,9 @@ LONGEST = 100
 #: The threads, and processes that have ended and that nobody has waited for, that there may be in
 #: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
 THREADS = 1024
+
+#: The descriptors that a process of a sandbox takes of its host.
+DESCRIPTORS = 20
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -199,9 +205,16 @@ class Worker:
         self._kills = 0
         self._computed = 0.0
         self._streams: list[Any] = []
+        #: The descriptors by which the kernel asks; some of other workers may be among them.
+        self._listeners: set[int] = set()
+        others = _listeners()
         over, self._over = os.pipe()
+        copies.note(self)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, over)
+            # Where it starts, its thread closes this.
+            unstarted = stack.enter_context(contextlib.ExitStack())
+            unstarted.callback(self._tell_over)
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=_short(base)))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(f"{place}/control")
@@ -211,8 +224,10 @@ class Worker:
             self._streams += [stream for stream in streams if stream is not None]
             self._waiter = threading.Thread(target=self._wait, daemon=True)
             self._waiter.start()
+            unstarted.pop_all()
             try:
                 self.control = self._accepted(listener, over)
+                self._listeners = {*_listeners()}.difference(others)
                 self._prepare(task, limits)
             except BaseException:
                 # A process that has not connected yet ends because it cannot.
@@ -232,14 +247,17 @@ class Worker:
             return _Plain(command, options["cwd"], options["env"])
         try:
             writable = [*options["fs_writable"], address]
-            sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable})
+            # `sandlock` numbers them by the process: hosts elsewhere may have the same one.
+            name = f"fastaudit-{secrets.token_hex(12)}"
+            sandbox = self._kernel.Sandbox(**{**options, "fs_writable": writable, "name": name})
             home = options["cwd"]
             return _Confined(sandbox, command, metadata, home, is_alone, self._connects)
         except (self._kernel.SandlockError, RuntimeError, ValueError) as error:
-            os.close(self._over)
             raise SandboxError(f"the kernel cannot hold the policy: {error}") from error
 
     def _wait(self) -> None:
+        # A signal would interrupt `sandlock` as it starts the process, which unblocks them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             ended = self._process.wait()
         except Exception as error:
@@ -249,7 +267,26 @@ class Worker:
             was_killed = ended.reason == self._kernel.ExitReason.KILLED
             ended = Ended(max(ended.exit_code, 0), ended.signal, was_killed)
         self.ended = ended
-        os.close(self._over)
+        self._tell_over()
+
+    def _tell_over(self) -> None:
+        """Close the pipe that tells of its end, once."""
+        over, self._over = self._over, -1
+        if over >= 0:
+            os.close(over)
+
+    def begin_anew(self) -> None:
+        """Count as ended: it is the original's."""
+        self.ended = Ended(0, -1, was_killed=False)
+        self._process = self._connects = None
+        self._tell_over()
+        if self._group is not None:
+            self._group.forget()
+        for stream in self._streams:
+            stream.close()
+        # The calls of the processes would wait for the copy when the original has ended.
+        for listener in self._listeners.intersection(_listeners()):
+            os.close(listener)
 
     def _accepted(self, listener: socket.socket, over: int) -> socket.socket:
         """Its connection: the first one is of the process that was just started."""
@@ -258,7 +295,7 @@ class Worker:
         poll.register(over, select.POLLIN)
         if listener.fileno() not in [descriptor for descriptor, _ in poll.poll()]:
             self._waiter.join()
-            raise SandboxError(f"the process of the sandbox did not start: {self._said()}")
+            raise SandboxError(f"the process of the sandbox did not start: {self._why()}")
         control = listener.accept()[0]
         self._streams.append(control)
         return control
@@ -270,6 +307,18 @@ class Worker:
         os.set_blocking(self._process.stderr.fileno(), False)
         said: bytes = (self._process.stderr.read() or b"")[-SAID:]
         return said.decode(errors="replace")
+
+    def _why(self) -> str:
+        """Say why it failed to start, as far as can be told."""
+        why = self._said() or str(self.ended)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        open_now = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        if most != resource.RLIM_INFINITY and open_now + DESCRIPTORS > most:
+            why += (
+                f"; this process has {open_now} of {most} descriptors open, and a sandbox takes "
+                f"some {DESCRIPTORS}: raise the limit (ulimit -n), or close sandboxes"
+            )
+        return why
 
     def _prepare(self, task: bytes, limits: Limits) -> None:
         try:
@@ -285,8 +334,9 @@ class Worker:
         except (EOFError, OSError) as error:
             self.kill()
             self._waiter.join()
-            why = self._said() or str(self.ended)
-            raise SandboxError(f"the process of the sandbox did not start: {why}") from error
+            raise SandboxError(
+                f"the process of the sandbox did not start: {self._why()}"
+            ) from error
         # Its standard streams lead nowhere by now.
         for stream in self._streams[:-1]:
             stream.close()
@@ -389,6 +439,16 @@ def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
         # One more waits for work.
         found["pids"] = limits.processes + 1 + THREADS
     return found
+
+
+def fill_standard() -> None:
+    """Open the standard streams that are closed: descriptors of ours would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _short(base: str) -> str:

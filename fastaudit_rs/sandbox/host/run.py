@@ -16,6 +16,7 @@ from ..._native import _json_extent
 from ...results import Error, Result
 from ..limits import Limits
 from ..wire import REPORT, receive, send
+from . import copies
 from .decisions import Decisions
 from .ending import Ending
 from .files import Disk
@@ -83,7 +84,7 @@ class Run:
         worker.begin_requests()
         try:
             self._ending.check()
-            with contextlib.ExitStack() as pipes, selectors.PollSelector() as selector:
+            with _Pipes() as pipes, selectors.PollSelector() as selector:
                 self._begin(worker, job, given, pipes, selector)
                 self._watch(worker, selector, begun)
         except BaseException:
@@ -222,6 +223,17 @@ class Run:
         if self._killed_by is None:
             self._killed_by = limit
             worker.kill()
+
+
+class _Pipes(contextlib.ExitStack):
+    """The ends of pipes to a run. A copy of the host closes its own: the run reads to the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        self.close()
 
 
 def limit_of(returncode: int, worker: Worker, limits: Limits) -> str | None:

@@ -28,7 +28,7 @@ from .decisions import Decisions
 from .ending import Ending, Endings
 from .files import READ, Files, remove
 from .network import reachable
-from .process import SandboxError
+from .process import SandboxError, fill_standard
 from .questions import MODULES, Questions, check_ask
 from .run import Run
 from .runner import Runner, check_run
@@ -139,6 +139,7 @@ class Sandbox(Runner):
         if os.name != "posix":
             raise SandboxError("sandboxes need a POSIX system")
         policy._warn_of_missing()
+        fill_standard()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds
         self._log = log if log is None or isinstance(log, AuditLog) else AuditLog(log)
         self.limits = limits or Limits()
@@ -151,26 +152,31 @@ class Sandbox(Runner):
             self._kernel, policy if ask_up_to is None else bound(policy, ask_up_to), values
         )
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
-        self.directory = Path(self._base, "work")
-        self.directory.mkdir()
-        self._files = Files(self.directory)
-        self.policy = absolute(policy, str(self.directory))
-        if self._docker is None and policy.read is None:
-            self.policy = self.policy.replace(read=[])
-        self._setup = setup = Setup(
-            self.policy,
-            self.limits,
-            self.env,
-            self.path,
-            self._kernel,
-            self.directory,
-            # Of the host's files a container has none.
-            public() if self._docker is None else (),
-            None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
-            () if on_ask is None else MODULES,
-            values,
-        )
-        self._remove = weakref.finalize(self, _remove, os.getpid(), self._base, setup, self._files)
+        with contextlib.ExitStack() as failing:
+            failing.callback(_remove_new, self._base)
+            self.directory = Path(self._base, "work")
+            self.directory.mkdir()
+            self._files = Files(self.directory)
+            self.policy = absolute(policy, str(self.directory))
+            if self._docker is None and policy.read is None:
+                self.policy = self.policy.replace(read=[])
+            self._setup = setup = Setup(
+                self.policy,
+                self.limits,
+                self.env,
+                self.path,
+                self._kernel,
+                self.directory,
+                # Of the host's files a container has none.
+                public() if self._docker is None else (),
+                None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
+                () if on_ask is None else MODULES,
+                values,
+            )
+            self._remove = weakref.finalize(
+                self, _remove, os.getpid(), self._base, setup, self._files
+            )
+            failing.pop_all()
         self._workers = Workers(setup.start, setup.state)
         self._endings = Endings("the sandbox")
         self._sessions: weakref.WeakSet[SandboxSession] = weakref.WeakSet()
@@ -485,9 +491,17 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
+def _remove_new(base: str) -> None:
+    """Remove the directory of one that could not be made, also without a free descriptor."""
+    for place in (os.path.join(base, "work"), base):
+        with contextlib.suppress(OSError):
+            os.rmdir(place)
+    remove(base)
+
+
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
-    # A copy of the host is not the host.
+    setup.end_all()
+    files.close()
+    # The directory is of the process that made it, and not of its copies.
     if os.getpid() == process:
-        setup.end_all()
-        files.close()
         remove(base)

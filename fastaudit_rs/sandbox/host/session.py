@@ -20,6 +20,7 @@ from ...sessions.host_loop import HostLoop
 from ...sessions.stream import OutputStream
 from ..limits import Limits
 from ..messages import encode
+from . import copies
 from .calls import Calls, told
 from .decisions import Decisions
 from .ending import Ending, Endings
@@ -105,6 +106,14 @@ class SandboxSession(States):
         self._held = [Process(start(), job, self._decisions)]
         self._review = Review(directory, files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Leave the process to the original: it speaks with one."""
+        self._is_foreign = True
+        self._busy = threading.Lock()
+        self._exchange = None
+        self._process.forget_all()
 
     def __repr__(self) -> str:
         """Show its state."""
@@ -260,6 +269,8 @@ class SandboxSession(States):
     def close(self) -> None:
         """End it; see `Session.close`."""
         self._closed = True
+        if self._is_foreign:
+            return
         self._ending.end("the session was closed meanwhile")
         exchange = self._exchange
         if exchange is not None:

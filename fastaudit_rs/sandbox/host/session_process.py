@@ -255,6 +255,12 @@ class Process:
         """Close what is open for it."""
         self._mine.close()
 
+    def forget_all(self) -> None:
+        """Close what a copy of the host has of it and of its copies."""
+        for channel in (self.channel, *(copy.channel for copy in self._kept())):
+            channel.forget()
+        self.release()
+
     def close(self) -> None:
         """End it, and close what is open for it."""
         self.end()

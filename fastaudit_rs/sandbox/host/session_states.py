@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...sessions.base import Functions, Session
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from .calls import told
+from .copies import FOREIGN
 from .exchange import Exchange
 from .process import ProcessEnded, SandboxError, Worker
 from .session_process import Process
@@ -46,6 +47,8 @@ class States(Session):
     _told: list[dict[str, Any]]
     #: The number of snapshots, and that at the last `reset`.
     _made = _reset_at = 0
+    #: True in a copy of the host.
+    _is_foreign = False
 
     @property
     def _process(self) -> Process:
@@ -136,7 +139,7 @@ class States(Session):
                 process.drop(copy)
 
     def _drop(self, number: int) -> None:
-        if not self._closed and number in self._process.snapshots:
+        if not (self._closed or self._is_foreign) and number in self._process.snapshots:
             with self._free():
                 self._process.forget(number)
 
@@ -154,6 +157,8 @@ class States(Session):
         """Use the process, which no step uses meanwhile."""
         if self._closed:
             raise RuntimeError("the session is closed")
+        if self._is_foreign:
+            raise RuntimeError(FOREIGN)
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(
                 "the session runs a step already: wait for its end, or call interrupt()"

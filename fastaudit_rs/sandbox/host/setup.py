@@ -10,7 +10,7 @@ import site
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
 from ..limits import Limits
+from . import copies
 from . import network as sandbox_network
 from .asked import bound
 from .metadata import Metadata
@@ -100,10 +101,9 @@ class Setup:
         self.path = path
         self._kernel = kernel
         self.directory = directory
-        self._lock = threading.Lock()
-        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._closed = False
-        self._proxy: Proxy | None = None
+        self.begin_anew()
+        copies.note(self)
         #: True if the host carries the connections, as it does for hosts with names.
         self.is_carried = kernel is not None and sandbox_network.is_named(self._held.network)
         self._secrets: Secrets | None = None
@@ -111,6 +111,12 @@ class Setup:
             from .egress import secrets as egress_secrets
 
             self._secrets = egress_secrets.Secrets(secrets, bundle)
+
+    def begin_anew(self) -> None:
+        """Forget what was started."""
+        self._lock = threading.Lock()
+        self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
+        self._proxy: Proxy | None = None
 
     def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
         """Start a process that waits for work.
@@ -358,16 +364,37 @@ def environment(named: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     return passed | {name: os.environ[name] for name in named if name in os.environ}
 
 
+@contextlib.contextmanager
+def _some_home() -> Iterator[None]:
+    """Have a home directory: `sandlock` asks for one as it is imported, and fails without."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
+
+
 def kernel(confine: str) -> Any:
     """Return the package `sandlock`, if it and the kernel can do what is needed.
 
     Raises:
         SandboxError: They cannot, and are required.
     """
+    if getattr(sys, "frozen", False):
+        raise SandboxError(
+            "a sandbox starts sys.executable, which is this frozen application itself and "
+            "no Python: use the sandbox from a program that an installed Python runs"
+        )
     if confine == "audit":
         return None
     try:
-        sandlock: Any = importlib.import_module("sandlock")
+        with _some_home():
+            sandlock: Any = importlib.import_module("sandlock")
     except ImportError:
         why = (
             "it needs sandlock, which is for Linux and Python up to 3.14: "

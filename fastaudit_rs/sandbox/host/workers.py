@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from . import copies
 from .ending import Ending
 from .process import Worker
 
@@ -27,6 +28,11 @@ class Workers:
         """Begin without any."""
         self._start = start
         self._key = key
+        self.begin_anew()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Forget the one that waits."""
         self._lock = threading.Lock()
         self._idle: tuple[Worker, Hashable] | None = None
 

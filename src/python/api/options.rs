@@ -136,6 +136,7 @@ impl<'py> GuardOptions<'py> {
             && (is_asked || !allowed.policy.calls_all_native())
             && monitor::is_possible(py, demanded_by)?;
         wrong_calls::warn_of_missing(py, &allowed)?;
+        let turn = setup::turn(py)?;
         let free = match monitor_calls {
             true => monitor::find_tool_id(py, tool_id)?,
             false => None,
@@ -148,6 +149,7 @@ impl<'py> GuardOptions<'py> {
         if let Some(free) = free {
             monitor::install(py, free)?;
         }
+        drop(turn);
         let data = self.data.map_or_else(|| py.None(), Bound::unbind);
         let mut config = AuditCfg::new(allowed, callbacks, data, monitor_calls, retire_sites);
         if approvals.is_some() {

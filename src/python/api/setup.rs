@@ -1,12 +1,16 @@
 //! Installs the hook and everything that belongs to it, once for the process.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::calls::monitor;
+use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
+use crate::python::cpython::process;
 use crate::python::denials::denial;
 use crate::python::events::hook;
 use crate::python::excuses::handlers;
@@ -16,6 +20,7 @@ use crate::python::guard::sealed;
 use crate::python::guard::turns::{self, Turns};
 #[cfg(unix)]
 use crate::python::guard::workers;
+use crate::python::values::errors;
 use crate::python::values::stdlib;
 use crate::python::values::with_statement;
 use crate::python::wrapped::callbacks_later;
@@ -30,6 +35,78 @@ static CLASSES: OnceLock<Classes> = OnceLock::new();
 /// Says which classes are to be sealed.
 pub fn know_classes(classes: Classes) {
     let _ = CLASSES.set(classes);
+}
+
+/// True once the Python that first loaded this module will tell its end, and once it has ended.
+static TELLS: AtomicBool = AtomicBool::new(false);
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn end() {
+    HAS_ENDED.store(true, Ordering::Release);
+}
+
+/// Checks that no other Python of this process had the module before (`Py_Finalize`): CPython drops
+/// the hook with it, and the objects that we keep are of it.
+///
+/// # Errors
+/// `ImportError` if one had.
+pub fn begin(py: Python<'_>) -> PyResult<()> {
+    let tells = TELLS.load(Ordering::Acquire) || process::at_finalize(py, end);
+    TELLS.store(tells, Ordering::Release);
+    match tells && !HAS_ENDED.load(Ordering::Acquire) {
+        true => Ok(()),
+        false => Err(errors::other_python()),
+    }
+}
+
+/// The thread that installs something, 0 for none, and the process that it is in.
+static INSTALLER: AtomicU64 = AtomicU64::new(0);
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The time between two looks at another thread that installs, and the longest that it is waited
+/// for: it may itself wait for this one, in a hook of the host.
+const PAUSE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The turn of this thread to install.
+pub struct Turn(());
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        INSTALLER.store(0, Ordering::Release);
+    }
+}
+
+/// Waits until no other thread installs anything; `None` if this thread does already.
+///
+/// # Errors
+/// `RuntimeError` if another does not come to an end, and the errors of signal handlers.
+pub fn turn(py: Python<'_>) -> PyResult<Option<Turn>> {
+    let (thread, process) = (raw::thread_ident(), std::process::id());
+    let mut waits_since = None;
+    loop {
+        let other = match INSTALLER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => break,
+            Err(other) => other,
+        };
+        if PROCESS.load(Ordering::Acquire) != process {
+            // This process is a copy, and the thread need not be in it.
+            INSTALLER.store(thread, Ordering::Release);
+            hook::begin_anew();
+            break;
+        }
+        if other == thread {
+            return Ok(None);
+        }
+        if waits_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(errors::being_installed());
+        }
+        py.detach(|| std::thread::sleep(PAUSE));
+        py.check_signals()?;
+    }
+    PROCESS.store(process, Ordering::Release);
+    Ok(Some(Turn(())))
 }
 
 /// Installs them.

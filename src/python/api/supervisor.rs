@@ -47,6 +47,22 @@ pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
     Ok(taken.map_err(std::io::Error::from)?.into_raw_fd())
 }
 
+#[doc = doc!("_listeners")]
+#[pyfunction]
+#[pyo3(name = "_listeners")]
+#[cfg(target_os = "linux")]
+pub fn listeners() -> Vec<i32> {
+    crate::kernel::descriptors::listeners()
+}
+
+#[doc = doc!("_listeners")]
+#[pyfunction]
+#[pyo3(name = "_listeners")]
+#[cfg(not(target_os = "linux"))]
+pub fn listeners() -> Vec<i32> {
+    Vec::new()
+}
+
 #[doc = doc!("_descriptor_of")]
 #[pyfunction]
 #[pyo3(name = "_descriptor_of")]

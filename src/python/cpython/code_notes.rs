@@ -1,26 +1,15 @@
 //! Notes on code objects: small numbers that go when the code does, and keep none alive. Each kind of
 //! note has bits of its own.
+//!
+//! They are kept by the address of the code, with a weak reference that tells whether the code there is
+//! still the same. The place that CPython has for such (`co_extra`) will not do: for code that has any,
+//! CPython calls the free functions of all who asked for a place, also those that are gone by then.
 
-use std::ffi::c_void;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use pyo3::ffi;
+use ahash::AHashMap;
 use pyo3::prelude::*;
-
-/// The place for our notes, as CPython numbered it; `None` if it has no more.
-static PLACE: OnceLock<Option<ffi::Py_ssize_t>> = OnceLock::new();
-
-/// Called by CPython with the note of code that is freed: there is nothing to free.
-unsafe extern "C" fn forget(_note: *mut c_void) {}
-
-fn place() -> Option<ffi::Py_ssize_t> {
-    *PLACE.get_or_init(|| {
-        // SAFETY: callers are attached, as they have an object; the function takes all that it is
-        // given, and lives for ever.
-        let place = unsafe { ffi::PyUnstable_Eval_RequestCodeExtraIndex(forget) };
-        (place >= 0).then_some(place)
-    })
-}
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 /// A kind of note: the bits that it takes.
 #[derive(Clone, Copy)]
@@ -38,40 +27,66 @@ pub const GUEST: Kind = Kind {
     mask: 0xff,
 };
 
+struct Noted {
+    code: Py<PyWeakrefReference>,
+    notes: usize,
+}
+
+impl Noted {
+    /// The code; `None` if it is gone.
+    fn code_in<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.code.bind(py).upgrade()
+    }
+}
+
+#[derive(Default)]
+struct All {
+    by_address: AHashMap<usize, Noted>,
+    /// The number of them at which those of code that is gone are looked for.
+    most: usize,
+}
+
+/// The least such number.
+const MOST: usize = 1024;
+
+static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
+
+/// While it is locked no object is made or freed.
+fn all() -> MutexGuard<'static, All> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The note of a kind on some code; 0 if there is none.
 pub fn get(code: &Bound<'_, PyAny>, kind: Kind) -> usize {
-    (all(code) >> kind.shift) & kind.mask
+    (notes(&all(), code) >> kind.shift) & kind.mask
 }
 
 /// Notes a number on some code. Without memory for it there is no note.
 pub fn set(code: &Bound<'_, PyAny>, kind: Kind, note: usize) {
-    let others = all(code) & !(kind.mask << kind.shift);
-    set_all(code, others | (note & kind.mask) << kind.shift);
+    let address = code.as_ptr() as usize;
+    let Ok(reference) = PyWeakrefReference::new(code) else {
+        return;
+    };
+    let mut all = all();
+    let others = notes(&all, code) & !(kind.mask << kind.shift);
+    let noted = Noted {
+        code: reference.unbind(),
+        notes: others | (note & kind.mask) << kind.shift,
+    };
+    let mut gone = Vec::from_iter(all.by_address.insert(address, noted));
+    if all.by_address.len() > all.most.max(MOST) {
+        let is_gone = |_: &usize, noted: &mut Noted| noted.code_in(code.py()).is_none();
+        gone.extend(all.by_address.extract_if(is_gone).map(|(_, noted)| noted));
+        all.most = 2 * all.by_address.len();
+    }
+    drop(all);
+    drop(gone);
 }
 
 /// All notes on some code.
-fn all(code: &Bound<'_, PyAny>) -> usize {
-    let Some(place) = place() else {
-        return 0;
-    };
-    let mut note = std::ptr::null_mut();
-    // SAFETY: CPython looks whether the object is code, and writes to `note` only; notes are our
-    // own numbers, which nobody follows as addresses.
-    let result = unsafe { ffi::PyUnstable_Code_GetExtra(code.as_ptr(), place, &raw mut note) };
-    if result != 0 {
-        drop(PyErr::take(code.py()));
-        return 0;
-    }
-    note as usize
-}
-
-fn set_all(code: &Bound<'_, PyAny>, note: usize) {
-    let Some(place) = place() else {
-        return;
-    };
-    let note = std::ptr::without_provenance_mut(note);
-    // SAFETY: CPython looks whether the object is code; the number is never followed as an address.
-    if unsafe { ffi::PyUnstable_Code_SetExtra(code.as_ptr(), place, note) } != 0 {
-        drop(PyErr::take(code.py()));
+fn notes(all: &All, code: &Bound<'_, PyAny>) -> usize {
+    match all.by_address.get(&(code.as_ptr() as usize)) {
+        Some(noted) if noted.code_in(code.py()).is_some_and(|noted| noted.is(code)) => noted.notes,
+        _ => 0,
     }
 }

@@ -81,6 +81,13 @@ pub fn at_end(work: extern "C" fn()) {
     unsafe { libc::atexit(work) };
 }
 
+/// Has a function called when this Python is finalized. Returns false if it cannot be.
+pub fn at_finalize(_py: Python<'_>, work: extern "C" fn()) -> bool {
+    // SAFETY: the function lives for ever; it is called without an interpreter, which it cannot use
+    // as it takes none.
+    unsafe { ffi::Py_AtExit(Some(work)) == 0 }
+}
+
 /// Writes a text to `sys.stderr`, or to the process's own if there is none.
 pub fn write_to_stderr(_py: Python<'_>, text: &CStr) {
     // SAFETY: the format takes one text, which is NUL-terminated. It is cut after 1,000 bytes.

@@ -59,7 +59,16 @@ pub fn install(
     result
 }
 
+/// Begins anew in a copy of a process of which another thread was installing it.
+pub fn begin_anew() {
+    let _ = STATE.compare_exchange(INSTALLING, ABSENT, Ordering::AcqRel, Ordering::Relaxed);
+}
+
 fn add(py: Python<'_>) -> PyResult<()> {
+    if PROBED.load(Ordering::Acquire) {
+        // It is there since the last time, when what belongs to it failed, or the process was copied.
+        return Ok(());
+    }
     hook::add::<Ours>(py).map_err(|error| errors::hook_vetoed(py, Some(error)))?;
     // A hook that denies events it does not know may stop the probe, but not before ours saw it
     // if ours is there: native hooks are asked first.

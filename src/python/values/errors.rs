@@ -1,6 +1,8 @@
 //! The words for a wrong argument, and for the accepted values: all in one place.
 
-use pyo3::exceptions::{PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyImportError, PyOSError, PyPermissionError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
@@ -240,6 +242,14 @@ pub fn left_by_what_it_guards() -> PyErr {
 /// `mk_audit` is called while it is being set up.
 pub fn being_installed() -> PyErr {
     PyRuntimeError::new_err("the audit hook is being installed by another call of mk_audit()")
+}
+
+/// The module is loaded in a Python that is not the first of the process.
+pub fn other_python() -> PyErr {
+    PyImportError::new_err(
+        "fastaudit_rs works in the first Python of a process alone, and that one has ended \
+         (Py_Finalize): keep one Python for the life of the process, or start a new process",
+    )
 }
 
 /// The guard's context variable was changed, and the act would leave the guard.

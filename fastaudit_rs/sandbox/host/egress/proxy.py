@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .... import Network
+from .. import copies
 from . import beginnings
 from .beginnings import FirstLine, Protocol
 from .connects import DOMAIN, Connects, Waiting, Wanted
@@ -54,7 +55,7 @@ class Proxy:
         self.waiting = Waiting()
         #: The addresses of the proxy, by their families.
         self.places: dict[int, tuple[str, int]] = {}
-        listeners = []
+        listeners: list[socket.socket] = []
         for family, address in HERE.items():
             # Without IPv6 there is none.
             with contextlib.suppress(OSError):
@@ -68,6 +69,13 @@ class Proxy:
             target=self._serve, args=(listeners,), name="fastaudit-rs-proxy", daemon=True
         )
         self._thread.start()
+        self._listeners = listeners
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        """Listen no more: `Setup` makes another. The loop shares its state with the original."""
+        for listener in self._listeners:
+            listener.close()
 
     def _range(self) -> Address:
         """Return the first of the addresses for names: the guard in the sandbox may block some."""

@@ -1,0 +1,110 @@
+"""The first guards of a process, made by many threads at once. Each in a fresh process."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+TOGETHER = """
+    import os, sys, threading
+    sys.setswitchinterval(1e-6)
+    from fastaudit_rs import Policy
+
+    policy = Policy(write=[])
+    start = threading.Barrier(20)
+    outcomes = []
+
+    def first():
+        start.wait()
+        try:
+            guard = policy.guard()
+            with guard():
+                os.mkdir(FILE)
+        except BaseException as error:
+            outcomes.append(type(error).__name__)
+
+    threads = [threading.Thread(target=first) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(len(outcomes), *sorted(set(outcomes)))
+"""
+
+
+def run(code, *, seconds=60, **given):
+    for name, value in given.items():
+        code = code.replace(name, repr(value))
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.strip()
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
+def test_none_of_twenty_threads_fails(tmp_path, times):
+    for _ in range(times):
+        assert run(TOGETHER, FILE=str(tmp_path / "new")) == "20 AuditDenied"
+
+
+def test_a_hook_that_refuses_ours_refuses_each(tmp_path):
+    hook = """
+    import sys
+    def refuse(event, args):
+        if event == "sys.addaudithook":
+            raise RuntimeError
+    sys.addaudithook(refuse)
+    """
+    assert run(hook + TOGETHER, FILE=str(tmp_path / "new")) == "20 RuntimeError"
+    assert not (tmp_path / "new").exists()
+
+
+INSTALLING = """
+    import os, sys, threading
+    from fastaudit_rs import Policy
+
+    policy = Policy(write=[])
+    entered, go = threading.Event(), threading.Event()
+
+    def hook(event, args):
+        if event == "sys.addaudithook" and not entered.is_set():
+            entered.set()
+            HOOK
+
+    sys.addaudithook(hook)
+
+    def guarded():
+        try:
+            guard = policy.guard()
+            with guard():
+                os.mkdir(FILE)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:40]}"
+"""
+
+
+def test_a_copy_of_the_process_installs_it_itself(tmp_path):
+    code = """
+    first = threading.Thread(target=guarded)
+    first.start()
+    entered.wait()
+    child = os.fork()
+    if not child:
+        os._exit(not str(guarded()).startswith("AuditDenied"))
+    print(os.waitpid(child, 0)[1])
+    go.set()
+    first.join()
+    """
+    code = INSTALLING.replace("HOOK", "go.wait()") + code
+    python = [sys.executable, "-W", "ignore", "-c"]
+    code = textwrap.dedent(code.replace("FILE", repr(str(tmp_path / "new"))))
+    ended = subprocess.run([*python, code], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+
+
+def test_a_hook_that_makes_a_guard_meanwhile_is_told(tmp_path):
+    code = INSTALLING.replace("HOOK", "print(guarded())") + "    print(guarded())"
+    told, denied = run(code, FILE=str(tmp_path / "new"), seconds=30).splitlines()
+    assert told.startswith("RuntimeError: the audit hook is being installed")
+    assert denied.startswith("AuditDenied")

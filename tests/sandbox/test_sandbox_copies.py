@@ -1,0 +1,218 @@
+"""Sandboxes across copies of the host (`os.fork`): the copy begins anew, the original goes on."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import traceback
+
+import pytest
+
+from fastaudit_rs import Limits, Policy, Sandbox, SandboxManager
+
+pytest.importorskip("sandlock")
+
+from sandboxes import LOOSE, gone, of, running
+
+pytestmark = pytest.mark.once
+
+LIMITS = Limits(wall_seconds=20)
+
+
+def in_copy(work):
+    """Do something in a copy of this process; its error fails the test here."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with open(writing, "w") as said:
+            os.close(reading)
+            try:
+                work()
+            except BaseException:
+                said.write(traceback.format_exc())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as saying:
+        said = saying.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert not said, said
+
+
+@pytest.fixture
+def sandbox():
+    with Sandbox(LOOSE, LIMITS) as made:
+        yield made
+
+
+@pytest.mark.parametrize("confine", ["require", "audit"])
+def test_a_sandbox_that_has_run(confine):
+    with Sandbox(LOOSE, LIMITS, confine=confine) as sandbox:
+        assert sandbox.run("1", value=True).value == 1
+        before = running(of(sandbox))
+
+        def runs():
+            for number in range(2):
+                assert sandbox.run(f"{number}", value=True).value == number
+            others = set(running(of(sandbox))) - {*before, os.getppid()}
+            assert others or confine == "audit"
+            sandbox.close()
+            assert not others.intersection(running(of(sandbox)))
+
+        in_copy(runs)
+        assert running(of(sandbox)) == before
+        assert sandbox.directory.exists()
+        assert sandbox.run("2", value=True).value == 2
+    assert gone(of(sandbox))
+
+
+def test_a_session_is_the_originals(sandbox):
+    with sandbox.session() as session:
+        assert session.run("a = 1; a").value == 1
+        snapshot = session.snapshot()
+
+        def refused():
+            acts = [
+                lambda: session.run("a = 2"),
+                lambda: session.get("a"),
+                lambda: session.names,
+                session.undo,
+                session.reset,
+                session.snapshot,
+                lambda: session.restore(snapshot),
+                session.diff,
+            ]
+            for act in acts:
+                with pytest.raises(RuntimeError, match="is one of another process: make one in"):
+                    act()
+            assert not session.interrupt()
+            snapshot.close()
+            session.close()
+            with pytest.raises(RuntimeError, match="closed"):
+                session.run("a")
+            with sandbox.session() as own:
+                assert own.run("3").value == 3
+
+        in_copy(refused)
+        for number in range(5):
+            assert session.run(f"a + {number}").value == 1 + number
+        session.restore(snapshot)
+        assert session.run("a").value == 1
+
+
+def test_the_words_are_those_of_a_session_in_this_process(sandbox):
+    said = []
+    with sandbox.session() as there, Policy(write=[]).session() as here:
+
+        def compare():
+            for session in (there, here):
+                with pytest.raises(RuntimeError) as caught:
+                    session.run("1")
+                said.append(str(caught.value))
+            assert said[0] == said[1]
+
+        in_copy(compare)
+
+
+def test_the_processes_end_with_the_original_though_a_copy_lives(sandbox):
+    code = """
+        import os, sys, time
+        from fastaudit_rs import Sandbox
+        sandbox = Sandbox()
+        session = sandbox.session()
+        sandbox.run("1"), session.run("1")
+        print(sandbox.directory.parent, flush=True)
+        if os.fork():
+            os.kill(os.getpid(), 9)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    host = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with host:
+        place = host.stdout.readline().strip()
+        host.wait()
+        assert gone(place, 5)
+        host.stdin.close()
+    subprocess.run(["rm", "-r", place], check=True)
+
+
+def test_a_pool(sandbox):
+    with sandbox.pool(2) as pool:
+        assert pool.run("1", value=True).value == 1
+
+        def runs():
+            for number in range(3):
+                assert pool.run(f"{number}", value=True).value == number
+            pool.close()
+
+        in_copy(runs)
+        assert pool.run("2", value=True).value == 2
+
+
+def test_a_manager():
+    with SandboxManager(limits=LIMITS) as manager:
+        manager.create("a")
+        assert manager.run("a", "1", value=True).value == 1
+
+        def runs():
+            assert manager.run("a", "2", value=True).value == 2
+            manager.create("b")
+            assert manager.run("b", "3", value=True).value == 3
+            manager.close()
+
+        in_copy(runs)
+        assert manager.list() == ["a"]
+        assert manager.run("a", "4", value=True).value == 4
+
+
+def test_a_network_that_the_host_carries():
+    from fastaudit_rs import Network
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        network = Network(hosts=[f"localhost:{port}"])
+        code = f"""
+            import socket
+            with socket.create_connection(("localhost", {port}), 5) as there:
+                there.sendall(b"hello")
+        """
+        with Sandbox(Policy(network=network), LIMITS) as sandbox:
+
+            def reaches():
+                ran = sandbox.run(textwrap.dedent(code))
+                assert ran.success, ran.stderr
+                with server.accept()[0] as client:
+                    assert client.recv(5) == b"hello"
+
+            reaches()
+            in_copy(reaches)
+            reaches()
+
+
+def test_a_run_that_reads_its_input_to_the_end_as_the_host_is_copied(sandbox):
+    import threading
+
+    results = []
+    (sandbox.directory / "go").unlink(missing_ok=True)
+    code = "import sys; open('go', 'w').close(); print(len(sys.stdin.read()))"
+    given = b"x" * (1 << 20)
+    thread = threading.Thread(target=lambda: results.append(sandbox.run(code, input=given)))
+    thread.start()
+    child = os.fork()
+    if not child:
+        os.read(os.pipe()[0], 1)
+    thread.join()
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    assert (results[0].stdout, results[0].killed_by) == (f"{1 << 20}\n", None)
+
+
+def test_a_confined_call():
+    policy = Policy(write=[])
+    assert policy.call(os.path.basename, "a/b") == "b"
+
+    def calls():
+        assert policy.call(os.path.basename, "a/c") == "c"
+
+    in_copy(calls)
+    assert policy.call(os.path.basename, "a/d") == "d"
