@@ -113,6 +113,16 @@ pub fn resolve_and_look(fs: &impl FileSystem, path: &[u8], base: Base) -> Option
     resolve_from(fs, path, start)
 }
 
+/// The absolute path that a name spells, links not followed.
+pub fn spelled(fs: &impl FileSystem, name: &[u8]) -> Option<PathBuf> {
+    if name.starts_with(b"/") {
+        return Some(without_dots(PathBuf::from_slice(name)));
+    }
+    let mut whole = fs.current_dir()?;
+    push(&mut whole, name);
+    Some(without_dots(whole))
+}
+
 /// Resolves a path that starts from an already resolved directory.
 pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Option<Resolved> {
     if path.starts_with(b"/") {

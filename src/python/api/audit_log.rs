@@ -16,6 +16,7 @@ use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::audit_log::{self, LogFile, Sink};
 use crate::python::guard::decision;
+use crate::python::guard::governing;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::decode;
 use crate::python::values::errors;
@@ -194,6 +195,7 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
         .create(true)
         .append(true)
         .open(decode::native_path(name.clone()))?;
+    governing::note(given.py(), &name)?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
     Ok(LogFile {
         identity: decision::identity(&path),
