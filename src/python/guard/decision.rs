@@ -123,17 +123,3 @@ pub fn absolute(path: &[u8], base: Base) -> Vec<u8> {
     whole.extend_from_slice(path);
     whole
 }
-
-/// The device and the number of the file that a path leads to.
-#[cfg(unix)]
-pub fn identity(path: &[u8]) -> Option<(u64, u64)> {
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata(std::ffi::OsStr::from_bytes(path)).ok()?;
-    Some((file.dev(), file.ino()))
-}
-
-#[cfg(not(unix))]
-pub fn identity(_path: &[u8]) -> Option<(u64, u64)> {
-    None
-}
