@@ -42,6 +42,8 @@ __all__ = [
     "_audit_state",
     "_descriptor_of",
     "_enter_worker",
+    "_govern",
+    "_governing",
     "_hold_sockets",
     "_in_tool",
     "_json_extent",
@@ -259,6 +261,15 @@ def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
     Raises:
         RuntimeError: A guard is active, or a policy is installed.
     """
+
+def _govern(path: _Path) -> None:
+    """Keep a file from all code under guards that are made from now on.
+
+    It says what code may do, or what it did. Called by guarded code this does nothing.
+    """
+
+def _governing() -> list[bytes]:
+    """Return the paths of the files that are kept so."""
 
 @final
 class _Interrupts:

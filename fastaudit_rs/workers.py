@@ -3,15 +3,22 @@
 import importlib
 
 from . import Policy
-from ._native import _enter_worker
+from ._native import _enter_worker, _govern
 
 
-def enter(policy: str, monitor_calls: bool, module: str) -> None:
+def enter(policy: str, monitor_calls: bool, module: str, governing: list[bytes]) -> None:
     """Enter a policy, as TOML, for good.
 
-    The module is the pool's, which is going to run and which the policy need not let import.
+    Args:
+        policy: The policy.
+        monitor_calls: Whether calls are watched.
+        module: The module of the pool, which is going to run and which the policy need not let
+            import.
+        governing: The files by which the host governs code.
     """
     package, _, name = module.rpartition(".")
     # A module that is going to run as a program must not be imported before.
     importlib.import_module(package if name.startswith("popen_") else module)
+    for path in governing:
+        _govern(path)
     _enter_worker(Policy.parse_toml(policy), monitor_calls)

@@ -18,6 +18,7 @@ import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
 from .._monitoring import MONITORING
+from .._native import _govern
 from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
 from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
 from .swallowed import lines
@@ -122,6 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
     baseline = config.getoption("--audit-baseline")
     if baseline:
         run.baseline = Path(here, baseline)
+        _govern(run.baseline)
         _read(run, run.baseline)
     config.stash[_run] = run
 

@@ -14,7 +14,7 @@ use super::rules;
 use super::rules_02::RuleSet;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Name, Resolved};
-use crate::policy::files::places::{Blocked, Protected, Temporary};
+use crate::policy::files::places::{Blocked, Governing, Protected, Temporary};
 use crate::policy::files::roots::Roots;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
@@ -120,6 +120,21 @@ impl Policy {
         self.blocked = blocked;
         self.protected = protected;
         self
+    }
+
+    /// Returns the policy that keeps the files from writing by which it is governed.
+    #[must_use]
+    pub fn keeping(mut self, files: &Arc<Governing>) -> Self {
+        self.protected.add_files(Arc::clone(files));
+        let importing = self.while_importing.take();
+        self.while_importing = importing.map(|policy| Box::new(policy.keeping(files)));
+        self
+    }
+
+    /// The files that govern the code.
+    #[must_use]
+    pub fn governing(&self) -> &Governing {
+        self.protected.files()
     }
 
     /// Returns the policy with these environment variables.

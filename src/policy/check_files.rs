@@ -132,6 +132,7 @@ impl Policy {
         }
         if places.iter().any(|place| self.protected.holds(place))
             || (moves && self.protected.may_be_below(&entry))
+            || self.protected.holds_by_link(fs, landing.as_bytes())
         {
             return Verdict::Deny(Why::Protected);
         }

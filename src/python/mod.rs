@@ -45,7 +45,7 @@ mod _native {
     #[pymodule_export]
     use super::api::network_rules::Network;
     #[pymodule_export]
-    use super::api::policy::Policy;
+    use super::api::policy::{Policy, govern, governing_files};
     #[pymodule_export]
     use super::api::question::merged_approvals;
     #[pymodule_export]

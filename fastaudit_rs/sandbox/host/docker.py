@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..._native import _governing
 from ...results import Result
 from ..limits import Limits
 from ..wire import REPORT
@@ -87,7 +88,7 @@ class Docker:
         begun = time.monotonic()
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=base, prefix="job-"))
-            Path(place, "job").write_bytes(pickle.dumps((setup.policy, job)))
+            Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
             Path(place, "input").write_bytes(given)
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
+from ..._native import _governing
 from ..limits import Limits
 from . import copies
 from . import network as sandbox_network
@@ -129,7 +130,8 @@ class Setup:
             RuntimeError: All were ended meanwhile.
             SandboxError: It does not start.
         """
-        task = pickle.dumps((self.policy, list(self.path), [*self._modules, *preload]))
+        modules = [*self._modules, *preload]
+        task = pickle.dumps((self.policy, list(self.path), modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from ... import Policy
 from ..._monitoring import MONITORING
-from ..._native import _Children
+from ..._native import _Children, _govern
 from ..wire import COMMON, receive, send
 from .child import Job, run
 from .held import hold
@@ -46,7 +46,9 @@ def main(control: _socket.socket) -> NoReturn:
     os.close(null)
     task, held = receive(control)[0], receive(control)[0]
     try:
-        policy, path, preload = pickle.loads(task)
+        policy, path, preload, governing = pickle.loads(task)
+        for file in governing:
+            _govern(file)
         hold(children, policy, marshal.loads(held))
         sys.path[:0] = path
         policy = _prepared(children, policy, preload)

@@ -56,6 +56,10 @@ pub trait FileSystem {
     fn database_header(&self, _path: &[u8]) -> Option<[u8; 20]> {
         None
     }
+    /// Returns the device and the number of the file at the path.
+    fn identity(&self, _path: &[u8]) -> Option<(u64, u64)> {
+        None
+    }
     /// Returns whether there is a directory at the path.
     fn is_dir(&self, path: &[u8]) -> bool;
     /// Returns whether there is anything at the path.

@@ -114,6 +114,11 @@ mod imp {
             write_ahead_log::header(path)
         }
 
+        fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {
+            let found = status(path, OFlags::empty()).ok()?;
+            Some((found.st_dev.into(), found.st_ino.into()))
+        }
+
         fn is_dir(&self, path: &[u8]) -> bool {
             status(path, OFlags::empty())
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)

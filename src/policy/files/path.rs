@@ -3,12 +3,18 @@
 //! The rules are those of `os.path.realpath(strict=False)`: symbolic links are followed, `..`
 //! goes up from where the path really is, and a tail that does not exist is taken as written.
 
+use std::borrow::Cow;
+
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
 use crate::policy::files::fs::{FileSystem, Link, Passes, PathBuf};
 
 /// Links that one path may go through; past it the kernel says `ELOOP` (path_resolution(7)).
 const MAX_LINKS: usize = 40;
+
+/// The bytes of all the paths that one walk looks up, each of which the system reads from its start.
+/// Only a path that was made to take long needs more.
+const MAX_LOOKED_UP: usize = 1 << 20;
 
 /// An argument of an event where a path is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +113,16 @@ pub fn resolve_and_look(fs: &impl FileSystem, path: &[u8], base: Base) -> Option
     resolve_from(fs, path, start)
 }
 
+/// The absolute path that a name spells, links not followed.
+pub fn spelled(fs: &impl FileSystem, name: &[u8]) -> Option<PathBuf> {
+    if name.starts_with(b"/") {
+        return Some(without_dots(PathBuf::from_slice(name)));
+    }
+    let mut whole = fs.current_dir()?;
+    push(&mut whole, name);
+    Some(without_dots(whole))
+}
+
 /// Resolves a path that starts from an already resolved directory.
 pub fn resolve_beside(fs: &impl FileSystem, path: &[u8], dir: &Resolved) -> Option<Resolved> {
     if path.starts_with(b"/") {
@@ -165,13 +181,15 @@ fn without_dots(path: PathBuf) -> PathBuf {
 
 /// Looks at the components one by one.
 fn walk(fs: &impl FileSystem, mut real: PathBuf, path: &[u8]) -> Option<Resolved> {
-    let mut rest = PathBuf::from_slice(path);
+    let mut text = Cow::Borrowed(path);
+    let mut at = 0;
     let mut links = 0;
+    let mut looked_up = 0;
     // Up to where the path exists, once it was found not to: there is nothing to look up below.
     let mut exists_to = usize::MAX;
-    while !rest.is_empty() {
-        let end = memchr(b'/', &rest).unwrap_or(rest.len());
-        match &rest[..end] {
+    while at < text.len() {
+        let end = memchr(b'/', &text[at..]).map_or(text.len(), |slash| at + slash);
+        match &text[at..end] {
             b"" | b"." => {}
             b".." => {
                 pop(&mut real);
@@ -185,23 +203,28 @@ fn walk(fs: &impl FileSystem, mut real: PathBuf, path: &[u8]) -> Option<Resolved
                 let link = if parent > exists_to || links >= MAX_LINKS {
                     Link::None
                 } else {
+                    looked_up += real.len();
+                    if looked_up > MAX_LOOKED_UP {
+                        return None;
+                    }
                     fs.read_link(&real)
                 };
                 match link {
                     Link::None => {}
                     Link::Missing => exists_to = parent,
                     Link::Unknown => return None,
-                    Link::To(mut text) => {
+                    Link::To(mut to) => {
                         links += 1;
-                        real.truncate(if text.starts_with(b"/") { 1 } else { parent });
-                        text.extend_from_slice(&rest[end..]);
-                        rest = PathBuf::from_vec(text);
+                        real.truncate(if to.starts_with(b"/") { 1 } else { parent });
+                        to.extend_from_slice(&text[end..]);
+                        text = Cow::Owned(to);
+                        at = 0;
                         continue;
                     }
                 }
             }
         }
-        rest.drain(..(end + 1).min(rest.len()));
+        at = end + 1;
     }
     Some(Resolved(real))
 }

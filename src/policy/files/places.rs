@@ -1,8 +1,12 @@
 //! The rules of a policy for paths beside the approved roots: places that nothing opens, and names
 //! that are kept from writing wherever they are.
 
+use std::sync::Arc;
+
+use ahash::AHashSet;
 use memchr::memchr_iter;
 
+use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::Resolved;
 use crate::policy::files::roots::is_within;
 
@@ -87,37 +91,109 @@ pub const PRESET: &[&str] = &[
     ".ssh",
 ];
 
-/// Names that are kept from writing, at any depth: `.git/hooks` protects `a/.git/hooks/b`.
+/// The files by which a host governs code: policies, answers, logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Protected(Vec<Vec<Vec<u8>>>);
+pub struct Governing {
+    paths: AHashSet<Vec<u8>>,
+    /// The devices and numbers of those that have other names, too.
+    linked: AHashSet<(u64, u64)>,
+}
+
+impl Governing {
+    /// Adds an absolute path of such a file.
+    pub fn add(&mut self, path: Vec<u8>) {
+        self.paths.insert(path);
+    }
+
+    /// Adds a file by its device and number.
+    pub fn add_linked(&mut self, identity: (u64, u64)) {
+        self.linked.insert(identity);
+    }
+
+    /// Their paths.
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.paths.iter().map(Vec::as_slice)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Returns whether the path is one of them, or of the file that is going to take its place.
+    fn hold(&self, path: &[u8]) -> bool {
+        !self.paths.is_empty()
+            && (self.paths.contains(path)
+                || replaced(path).is_some_and(|path| self.paths.contains(path)))
+    }
+}
+
+/// Returns the file whose place one of the name `NAME.PID.new` is going to take.
+fn replaced(path: &[u8]) -> Option<&[u8]> {
+    let path = path.strip_suffix(b".new")?;
+    let dot = path.iter().rposition(|byte| !byte.is_ascii_digit())?;
+    (path[dot] == b'.').then_some(&path[..dot])
+}
+
+/// Names that are kept from writing, at any depth: `.git/hooks` protects `a/.git/hooks/b`. Files
+/// that govern the code are kept as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protected {
+    names: Vec<Vec<Vec<u8>>>,
+    files: Arc<Governing>,
+}
 
 impl Protected {
     /// Protects a name, or names below each other with `/` between them.
     pub fn add(&mut self, name: &str) {
-        self.0
+        self.names
             .push(components(name.as_bytes()).map(<[u8]>::to_vec).collect());
+    }
+
+    /// Protects files, wherever they are.
+    pub fn add_files(&mut self, files: Arc<Governing>) {
+        self.files = files;
+    }
+
+    /// The files that are protected, wherever they are.
+    pub fn files(&self) -> &Governing {
+        &self.files
     }
 
     /// Returns whether nothing is protected.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.names.is_empty() && self.files.is_empty()
     }
 
-    /// Returns whether the path has a protected name in it. It is absolute and resolved.
+    /// Returns whether the path has a protected name in it, or is that of a protected file. It is
+    /// absolute and resolved.
     pub fn holds(&self, path: &[u8]) -> bool {
-        starts(path).any(|at| {
-            self.0.iter().any(|name| {
-                let mut rest = components(&path[at..]);
-                name.iter().all(|part| rest.next() == Some(part))
+        self.files.hold(path)
+            || starts(path).any(|at| {
+                self.names.iter().any(|name| {
+                    let mut rest = components(&path[at..]);
+                    name.iter().all(|part| rest.next() == Some(part))
+                })
             })
-        })
     }
 
-    /// Returns whether a path below this one may have a protected name: moving a directory to
-    /// `.git` makes its `hooks` the hooks of the repository.
+    /// Returns whether the path leads to a protected file by another of its names.
+    pub fn holds_by_link(&self, fs: &impl FileSystem, path: &[u8]) -> bool {
+        !self.files.linked.is_empty()
+            && fs
+                .identity(path)
+                .is_some_and(|identity| self.files.linked.contains(&identity))
+    }
+
+    /// Returns whether a path below this one may have a protected name, or be that of a protected
+    /// file: moving a directory to `.git` makes its `hooks` the hooks of the repository.
     pub fn may_be_below(&self, path: &[u8]) -> bool {
+        let mut files = self.files.paths.iter();
+        files.any(|file| is_within(file, path)) || self.has_name_below(path)
+    }
+
+    fn has_name_below(&self, path: &[u8]) -> bool {
         starts(path).any(|at| {
-            self.0.iter().any(|name| {
+            self.names.iter().any(|name| {
                 let mut parts = name.iter();
                 components(&path[at..]).all(|own| parts.next().is_some_and(|part| own == part))
                     && parts.next().is_some()
@@ -181,6 +257,26 @@ mod tests {
             ("/a/.git/b", false),
         ] {
             assert_eq!(protected.may_be_below(path.as_bytes()), may, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_that_govern_are_protected() {
+        let mut files = Governing::default();
+        files.add(b"/a/b.toml".to_vec());
+        let mut protected = Protected::default();
+        protected.add_files(Arc::new(files));
+        for (path, held, below) in [
+            ("/a/b.toml", true, true),
+            ("/a/b.toml.17.new", true, false),
+            ("/a/b.toml.x.new", false, false),
+            ("/a/b.toml.new", false, false),
+            ("/a/b.toml2", false, false),
+            ("/a", false, true),
+            ("/ab", false, false),
+        ] {
+            assert_eq!(protected.holds(path.as_bytes()), held, "{path}");
+            assert_eq!(protected.may_be_below(path.as_bytes()), below, "{path}");
         }
     }
 

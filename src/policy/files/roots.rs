@@ -11,6 +11,8 @@ use crate::policy::files::path::Resolved;
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
     fixed: AHashSet<PathBuf>,
+    /// The length of the longest of them: a longer ancestor of a path is none.
+    longest: usize,
     follows_current_dir: bool,
 }
 
@@ -23,17 +25,23 @@ impl Roots {
     /// Roots that approve every path.
     pub fn everywhere() -> Self {
         let mut roots = Self::new();
-        roots.fixed.insert(PathBuf::from_slice(b"/"));
+        roots.insert(b"/");
         roots
     }
 
     /// Approves a directory and everything below it.
     pub fn add(&mut self, root: &Resolved) {
-        self.fixed.insert(PathBuf::from_slice(root.as_bytes()));
+        self.insert(root.as_bytes());
+    }
+
+    fn insert(&mut self, root: &[u8]) {
+        self.longest = self.longest.max(root.len());
+        self.fixed.insert(PathBuf::from_slice(root));
     }
 
     /// Approves what other roots approve, too.
     pub fn extend(&mut self, more: &Self) {
+        self.longest = self.longest.max(more.longest);
         self.fixed.extend(more.fixed.iter().cloned());
         self.follows_current_dir |= more.follows_current_dir;
     }
@@ -72,6 +80,7 @@ impl Roots {
                 || self.fixed.contains(path)
                 || memchr_iter(b'/', path)
                     .skip(1)
+                    .take_while(|&end| end <= self.longest)
                     .any(|end| self.fixed.contains(&path[..end])))
     }
 }

@@ -52,7 +52,11 @@ pub fn judge<S: Surroundings>(event: &S, rule: Rule) -> Result<(), S::Error> {
         Rule::Deny => judge.deny(Reason::Event),
         Rule::LowLevelStart if event.is_start_covered() => Ok(()),
         Rule::Start | Rule::LowLevelStart => judge.start(),
-        Rule::Entries(paths) | Rule::Read(paths) => judge.paths(paths),
+        Rule::Entries(paths) => {
+            judge.paths(paths)?;
+            judge.moved_link(paths)
+        }
+        Rule::Read(paths) => judge.paths(paths),
         Rule::Node(paths) => judge.node(paths),
         Rule::SetVariable => {
             judge.set_variable()?;

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::arguments::{Arguments, Named, PathLikes, is_open_for_appending, is_open_for_reading};
 use super::event::Judge;
 use super::surroundings::{Follows, Reason, Surroundings};
-use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::files::fs::{FileSystem, Link};
+use crate::policy::files::path::{self, Base, Name, Target};
 use crate::policy::operation::Operation;
 use crate::policy::rules::{Access, PathArg, Rule};
 
@@ -114,6 +115,43 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let text = text.name();
         self.judge(Operation::LinkTo { text, at }, 0)?;
         self.judge(Operation::MoveEntry(at), 1)
+    }
+
+    /// Judges a relative link that gets another place by where it leads from there. Links in a
+    /// directory that is moved are not looked for.
+    pub(super) fn moved_link(&self, paths: &[PathArg]) -> Result<(), S::Error> {
+        let [from, to, ..] = paths else {
+            return Ok(());
+        };
+        if from.access != Access::Move || to.access != Access::Move {
+            return Ok(());
+        }
+        let (source, link) = (
+            self.name_at(from.path, false)?,
+            self.name_at(to.path, false)?,
+        );
+        let (Name::Path(source), Name::Path(new)) = (source.name(), link.name()) else {
+            return Ok(());
+        };
+        let fs = self.0.fs();
+        let at = link.target(self.args().base(to.dir_fd));
+        let dir = |path, base| path::resolve(fs, path::split(path).0, base);
+        let (Some(old_dir), Some(new_dir)) = (
+            dir(source, self.args().base(from.dir_fd)),
+            dir(new, at.base),
+        ) else {
+            return Ok(());
+        };
+        if old_dir == new_dir {
+            return Ok(());
+        }
+        match fs.read_link(&old_dir.join(path::split(source).1)) {
+            Link::To(text) if !text.starts_with(b"/") => {
+                let text = Name::Path(&text);
+                self.judge(Operation::LinkTo { text, at }, from.path)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn database(&self) -> Result<(), S::Error> {

@@ -53,6 +53,10 @@ pub fn of_policy(
     }
     let text = match event {
         _ if why == Some(Why::Command) => "nothing would: there is no such program".to_owned(),
+        // A name could be taken from `protect`.
+        _ if why == Some(Why::Protected) => {
+            "nothing would: the host's policy, answers or log are in that file".to_owned()
+        }
         "os.fork" | "os.forkpty" => format!("no other thread, or {}", told.never(event)),
         _ => told.never(event),
     };

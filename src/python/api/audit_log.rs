@@ -15,7 +15,7 @@ use crate::python::cpython::calling;
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::audit_log::{self, LogFile, Sink};
-use crate::python::guard::decision;
+use crate::python::guard::governing;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::decode;
 use crate::python::values::errors;
@@ -194,13 +194,9 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
         .create(true)
         .append(true)
         .open(decode::native_path(name.clone()))?;
+    governing::note(given.py(), &name)?;
     let path = landing.map_or_else(|| name.to_vec(), |landing| landing.as_bytes().to_vec());
-    Ok(LogFile {
-        identity: decision::identity(&path),
-        may_wait: may_wait(&file),
-        file,
-        path: Some(path),
-    })
+    Ok(LogFile::new(file, Some(path)))
 }
 
 /// A copy of a descriptor, which programs do not inherit.
@@ -214,17 +210,7 @@ fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
         )));
     };
     let file = File::from(descriptor.try_clone_to_owned()?);
-    Ok(LogFile {
-        may_wait: may_wait(&file),
-        file,
-        path: None,
-        identity: None,
-    })
-}
-
-/// Returns whether writing may have to wait for a reader, which may be a thread of this process.
-fn may_wait(file: &File) -> bool {
-    file.metadata().is_ok_and(|told| !told.is_file())
+    Ok(LogFile::new(file, None))
 }
 
 #[cfg(not(unix))]

@@ -12,6 +12,7 @@ use crate::python::events::outcome;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
 use crate::python::guard::config::{AuditCfg, Callbacks};
+use crate::python::guard::governing;
 use crate::python::guard::tempfile;
 use crate::python::values::distributions;
 use crate::python::values::errors;
@@ -141,6 +142,7 @@ impl<'py> GuardOptions<'py> {
             true => monitor::find_tool_id(py, tool_id)?,
             false => None,
         };
+        allowed.policy = allowed.policy.keeping(&governing::files());
         setup::install(py)?;
         prepare(py, &allowed, question.is_some())?;
         let approvals = question.map(|question| question.approvals(py, &allowed.policy));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::policy::RuleSet;
 use crate::policy::written::spec::{OnViolation, Spec};
@@ -14,7 +14,9 @@ use crate::python::api::wrong_calls;
 use crate::python::cpython::calling;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
+use crate::python::guard::governing;
 use crate::python::guard::resolve;
+use crate::python::values::decode;
 use crate::python::values::errors;
 
 #[doc = doc!("Policy")]
@@ -166,6 +168,7 @@ impl Policy {
         let text: String = text?.extract()?;
         let name = path.str()?.to_string();
         let in_pyproject = name.rsplit(['/', '\\']).next() == Some("pyproject.toml");
+        governing::note(py, &decode::root_name(path)?)?;
         Self::parse(py, &text, in_pyproject, &name)
     }
 
@@ -176,4 +179,20 @@ impl Policy {
             _ => fields::get(py, &self.spec, field),
         }
     }
+}
+
+#[doc = doc!("_govern")]
+#[pyfunction]
+#[pyo3(name = "_govern")]
+pub fn govern(path: &Bound<'_, PyAny>) -> PyResult<()> {
+    let name = decode::root_name(&calling::fs_path(path)?)?;
+    governing::note(path.py(), &name)
+}
+
+#[doc = doc!("_governing")]
+#[pyfunction]
+#[pyo3(name = "_governing")]
+pub fn governing_files(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let files = governing::files();
+    PyList::new(py, files.paths().map(|path| PyBytes::new(py, path)))
 }

@@ -14,6 +14,7 @@ use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
+use crate::python::guard::governing;
 use crate::python::guard::scope;
 use crate::python::values::errors;
 
@@ -63,6 +64,7 @@ pub fn read(
             }
             let path: PathBuf = on_ask.getattr("path")?.extract()?;
             let answers = read_kept(py, &path)?;
+            governing::note(py, path.as_os_str().as_encoded_bytes())?;
             let ask = on_ask.getattr("ask")?;
             let ask = match ask.is_none() {
                 true => py.import("fastaudit_rs.approvals")?.getattr("_nobody")?,

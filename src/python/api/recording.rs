@@ -19,6 +19,7 @@ use crate::python::api::readers;
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling;
 use crate::python::denials::report::{self, Effect};
+use crate::python::guard::governing;
 use crate::python::guard::recorder::Entry;
 use crate::python::guard::resolve::Resolved;
 use crate::python::guard::temporary::TemporaryFiles;
@@ -110,8 +111,10 @@ impl Observer {
 pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
     let given = calling::fs_path(path)
         .map_err(|_| errors::wrong_type("log", "None, str, bytes or os.PathLike", path))?;
-    let name = decode::native_path(decode::root_name(&given)?);
-    let file = OpenOptions::new().create(true).append(true).open(name)?;
+    let name = decode::root_name(&given)?;
+    let file = decode::native_path(name.clone());
+    let file = OpenOptions::new().create(true).append(true).open(file)?;
+    governing::note(path.py(), &name)?;
     Ok(Arc::new(Mutex::new(file)))
 }
 

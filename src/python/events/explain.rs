@@ -17,6 +17,7 @@ use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
+use crate::python::guard::governing;
 use crate::python::guard::scope::Active;
 
 #[doc = doc!("Explanation")]
@@ -76,6 +77,7 @@ impl Explanation {
         denial::prepare(py)?;
         // An event that would be denied is reported so, whatever the answer to a violation.
         allowed.on_violation = OnViolation::Raise;
+        allowed.policy = allowed.policy.keeping(&governing::files());
         let config = AuditCfg::plain(py, allowed);
         let active = Active::detached();
         let event = Event {

@@ -6,11 +6,10 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
-use crate::policy::judge::{self, Reason, Surroundings};
+use crate::policy::judge;
 use crate::policy::rules::Rule;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
@@ -43,7 +42,6 @@ pub fn event(
         return Ok(());
     }
     let logged = Logged {
-        file: log.sink.file(),
         decided: RefCell::default(),
         asked: Cell::new(None),
         is_approved: Cell::new(false),
@@ -58,13 +56,7 @@ pub fn event(
         probe: Some(&probe),
     };
     Os::forget_current_dir();
-    let mut result = judge::judge_any(&judged, rule);
-    let changes_log = logged.decided.borrow().changes_log;
-    if result.is_ok()
-        && let Some(at) = changes_log
-    {
-        result = judged.deny(Reason::Path(at, Why::Protected), None);
-    }
+    let result = judge::judge_any(&judged, rule);
     if matches!(rule, Some(Rule::End)) {
         // The process may end without more ado.
         log.sink.flush();
@@ -79,7 +71,7 @@ pub fn event(
 }
 
 /// Returns whether the policy had a say: other events pass under each policy, or under this one.
-fn is_decision(rule: Option<Rule>, probe: &Probe<'_>, logged: &Logged<'_>, is_err: bool) -> bool {
+fn is_decision(rule: Option<Rule>, probe: &Probe<'_>, logged: &Logged, is_err: bool) -> bool {
     let always = matches!(
         rule,
         Some(Rule::Network(_) | Rule::Bind | Rule::Fork | Rule::Thread | Rule::Native)
@@ -92,7 +84,7 @@ fn write(
     event: &Event<'_, '_>,
     rule: Option<Rule>,
     probe: &Probe<'_>,
-    logged: &Logged<'_>,
+    logged: &Logged,
     result: &PyResult<()>,
     log: &AuditLog,
 ) {

@@ -12,6 +12,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::python::cpython::forks;
+use crate::python::values::decode;
 
 /// The version of the lines; it grows when a key changes its meaning.
 pub const VERSION: i64 = 2;
@@ -56,13 +57,64 @@ pub struct Sink {
 
 /// The file of a log.
 pub struct LogFile {
-    pub file: File,
+    /// `None` as it is dropped.
+    file: Option<File>,
     /// Its path, absolute; `None` for a descriptor.
     pub path: Option<Vec<u8>>,
     /// The device and the number of the file.
-    pub identity: Option<(u64, u64)>,
+    identity: Option<(u64, u64)>,
     /// True for what may have to wait for a reader: a pipe, a socket, a terminal.
-    pub may_wait: bool,
+    may_wait: bool,
+}
+
+impl LogFile {
+    /// The file of a log, open for appending; its path, absolute, if it was opened by one.
+    pub fn new(file: File, path: Option<Vec<u8>>) -> Self {
+        Self {
+            identity: identity(&file),
+            may_wait: file.metadata().is_ok_and(|told| !told.is_file()),
+            file: Some(file),
+            path,
+        }
+    }
+
+    /// Its descriptor, if that is still the one that was opened.
+    fn own(&self) -> Option<&File> {
+        let file = self.file.as_ref()?;
+        (identity(file) == self.identity).then_some(file)
+    }
+
+    /// Opens it once more.
+    fn again(&self) -> std::io::Result<File> {
+        let path = self.path.clone().ok_or(ErrorKind::NotFound)?;
+        let path = decode::native_path(path.into());
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        if self.own().is_none() {
+            // The number is another file's, which stays open.
+            std::mem::forget(self.file.take());
+        }
+    }
+}
+
+/// The device and the number of an open file.
+#[cfg(unix)]
+fn identity(file: &File) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let found = file.metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_file: &File) -> Option<(u64, u64)> {
+    None
 }
 
 /// The bytes that are written to a pipe at once: `PIPE_BUF` of Linux. So many do not wait once it can
@@ -198,7 +250,14 @@ impl Sink {
         if lines.untold > 0 {
             tell_of_lost(lines, seconds);
         }
-        let (done, error) = write_all(file, &lines.buffer, patience);
+        let (done, error) = match file.own() {
+            Some(own) => write_all(file, own, &lines.buffer, patience),
+            // Code closed all descriptors, and the number may be another file's.
+            None => match file.again() {
+                Ok(again) => write_all(file, &again, &lines.buffer, patience),
+                Err(error) => (0, Some(error)),
+            },
+        };
         lines.buffer.drain(..done);
         lines.is_failing = error.is_some();
         lines.since = seconds;
@@ -270,8 +329,12 @@ impl Drop for Sink {
 
 /// Writes lines in one piece as a rule, so that processes can share the file. Returns how many bytes
 /// were written, and the error that kept the others back.
-fn write_all(to: &LogFile, bytes: &[u8], patience: Duration) -> (usize, Option<std::io::Error>) {
-    let mut file = &to.file;
+fn write_all(
+    to: &LogFile,
+    mut file: &File,
+    bytes: &[u8],
+    patience: Duration,
+) -> (usize, Option<std::io::Error>) {
     let mut done = 0;
     while done < bytes.len() {
         let rest = &bytes[done..];

@@ -6,7 +6,6 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::network::{Destination, Reach};
 use crate::policy::sql::names::{self, Database};
-use crate::python::guard::audit_log::LogFile;
 use crate::python::values::json_line;
 
 /// The target, as the policy was asked about it.
@@ -20,14 +19,11 @@ pub struct Decided {
     pub more: Vec<u8>,
     /// The number of questions to the policy.
     pub asked: usize,
-    /// The number of the one that would change the log's file.
-    pub changes_log: Option<usize>,
 }
 
 impl Decided {
     /// Notes an operation.
-    pub fn note(&mut self, operation: Operation<'_>, log: Option<&LogFile>) {
-        let number = self.asked;
+    pub fn note(&mut self, operation: Operation<'_>) {
         self.asked += 1;
         let (target, writes) = match operation {
             Operation::ChangeEntry(target)
@@ -38,14 +34,7 @@ impl Decided {
             | Operation::OpenForAppending(target) => (target, true),
             Operation::Read(target) | Operation::Look(target) => (target, false),
             Operation::ChangeDirectory { to, .. } => (to, false),
-            Operation::LinkTo { text, at } => {
-                if let Name::Path(text) = text
-                    && log.is_some_and(|log| log.is_at(text, at.base))
-                {
-                    self.changes_log.get_or_insert(number);
-                }
-                (at, true)
-            }
+            Operation::LinkTo { at, .. } => (at, true),
             Operation::OpenDatabase(name) => match name {
                 Name::Path(path) if matches!(names::parse(path), Database::File) => {
                     (Target::path(path), true)
@@ -62,9 +51,6 @@ impl Decided {
         let Name::Path(path) = target.name else {
             return;
         };
-        if writes && log.is_some_and(|log| log.is_at(path, target.base)) {
-            self.changes_log.get_or_insert(number);
-        }
         let path = match target.base {
             Base::CurrentDir => path.to_vec(),
             base => absolute(path, base),
@@ -136,35 +122,4 @@ pub fn absolute(path: &[u8], base: Base) -> Vec<u8> {
     }
     whole.extend_from_slice(path);
     whole
-}
-
-impl LogFile {
-    /// Returns whether a path leads to this file. Nobody looks unless the path has its name, or may have
-    /// any: the file of a log is rarely named.
-    fn is_at(&self, path: &[u8], base: Base) -> bool {
-        let name = path.rsplit(|byte| *byte == b'/').next();
-        let is_named = self.path.as_deref().is_some_and(|own| {
-            let own = own.rsplit(|byte| *byte == b'/').next();
-            own == name
-        });
-        if !is_named && !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
-            return false;
-        }
-        let identity = identity(&absolute(path, base));
-        identity.is_some() && identity == self.identity
-    }
-}
-
-/// The device and the number of the file that a path leads to.
-#[cfg(unix)]
-pub fn identity(path: &[u8]) -> Option<(u64, u64)> {
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata(std::ffi::OsStr::from_bytes(path)).ok()?;
-    Some((file.dev(), file.ino()))
-}
-
-#[cfg(not(unix))]
-pub fn identity(_path: &[u8]) -> Option<(u64, u64)> {
-    None
 }

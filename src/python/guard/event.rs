@@ -9,7 +9,6 @@ use pyo3::types::PyTuple;
 use crate::policy::files::os::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
-use crate::python::guard::audit_log::LogFile;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::decision::Decided;
 use crate::python::guard::scope::Active;
@@ -43,13 +42,11 @@ enum Purpose<'a> {
     /// Records, and denies.
     Enforces,
     /// Logs the decision.
-    Logs(&'a Logged<'a>),
+    Logs(&'a Logged),
 }
 
 /// A decision that is logged.
-pub struct Logged<'a> {
-    /// The file of the log.
-    pub file: Option<&'a LogFile>,
+pub struct Logged {
     pub decided: RefCell<Decided>,
     /// The question to the host that there was.
     pub asked: Cell<Option<&'static str>>,
@@ -67,7 +64,7 @@ impl<'a> Probe<'a> {
     }
 
     /// A probe that logs the decision on an event.
-    pub fn logging(logged: &'a Logged<'a>) -> Self {
+    pub fn logging(logged: &'a Logged) -> Self {
         Self::of(Purpose::Logs(logged))
     }
 
@@ -80,7 +77,7 @@ impl<'a> Probe<'a> {
     }
 
     /// The decision, if it is logged.
-    pub fn logged(&self) -> Option<&'a Logged<'a>> {
+    pub fn logged(&self) -> Option<&'a Logged> {
         match self.purpose {
             Purpose::Logs(logged) => Some(logged),
             _ => None,
@@ -129,7 +126,7 @@ impl<'a> Probe<'a> {
     #[cold]
     pub fn note(&self, operation: Operation<'_>) {
         match self.logged() {
-            Some(logged) => logged.decided.borrow_mut().note(operation, logged.file),
+            Some(logged) => logged.decided.borrow_mut().note(operation),
             None => self.needs.borrow_mut().extend(learn::needs(&Os, operation)),
         }
     }

@@ -14,6 +14,7 @@ pub mod decision;
 pub mod declared;
 pub mod environment;
 pub mod event;
+pub mod governing;
 pub mod log;
 pub mod pool_memory;
 pub mod recorder;

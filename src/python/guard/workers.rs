@@ -192,6 +192,8 @@ fn guarded<'py>(
     let Some(text) = spec.to_toml() else {
         return Ok(None);
     };
+    let paths = config.get().policy().governing().paths();
+    let governing = PyList::new(py, paths.map(|path| PyBytes::new(py, path)))?;
     let shown = |text: &str| PyString::new(py, text).repr();
     // The current directory, where anything may lie, is no place to import from yet: this very
     // package has to guard it.
@@ -201,7 +203,7 @@ fn guarded<'py>(
          _spec = _util.spec_from_file_location('fastaudit_rs', {})\n\
          sys.modules['fastaudit_rs'] = _module = _util.module_from_spec(_spec)\n\
          _spec.loader.exec_module(_module)\n\
-         from fastaudit_rs.workers import enter; enter({}, {}, {})\n\
+         from fastaudit_rs.workers import enter; enter({}, {}, {}, {})\n\
          sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
         shown(&place.package)?,
         shown(&text)?,
@@ -210,6 +212,7 @@ fn guarded<'py>(
             false => "False",
         },
         shown(worker.module())?,
+        governing.repr()?,
     );
     let words = worker.after(&first);
     let words = words
