@@ -116,7 +116,7 @@ mod imp {
 
         fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {
             let found = status(path, OFlags::empty()).ok()?;
-            Some((found.st_dev.into(), found.st_ino.into()))
+            Some((found.st_dev as u64, found.st_ino as u64))
         }
 
         fn is_dir(&self, path: &[u8]) -> bool {

@@ -66,7 +66,7 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The time between two looks at another thread that installs, and the longest that it is waited
 /// for: it may itself wait for this one, in a hook of the host.
 const PAUSE: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The turn of this thread to install.
 pub struct Turn(());
