@@ -395,6 +395,7 @@ pub const EVENTS: &[Known] = &[
     own("sys.monitoring.free_tool_id", Guard, "takes the monitor's tool id from it").rule(Rule::Deny),
     own("sys.monitoring.set_events", Guard, "switches the monitor's events off").rule(Rule::Deny),
     own("sys.monitoring.set_local_events", Guard, "changes the monitor's events for a function").rule(Rule::Deny),
+    own("sys.set_lazy_imports_filter", Interpreter, "decides which imports are lazy ones").rule(Rule::Deny).by(&["sys.set_lazy_imports_filter"]),
     own("sys.activate_stack_trampoline", Write, "writes a file for profilers").rule(Rule::Deny).by(&["sys.activate_stack_trampoline"]),
     own("time.clock_settime", Process, "sets a clock of the machine").rule(Rule::Deny).by(&["time.clock_settime"]),
     own("time.clock_settime_ns", Process, "sets a clock of the machine").rule(Rule::Deny).by(&["time.clock_settime_ns"]),

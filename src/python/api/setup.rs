@@ -25,6 +25,7 @@ use crate::python::values::stdlib;
 use crate::python::values::with_statement;
 use crate::python::wrapped::callbacks_later;
 use crate::python::wrapped::contextvars;
+use crate::python::wrapped::lazy_imports;
 use crate::python::wrapped::table;
 
 /// Makes and lists the native classes.
@@ -115,8 +116,14 @@ pub fn turn(py: Python<'_>) -> PyResult<Option<Turn>> {
 /// `RuntimeError` if another hook refuses ours. Nothing is installed then.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     turns::set(Turns {
-        first_begins: |py| handlers::take_note(py, true),
-        last_ended: |py| handlers::take_note(py, false),
+        first_begins: |py| {
+            handlers::take_note(py, true);
+            lazy_imports::begin(py);
+        },
+        last_ended: |py| {
+            handlers::take_note(py, false);
+            lazy_imports::end(py);
+        },
         left: variables::put_back,
         watch: monitor::watch,
         unwatch: monitor::unwatch,
@@ -141,6 +148,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 fn wrap(py: Python<'_>) -> PyResult<()> {
     #[cfg(unix)]
     workers::prepare(py)?;
+    lazy_imports::prepare(py)?;
     table::install(py)?;
     contextvars::install(py)
 }

@@ -178,14 +178,13 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     }
     let is_segment = below.starts_with(SEGMENT);
     let tracks = imports::is_innermost(py, SEGMENT_TRACKER)?;
-    if !tracks && !(is_segment && imports::is_innermost(py, SEGMENT_MAKER)?) {
-        return Ok(false);
-    }
-    Ok(match name {
-        // The code can ask the tracker to remove any.
-        b"os.remove" => pool_memory::is_marked(path).unwrap_or(is_segment),
-        _ => is_segment,
-    })
+    let is_of_library = tracks || (is_segment && imports::is_innermost(py, SEGMENT_MAKER)?);
+    Ok(is_of_library
+        && match name {
+            // The code can ask the tracker to remove any.
+            b"os.remove" => pool_memory::is_marked(path).unwrap_or(is_segment),
+            _ => is_segment,
+        })
 }
 
 /// Returns whether an `open` fails if there is such a file.

@@ -70,8 +70,10 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
     let Name::Path(name) = name.name() else {
         return Ok(false);
     };
-    let is_of_text = name.starts_with(b"<") && name.ends_with(b">") && !name.contains(&b'/');
-    if !is_of_text {
+    let (directory, last) = path::split(name);
+    // 3.11 and before look for it in each directory of `sys.path`.
+    let may_be_sought = directory.is_empty() || !cfg!(Py_3_12);
+    if !may_be_sought || !last.starts_with(b"<") || !last.ends_with(b">") {
         return Ok(false);
     }
     let landing = path::resolve(&Os, name, event.args.base(None));

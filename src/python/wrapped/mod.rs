@@ -13,6 +13,7 @@ pub mod file_methods;
 pub mod greenlets;
 pub mod hidden_arguments;
 pub mod kinds;
+pub mod lazy_imports;
 pub mod lookups;
 pub mod pool_starts;
 pub mod quota;
