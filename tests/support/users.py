@@ -16,7 +16,9 @@ from repository import ROOT
 ORDINARY = 65534
 
 #: The users that tests run as: only root can start programs as another one.
-USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+NAMES = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+#: The same as parameters of tests: the quick suite has the user that most people are.
+USERS = [pytest.param(name, marks=pytest.mark.slow if name == "root" else ()) for name in NAMES]
 
 
 def started(user: str, program: str, *args: str, home: str) -> "subprocess.Popen[str]":
