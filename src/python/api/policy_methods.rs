@@ -24,6 +24,7 @@ use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::{self, Observer};
 use crate::python::api::tool;
 use crate::python::api::wrong_calls;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::recorder::Records;
 use crate::python::guard::resolve::Resolved;
@@ -58,8 +59,9 @@ impl Policy {
         wrong_calls::check_fields("Policy", "write", given)?;
         let mut policy = Self::default();
         if let Some(fields) = fields {
-            let is_field =
-                |name: &Bound<'_, PyAny>| FIELDS.iter().any(|own| name.eq(own).unwrap_or(false));
+            let is_field = |name: &Bound<'_, PyAny>| {
+                FIELDS.iter().any(|own| name.equals(own).unwrap_or(false))
+            };
             let unknown = fields.iter().filter(|(name, _)| !is_field(name));
             wrong_calls::check_named("Policy", Some(&unknown.into_py_dict(py)?))?;
             for field in FIELDS {
@@ -314,8 +316,8 @@ impl Policy {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let confined = slf.py().import("fastaudit_rs.confined")?;
-        confined.call_method1("call", (slf, function, args, kwargs))
+        let confined = calling::import(slf.py(), "fastaudit_rs.confined")?;
+        confined.invoke_method1("call", (slf, function, args, kwargs))
     }
 
     #[doc = doc!("Policy.tool")]
@@ -339,14 +341,14 @@ impl Policy {
         slf: &Bound<'py, Self>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let here = slf.py().import("fastaudit_rs.sessions.here")?;
-        here.call_method("session", (slf,), options)
+        let here = calling::import(slf.py(), "fastaudit_rs.sessions.here")?;
+        here.invoke_method("session", (slf,), options)
     }
 
     #[doc = doc!("Policy.worker_plugin")]
     fn worker_plugin<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let dask = slf.py().import("fastaudit_rs.dask")?;
-        dask.call_method1("GuardPlugin", (slf,))
+        let dask = calling::import(slf.py(), "fastaudit_rs.dask")?;
+        dask.invoke_method1("GuardPlugin", (slf,))
     }
 
     #[doc = doc!("Policy.explain")]
@@ -452,7 +454,7 @@ impl Policy {
     #[pyo3(signature = (text))]
     fn parse_toml(text: &Bound<'_, PyAny>) -> PyResult<Self> {
         let given = text;
-        let is_path = given.hasattr("__fspath__")?;
+        let is_path = given.has_attr("__fspath__")?;
         let text = match is_path {
             true => None,
             false => Some(str_of("text", given)?),
@@ -484,7 +486,7 @@ impl Policy {
         let mut fields = Vec::new();
         for field in FIELDS {
             let value = self.field(py, field)?;
-            fields.push(format!("{field}={}", value.repr()?));
+            fields.push(format!("{field}={}", value.shown()?));
         }
         Ok(format!("Policy({})", fields.join(", ")))
     }
@@ -497,7 +499,7 @@ impl Policy {
         Ok(Some(
             self.spec == other.get().spec
                 && match (own, others) {
-                    (Some(own), Some(others)) => own.bind(other.py()).eq(others)?,
+                    (Some(own), Some(others)) => own.bind(other.py()).equals(others)?,
                     _ => own.is_none() && others.is_none(),
                 },
         ))
@@ -524,7 +526,7 @@ impl Policy {
             (told.words.name(), written, told.line.clone())
         });
         let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
-        let made = py.get_type::<Self>().getattr("_made")?;
+        let made = py.get_type::<Self>().attr("_made")?;
         let arguments = (toml(&spec), call, told).into_pyobject(py)?;
         PyTuple::new(py, [made, arguments.into_any()])
     }

@@ -12,6 +12,7 @@ use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
 use crate::python::guard::governing;
@@ -62,12 +63,12 @@ pub fn read(
                     "on_ask is a file of approvals, which only code outside of guards may name",
                 ));
             }
-            let path: PathBuf = on_ask.getattr("path")?.extract()?;
+            let path: PathBuf = on_ask.attr("path")?.extract()?;
             let answers = read_kept(py, &path)?;
             governing::note(py, path.as_os_str().as_encoded_bytes())?;
-            let ask = on_ask.getattr("ask")?;
+            let ask = on_ask.attr("ask")?;
             let ask = match ask.is_none() {
-                true => py.import("fastaudit_rs.approvals")?.getattr("_nobody")?,
+                true => calling::import(py, "fastaudit_rs.approvals")?.attr("_nobody")?,
                 false => ask,
             };
             (ask, Some((path, answers)))
@@ -75,8 +76,8 @@ pub fn read(
     };
     let ask = match callbacks::is_async(&ask)? {
         true => {
-            let waiting = py.import("fastaudit_rs._waiting")?.getattr("Waiting")?;
-            waiting.call1((&ask, seconds))?
+            let waiting = calling::import(py, "fastaudit_rs._waiting")?.attr("Waiting")?;
+            waiting.invoke1((&ask, seconds))?
         }
         false if seconds.is_some() => {
             return Err(PyTypeError::new_err(
@@ -96,7 +97,7 @@ pub fn read(
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.approvals")?.getattr("Approvals")?;
+        let class = calling::import(py, "fastaudit_rs.approvals")?.attr("Approvals")?;
         PyResult::Ok(class.cast_into::<PyType>()?.unbind())
     })?;
     Ok(class.bind(py))
@@ -110,16 +111,16 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
     // Python's own `open`, so that a guard judges it.
     let options = PyDict::new(py);
     options.set_item("encoding", "utf-8")?;
-    let open = py.import("io")?.getattr("open")?;
-    let file = match open.call((path,), Some(&options)) {
+    let open = calling::import(py, "io")?.attr("open")?;
+    let file = match open.invoke((path,), Some(&options)) {
         Ok(file) => file,
         Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => {
             return Ok(Kept::default());
         }
         Err(error) => return Err(error),
     };
-    let text = file.call_method0("read");
-    file.call_method0("close")?;
+    let text = file.invoke_method0("read");
+    file.invoke_method0("close")?;
     let text: String = text?.extract()?;
     approvals::parse(&text)
         .map_err(|problem| PyValueError::new_err(format!("{}: {problem}", path.display())))
@@ -132,7 +133,7 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
 pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Kept)> {
     let py = given.py();
     let path = match given.is_exact_instance(class(py)?) {
-        true => given.getattr("path")?,
+        true => given.attr("path")?,
         false => given.clone(),
     };
     let path: PathBuf = path
@@ -153,7 +154,7 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
         let rules = value.cast::<PyDict>();
         match rules {
             Ok(rules) if field == "network" => {
-                let network = more.py().get_type::<Network>().call((), Some(rules))?;
+                let network = more.py().get_type::<Network>().invoke((), Some(rules))?;
                 fields::set(&mut added, &field, &network)?;
             }
             _ => fields::set(&mut added, &field, &value)?,

@@ -17,7 +17,7 @@ use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
 use crate::python::api::readers;
 use crate::python::api::wrong_calls;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::denials::report::{self, Effect};
 use crate::python::guard::governing;
 use crate::python::guard::recorder::Entry;
@@ -77,7 +77,7 @@ impl Observer {
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
         let class = slf.py().get_type::<Recording>();
         let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.hasattr(name)? {
+        if !text.starts_with('_') && class.has_attr(name)? {
             return Err(wrong_calls::of_the_guard(CALL, &text));
         }
         wrong_calls::no_attribute(slf.as_any(), name)
@@ -95,7 +95,7 @@ impl Observer {
         py: Python<'py>,
         files: &Bound<'py, TemporaryFiles>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.perms.bind(py).call_method1("_share", (files,))
+        self.perms.bind(py).invoke_method1("_share", (files,))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -205,7 +205,7 @@ impl Recording {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let counts = report::counts(py, &self.entries(py))?;
-        Ok(format!("<Recording: {}>", counts.repr()?))
+        Ok(format!("<Recording: {}>", counts.shown()?))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

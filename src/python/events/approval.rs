@@ -13,7 +13,7 @@ use crate::policy::judge;
 use crate::policy::written::approved::Extent;
 use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::denials::denial::Denial;
 use crate::python::denials::offers::Answer;
 use crate::python::guard::approvals::Approvals;
@@ -87,7 +87,7 @@ pub fn ask(
         Ok(answer) => read(&answer),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             told.note_answer(format!("on_ask raised {}", one_line(py, &error)));
-            exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
+            exception.set_attr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -95,7 +95,7 @@ pub fn ask(
     let warn = |text: String| {
         let category = py.get_type::<PyRuntimeWarning>();
         let text = CString::new(text).unwrap_or_default();
-        PyErr::warn(py, &category, &text, 1)
+        calling::warn(&category, &text)
     };
     let extent = match answer {
         Ok(None) => {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
@@ -224,9 +224,9 @@ fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
 fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     let py = file.py();
     let io = raw::imported_module(py, pyo3::intern!(py, "_io")).ok()??;
-    let class = io.getattr(pyo3::intern!(py, "FileIO")).ok()?;
-    let fileno = class.getattr(pyo3::intern!(py, "fileno")).ok()?;
-    let fd = fileno.call1((file,)).ok()?;
+    let class = io.attr(pyo3::intern!(py, "FileIO")).ok()?;
+    let fileno = class.attr(pyo3::intern!(py, "fileno")).ok()?;
+    let fd = fileno.invoke1((file,)).ok()?;
     i32::try_from(raw::int_value(&fd)?).ok()
 }
 

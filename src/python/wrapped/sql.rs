@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 
 use crate::policy::sql::statements::{Opened, may_open, opened};
 use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope;
@@ -44,7 +45,7 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     ];
     for (class, name, replace) in METHODS {
         // If the module is not ready yet, it will be looked at again.
-        if let Some(found) = module.getattr_opt(class)? {
+        if let Some(found) = module.attr_opt(class)? {
             let found = found.cast_into::<PyType>()?;
             if !replace(&found, name)? {
                 return Err(unknown_method(class, name));
