@@ -97,6 +97,8 @@ enum Conversion {
     Repr,
     Str,
     FsPath,
+    Index,
+    List,
 }
 
 fn converted<'py>(
@@ -107,6 +109,8 @@ fn converted<'py>(
         Conversion::Repr => ffi::PyObject_Repr as *const (),
         Conversion::Str => ffi::PyObject_Str as *const (),
         Conversion::FsPath => ffi::PyOS_FSPath as *const (),
+        Conversion::Index => ffi::PyNumber_Index as *const (),
+        Conversion::List => ffi::PySequence_List as *const (),
     };
     // SAFETY: each of them takes any object, and gives a new reference or null.
     unsafe {
@@ -130,6 +134,16 @@ pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// `os.fspath(object)`.
 pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     converted(object, Conversion::FsPath)
+}
+
+/// `operator.index(object)`.
+pub fn index<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::Index)
+}
+
+/// `list(object)`.
+pub fn list<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::List)
 }
 
 /// Returns whether an object is true.
