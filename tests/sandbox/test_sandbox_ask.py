@@ -173,3 +173,22 @@ with Sandbox(ask_up_to=Policy(write=[out])) as sandbox:
 @pytest.mark.parametrize("user", USERS)
 def test_for_each_user(user):
     assert run_as(user, OF_A_USER) == "None ['a']\nPermissionError []\n"
+
+
+def test_files_by_which_the_host_governs(out):
+    """They lie in a place of `write`: the guard keeps them."""
+    rules = out / "policy.toml"
+    rules.write_text(f"native = true\nnetwork = false\nwrite = ['{out}']\n")
+    Policy(write=[]).guard(on_ask=Approvals(out / "answers.toml"))
+    with Sandbox(Policy.from_toml(rules)) as sandbox:
+        session = sandbox.session()
+        for name in ("policy.toml", "answers.toml"):
+            ran = session.run(writing(out / name))
+            assert [denied.rule for denied in ran.violations] == ["protect"], ran.error
+        ran = session.run(f"import os; os.rename({str(out)!r}, {str(out) + '2'!r})")
+        assert ran.error is not None
+        assert session.run(writing(out / "new")).error is None
+        ran = sandbox.run(writing(rules))
+        assert [denied.rule for denied in ran.violations] == ["protect"]
+    assert rules.read_text().startswith("native")
+    assert sorted(os.listdir(out)) == ["new", "policy.toml"]

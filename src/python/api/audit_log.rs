@@ -187,7 +187,15 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     if given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>() {
         return share(given);
     }
-    let path = calling::fs_path(given).map_err(|_| errors::wrong_type("file", FILES, given))?;
+    open_path(given, "file", FILES)
+}
+
+/// Opens the file that an argument of this name is the path of.
+///
+/// # Errors
+/// `TypeError` if it is none of what is `accepted`, `OSError` if it cannot be opened.
+pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResult<LogFile> {
+    let path = calling::fs_path(given).map_err(|_| errors::wrong_type(name, accepted, given))?;
     let name = decode::root_name(&path)?;
     let landing = path::resolve(&Os, &name, Base::CurrentDir);
     let file = OpenOptions::new()

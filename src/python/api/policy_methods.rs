@@ -1,7 +1,7 @@
 //! The methods of a `Policy` that Python sees.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,13 +15,14 @@ use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::presets;
 use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
+use crate::python::api::audit_log;
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
 use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
-use crate::python::api::recording::{self, Observer};
+use crate::python::api::recording::Observer;
 use crate::python::api::tool;
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling::{self, Calling};
@@ -258,7 +259,11 @@ impl Policy {
             on_denied,
         );
         let config = options.configure(slf.as_any(), || {
-            let log = log.as_ref().map(recording::open_log).transpose()?;
+            let log = log.as_ref().map(|path| {
+                let file = audit_log::open_path(path, "log", "None, str, bytes or os.PathLike")?;
+                PyResult::Ok(Arc::new(Mutex::new(file)))
+            });
+            let log = log.transpose()?;
             let mut allowed = slf.get().allowed(py)?;
             allowed.records = Some(Records { enforces, log });
             allowed.on_violation = OnViolation::Raise;

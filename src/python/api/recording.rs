@@ -1,8 +1,6 @@
 //! `Policy.observe`: guards that record operations, and the policy that would allow them.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
@@ -19,12 +17,10 @@ use crate::python::api::readers;
 use crate::python::api::wrong_calls;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::denials::report::{self, Effect};
-use crate::python::guard::governing;
 use crate::python::guard::recorder::Entry;
 use crate::python::guard::resolve::Resolved;
 use crate::python::guard::temporary::TemporaryFiles;
 use crate::python::values::decode;
-use crate::python::values::errors;
 
 /// The call that makes an observer.
 const CALL: &str = "policy.observe()";
@@ -102,20 +98,6 @@ impl Observer {
         visit.call(&self.perms)?;
         visit.call(&self.policy)
     }
-}
-
-/// Opens the decision log.
-///
-/// # Errors
-/// `TypeError` if it is not a path, `OSError` if it cannot be opened.
-pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
-    let given = calling::fs_path(path)
-        .map_err(|_| errors::wrong_type("log", "None, str, bytes or os.PathLike", path))?;
-    let name = decode::root_name(&given)?;
-    let file = decode::native_path(name.clone());
-    let file = OpenOptions::new().create(true).append(true).open(file)?;
-    governing::note(path.py(), &name)?;
-    Ok(Arc::new(Mutex::new(file)))
 }
 
 #[doc = doc!("Recording")]

@@ -111,6 +111,8 @@ enum Conversion {
     Call,
     Import,
     Iter,
+    Index,
+    List,
 }
 
 fn converted<'py>(
@@ -124,6 +126,8 @@ fn converted<'py>(
         Conversion::Call => ffi::PyObject_CallNoArgs as *const (),
         Conversion::Import => ffi::PyImport_Import as *const (),
         Conversion::Iter => ffi::PyObject_GetIter as *const (),
+        Conversion::Index => ffi::PyNumber_Index as *const (),
+        Conversion::List => ffi::PySequence_List as *const (),
     };
     // SAFETY: each of them takes any object, and gives a new reference or null.
     unsafe {
@@ -147,6 +151,16 @@ pub fn str<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 /// `os.fspath(object)`.
 pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     converted(object, Conversion::FsPath)
+}
+
+/// `operator.index(object)`.
+pub fn index<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::Index)
+}
+
+/// `list(object)`.
+pub fn list<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::List)
 }
 
 /// Returns whether an object is true.
