@@ -1,9 +1,11 @@
 //! The arguments `on_ask` and `ask_seconds`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
 use crate::policy::written::approved;
@@ -12,6 +14,7 @@ use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
+use crate::python::api::policy;
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
 use crate::python::guard::governing;
@@ -22,6 +25,7 @@ use crate::python::values::errors;
 pub struct Question {
     ask: Callback,
     kept: Option<(PathBuf, Kept)>,
+    held: Option<Arc<Policy>>,
 }
 
 impl Question {
@@ -30,7 +34,7 @@ impl Question {
     /// # Errors
     /// The error of resolving a path of the file of answers.
     pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
-        Approvals::new(py, self.ask, self.kept, policy)
+        Approvals::new(py, self.ask, self.kept, self.held, policy)
     }
 }
 
@@ -51,6 +55,14 @@ pub fn read(
                 "ask_seconds needs on_ask, a coroutine function to ask",
             )),
         };
+    };
+    let (on_ask, held) = match on_ask.is_exact_instance(up_to_class(py)?) {
+        false => (on_ask.clone(), None),
+        true => {
+            let held = on_ask.getattr("held")?;
+            let held = held.cast::<policy::Policy>()?.get().allowed(py)?;
+            (on_ask.getattr("ask")?, Some(Arc::new(held.policy)))
+        }
     };
     let class = class(py)?;
     let (ask, kept) = match on_ask.is_exact_instance(class) {
@@ -89,17 +101,20 @@ pub fn read(
     Ok(Some(Question {
         ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?,
         kept,
+        held,
     }))
 }
 
 /// The class of files of answers.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
-    let class = CLASS.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.approvals")?.getattr("Approvals")?;
-        PyResult::Ok(class.cast_into::<PyType>()?.unbind())
-    })?;
-    Ok(class.bind(py))
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "fastaudit_rs.approvals", "Approvals")
+}
+
+/// The class of callbacks whose answers the kernel bounds.
+fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "fastaudit_rs.approvals", "_UpTo")
 }
 
 /// The answers in a file; without the file there are none.
