@@ -1,9 +1,11 @@
 //! The arguments `on_ask` and `ask_seconds`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
 use crate::policy::written::approved;
@@ -13,6 +15,7 @@ use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::api::policy;
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
 use crate::python::guard::governing;
@@ -23,6 +26,7 @@ use crate::python::values::errors;
 pub struct Question {
     ask: Callback,
     kept: Option<(PathBuf, Kept)>,
+    held: Option<Arc<Policy>>,
 }
 
 impl Question {
@@ -31,7 +35,7 @@ impl Question {
     /// # Errors
     /// The error of resolving a path of the file of answers.
     pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
-        Approvals::new(py, self.ask, self.kept, policy)
+        Approvals::new(py, self.ask, self.kept, self.held, policy)
     }
 }
 
@@ -52,6 +56,14 @@ pub fn read(
                 "ask_seconds needs on_ask, a coroutine function to ask",
             )),
         };
+    };
+    let (on_ask, held) = match on_ask.is_exact_instance(up_to_class(py)?) {
+        false => (on_ask.clone(), None),
+        true => {
+            let held = on_ask.getattr("held")?;
+            let held = held.cast::<policy::Policy>()?.get().allowed(py)?;
+            (on_ask.getattr("ask")?, Some(Arc::new(held.policy)))
+        }
     };
     let class = class(py)?;
     let (ask, kept) = match on_ask.is_exact_instance(class) {
@@ -90,14 +102,30 @@ pub fn read(
     Ok(Some(Question {
         ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?,
         kept,
+        held,
     }))
 }
 
 /// The class of files of answers.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
-    let class = CLASS.get_or_try_init(py, || {
-        let class = calling::import(py, "fastaudit_rs.approvals")?.attr("Approvals")?;
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    imported(py, &CLASS, "Approvals")
+}
+
+/// The class of callbacks whose answers the kernel bounds.
+fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    imported(py, &CLASS, "_UpTo")
+}
+
+/// A class of `fastaudit_rs.approvals`.
+fn imported<'py>(
+    py: Python<'py>,
+    kept: &'static PyOnceLock<Py<PyType>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = kept.get_or_try_init(py, || {
+        let class = calling::import(py, "fastaudit_rs.approvals")?.attr(name)?;
         PyResult::Ok(class.cast_into::<PyType>()?.unbind())
     })?;
     Ok(class.bind(py))
