@@ -442,13 +442,16 @@ def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
 
 
 def fill_standard() -> None:
-    """Open the standard streams that are closed: descriptors of ours would get their numbers."""
+    """Open the standard streams that are closed: descriptors of ours would get their numbers.
+
+    They stay open in the process of a sandbox, for the same reason.
+    """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             # The lowest free number is this one.
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _short(base: str) -> str:
