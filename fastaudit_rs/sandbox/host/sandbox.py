@@ -26,7 +26,7 @@ from .alone import counts_processes
 from .asked import bound
 from .decisions import Decisions
 from .ending import Ending, Endings
-from .files import READ, Files, remove
+from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
 from .questions import MODULES, Questions, check_ask, warn_of_held
@@ -157,7 +157,7 @@ class Sandbox(Runner):
         )
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
-            failing.callback(_remove_new, self._base)
+            failing.callback(remove_own, self._base)
             self.directory = Path(self._base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -497,17 +497,9 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
-def _remove_new(base: str) -> None:
-    """Remove the directory of one that could not be made, also without a free descriptor."""
-    for place in (os.path.join(base, "work"), base):
-        with contextlib.suppress(OSError):
-            os.rmdir(place)
-    remove(base)
-
-
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
     setup.end_all()
     files.close()
     # The directory is of the process that made it, and not of its copies.
     if os.getpid() == process:
-        remove(base)
+        remove_own(base)
