@@ -255,7 +255,7 @@ def _mk_audit_02(
         PermissionError: Called inside a guard.
     """
 
-def _enter_worker(policy: Policy, monitor_calls: bool) -> None:
+def _enter_worker(policy: Policy, monitor_calls: bool, mark: str) -> None:
     """Put a policy in force in a worker of a pool, for good.
 
     Raises:

@@ -554,6 +554,25 @@ class TestSharedMemory:
         run(code, preset("workspace"))
 
     @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
+    @pytest.mark.parametrize("name", PRESETS)
+    def test_what_is_forgotten_is_removed_and_nothing_of_others(self, run, theirs, name):
+        # The tracker ends after the program, and keeps its stderr: `run` waits for it.
+        own = [f"{start}_forgotten{os.getpid()}" for start in ("psm", "data", "host")]
+        code = f"""
+        with guard():
+            for name in {own[:2]!r}:
+                shared_memory.SharedMemory(name=name, create=True, size=10)
+            from multiprocessing import resource_tracker
+            resource_tracker.register("/" + {theirs!r}, "shared_memory")
+            path = "/dev/shm/" + {theirs!r}
+            error = raised(os.setxattr, path, "user.fastaudit", b"x")
+            assert type(error) is AuditDenied, error
+        shared_memory.SharedMemory(name={own[2]!r}, create=True, size=10)
+        """
+        run(code, preset(name))
+        assert [each for each in [*own, theirs] if os.path.exists("/dev/shm/" + each)] == [theirs]
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
     def test_where_no_pool_may_run(self, run):
         code = """
         with guard():

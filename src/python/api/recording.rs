@@ -15,7 +15,7 @@ use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
 use crate::python::api::readers;
 use crate::python::api::wrong_calls;
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
 use crate::python::guard::recorder::Entry;
 use crate::python::guard::resolve::Resolved;

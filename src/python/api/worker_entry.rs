@@ -8,18 +8,20 @@ use crate::python::api::policy::Policy;
 use crate::python::api::setup;
 use crate::python::cpython::calling::Calling;
 use crate::python::excuses::pool_files;
+use crate::python::guard::pool_memory;
 use crate::python::guard::workers;
 
 #[doc = doc!("_enter_worker")]
 #[pyfunction]
 #[pyo3(name = "_enter_worker")]
-pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool) -> PyResult<()> {
+pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool, mark: &str) -> PyResult<()> {
     let py = policy.py();
     setup::install(py)?;
     installed::check_none(py)?;
     let options = PyDict::new(py);
     options.set_item("monitor_calls", monitor_calls)?;
     policy.invoke_method("install", (), Some(&options))?;
+    pool_memory::enter(mark);
     pool_files::note_worker();
     workers::note_worker();
     Ok(())

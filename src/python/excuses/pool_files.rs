@@ -18,6 +18,7 @@ use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
+use crate::python::guard::pool_memory;
 use crate::python::guard::workers;
 use crate::python::values::decode;
 use crate::python::values::imports;
@@ -30,6 +31,9 @@ const SEGMENT: &[u8] = b"psm_";
 
 /// The module that makes them.
 const SEGMENT_MAKER: &str = "multiprocessing.shared_memory";
+
+/// The module that removes those that are left when their makers have ended.
+const SEGMENT_TRACKER: &str = "multiprocessing.resource_tracker";
 
 /// The beginning of the names of directories that joblib shares arrays in; the number of the
 /// process that made it follows.
@@ -169,10 +173,19 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     // The files that a worker gets from the process that started it.
     let first = below.split(|byte| *byte == b'/').next().unwrap_or_default();
     let arrays = format!("{ARRAYS}{}_", STARTED_BY.load(Ordering::Relaxed));
-    Ok(first.starts_with(arrays.as_bytes())
-        || (below.starts_with(SEGMENT)
-            && (imports::is_innermost(py, SEGMENT_MAKER)?
-                || imports::is_innermost(py, "multiprocessing.resource_tracker")?)))
+    if first.starts_with(arrays.as_bytes()) {
+        return Ok(true);
+    }
+    let is_segment = below.starts_with(SEGMENT);
+    let tracks = imports::is_innermost(py, SEGMENT_TRACKER)?;
+    if !tracks && !(is_segment && imports::is_innermost(py, SEGMENT_MAKER)?) {
+        return Ok(false);
+    }
+    Ok(match name {
+        // The code can ask the tracker to remove any.
+        b"os.remove" => pool_memory::is_marked(path).unwrap_or(is_segment),
+        _ => is_segment,
+    })
 }
 
 /// Returns whether an `open` fails if there is such a file.

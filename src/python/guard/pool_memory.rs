@@ -1,8 +1,72 @@
 //! Shared memory of pools, and directories for their sockets, that were made under a guard.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::policy::files::roots::is_within;
+#[cfg(target_os = "linux")]
+use crate::python::cpython::descriptors;
+
+/// The attribute of shared memory that says which processes made it. Guarded code cannot give it to
+/// a file of others: that changes the file.
+#[cfg(target_os = "linux")]
+const ATTRIBUTE: &str = "user.fastaudit";
+
+/// What it says: the same in all processes of a guard's pools.
+static MARK: OnceLock<String> = OnceLock::new();
+
+/// Returns what the attribute says in this process.
+pub fn mark() -> &'static str {
+    MARK.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        format!(
+            "{}.{}",
+            std::process::id(),
+            now.map_or(0, |now| now.as_nanos())
+        )
+    })
+}
+
+/// Returns whether a process was told.
+pub fn has_told() -> bool {
+    MARK.get().is_some()
+}
+
+/// Takes over what it says in the process that started this one.
+pub fn enter(mark: &str) {
+    let _ = MARK.set(mark.to_owned());
+}
+
+/// Gives shared memory that was just made the attribute; older kernels have none there.
+#[cfg(target_os = "linux")]
+pub fn put_mark(fd: i32) {
+    use rustix::fs::{XattrFlags, fsetxattr};
+    let Some(fd) = descriptors::borrow(fd) else {
+        return;
+    };
+    let _ = fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), XattrFlags::empty());
+}
+
+/// Returns whether shared memory has the attribute of this process; `None` if files of it can have
+/// none.
+#[cfg(target_os = "linux")]
+pub fn is_marked(path: &[u8]) -> Option<bool> {
+    let mut given = [0; 64];
+    match rustix::fs::lgetxattr(path, ATTRIBUTE, &mut given) {
+        Ok(length) => Some(given[..length] == *mark().as_bytes()),
+        Err(rustix::io::Errno::OPNOTSUPP) => None,
+        Err(_) => Some(false),
+    }
+}
+
+/// Elsewhere there is no file of it to give it to.
+#[cfg(not(target_os = "linux"))]
+pub fn put_mark(_fd: i32) {}
+
+#[cfg(not(target_os = "linux"))]
+pub fn is_marked(_path: &[u8]) -> Option<bool> {
+    None
+}
 
 /// The shared memory, and the directories for sockets, that were made under a guard.
 #[derive(Default)]

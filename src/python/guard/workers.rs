@@ -23,6 +23,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
+use crate::python::guard::pool_memory;
 use crate::python::guard::reused_executors;
 use crate::python::guard::scope::{self};
 use crate::python::guard::tempfile;
@@ -204,7 +205,7 @@ fn guarded<'py>(
          _spec = _util.spec_from_file_location('fastaudit_rs', {})\n\
          sys.modules['fastaudit_rs'] = _module = _util.module_from_spec(_spec)\n\
          _spec.loader.exec_module(_module)\n\
-         from fastaudit_rs.workers import enter; enter({}, {}, {}, {})\n\
+         from fastaudit_rs.workers import enter; enter({}, {}, {}, {}, {})\n\
          sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
         shown(&place.package)?,
         shown(&text)?,
@@ -214,6 +215,7 @@ fn guarded<'py>(
         },
         shown(worker.module())?,
         governing.shown()?,
+        shown(pool_memory::mark())?,
     );
     let words = worker.after(&first);
     let words = words

@@ -17,6 +17,8 @@ pub enum What {
     Notes(Follows),
     /// An event is raised, as it has none of its own.
     Raises(&'static Silent),
+    /// The same for shared memory, which is marked.
+    Shares(&'static Silent),
     /// It registers a call for later.
     Registers(&'static Registered),
     /// It returns what was registered.

@@ -61,6 +61,7 @@ impl Lists for Functions {
             What::ChangesTools(_) => called.make(),
             #[cfg(unix)]
             What::Waits => crate::python::wrapped::servers::wait(called),
+            What::Shares(silent) => without_event::share(called, silent),
             _ if !scope::may_be_guarded() => called.make(),
             What::Notes(follows) => hidden_arguments::call(called, follows),
             What::Raises(silent) => without_event::call(called, silent),

@@ -15,6 +15,7 @@ use crate::policy::events::EVENTS;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::guard::pool_memory;
 use crate::python::guard::scope;
 use crate::python::values::library_files::{expanded, groups, in_home, included, settings, users};
 use crate::python::wrapped::conditions::{ends_later, waits_by_kind, waits_for_some};
@@ -117,6 +118,7 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
                 let silent = (!cfg!(Py_3_14)).then_some(&function.silent);
                 (function.name, What::StartsProgram(silent))
             }
+            Raises::Shared => (function.name, What::Shares(&function.silent)),
             _ => (function.name, What::Raises(&function.silent)),
         })
 }
@@ -138,6 +140,36 @@ pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
             called.replacing(next, other, |called| called.make())
         }),
     }
+}
+
+/// Raises the event of shared memory, and makes the call. What is made under a guard is marked for
+/// the process that removes what is left of it, and then that of the host as well.
+pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
+    let is_guarded = scope::may_be_guarded();
+    let has_told = pool_memory::has_told();
+    if !is_guarded && !has_told {
+        return called.make();
+    }
+    let marks = called.ours(|py| {
+        let call = Call(called.arguments);
+        if is_guarded {
+            call.raise(py, silent)?;
+        }
+        let flags = call.find(py, 1, c"flags");
+        let flags = flags.and_then(|flags| raw::int_value(&flags)).unwrap_or(0);
+        let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
+        let is_new = silent.event == c"open" && flags & anew == anew;
+        Ok(is_new && (has_told || !scope::in_force(py)?.is_empty()))
+    });
+    let Some(marks) = marks else {
+        return Returned::failed();
+    };
+    let made = called.make();
+    let fd = made.object(called.py).filter(|_| marks);
+    if let Some(fd) = fd.and_then(|fd| raw::int_value(&fd)) {
+        pool_memory::put_mark(i32::try_from(fd).unwrap_or(-1));
+    }
+    made
 }
 
 /// A path in place of the argument at a position.
