@@ -60,9 +60,9 @@ pub fn read(
     let (on_ask, held) = match on_ask.is_exact_instance(up_to_class(py)?) {
         false => (on_ask.clone(), None),
         true => {
-            let held = on_ask.getattr("held")?;
+            let held = on_ask.attr("held")?;
             let held = held.cast::<policy::Policy>()?.get().allowed(py)?;
-            (on_ask.getattr("ask")?, Some(Arc::new(held.policy)))
+            (on_ask.attr("ask")?, Some(Arc::new(held.policy)))
         }
     };
     let class = class(py)?;

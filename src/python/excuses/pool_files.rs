@@ -178,7 +178,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
     }
     let is_segment = below.starts_with(SEGMENT);
     let tracks = imports::is_innermost(py, SEGMENT_TRACKER)?;
-    if !tracks && !(is_segment && imports::is_innermost(py, SEGMENT_MAKER)?) {
+    if !(tracks || is_segment && imports::is_innermost(py, SEGMENT_MAKER)?) {
         return Ok(false);
     }
     Ok(match name {
