@@ -252,12 +252,16 @@ def test_in_a_kernel(tmp_path):
 def test_a_denial_acts_on_no_terminal(tmp_path):
     """Names are the code's: none moves the cursor, in the text and in the line at the end."""
     from fastaudit_rs.timeline import Act
+    from fastaudit_rs.tools.pytest_report import Reached
     from fastaudit_rs.tools.swallowed import in_one_line
 
     with Policy().guard()() as guard, pytest.raises(AuditDenied):
         open(f"{tmp_path}/\x1b[2J\u202ea", "w")
     [denied] = guard.violations
+    reached = Reached("test", tmp_path)
+    assert reached.note(denied)
     told = (str(denied), in_one_line(denied), repr(Act(None, "write", "a\n\x1b", "denied")))
+    told += (*reached.lines, denied.hint)
     assert not any(odd in text for text in told for odd in "\x1b\u202e")
     assert "\n" not in told[1] + told[2]
 
