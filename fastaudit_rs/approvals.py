@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
-from ._native import _merged_approvals
+from ._native import Policy, _merged_approvals
 from .denied import AuditDenied
 
 #: An answer of ``on_ask``. ``"once"`` allows this operation, ``"guard"`` this subject for as long
@@ -83,6 +83,16 @@ class Approvals:
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(new, self.path)
+
+
+class _UpTo:
+    """An ``on_ask`` in a sandbox, whose answers open no more than its kernel lets pass."""
+
+    __slots__ = ("ask", "held")
+
+    def __init__(self, ask: _Ask, held: Policy) -> None:
+        """Name the function that is asked, and the policy that the kernel holds."""
+        self.ask, self.held = ask, held
 
 
 def _nobody(denied: AuditDenied) -> None:

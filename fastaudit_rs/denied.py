@@ -190,7 +190,11 @@ class AuditDenied(PermissionError):
 
     @property
     def answer(self) -> str | None:
-        """The end of the question to ``on_ask``; ``None`` if nobody was asked."""
+        """The end of the question to ``on_ask``; ``None`` without one.
+
+        In a sandbox it says so where nobody was asked, because no answer opens what the kernel
+        holds.
+        """
         return _of(self).answer
 
     def to_dict(self) -> "dict[str, Any]":

@@ -111,8 +111,8 @@ class Steps:
         Args:
             where: The policy of the code; or a session, which is the host's to close.
             place: The place of the session of a policy.
-            **options: Arguments of `Policy.session`, or of `Sandbox.session`, for which ``limits``
-                is the sandbox's.
+            **options: Arguments of `Policy.session`, or of `Sandbox.session`, beside which
+                ``limits`` and ``ask_up_to`` are the sandbox's.
 
         Raises:
             SandboxError: The sandbox does not start.
@@ -136,7 +136,8 @@ class Steps:
             self.session = where.session(**options)
         else:
             with contextlib.ExitStack() as stack:
-                sandbox = stack.enter_context(Sandbox(where, options.pop("limits", None)))
+                own = {name: options.pop(name, None) for name in ("limits", "ask_up_to")}
+                sandbox = stack.enter_context(Sandbox(where, **own))
                 self.session = sandbox.session(**options)
                 self._ends = stack.pop_all()
         self._ends.callback(self.session.close)

@@ -250,7 +250,7 @@ def size_of(shape: Sequence[int], item: int) -> int:
     return math.prod(shape) * item
 
 
-def _shown(key: object) -> str:
+def _shown(key: Any) -> str:
     kind = type(key)
     is_text = issubclass(kind, str)
     return repr(str.__str__(key)[:50]) if is_text else f"<{class_name(kind)}>"

@@ -6,14 +6,12 @@ import platform
 import sys
 import sysconfig
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
 from .. import AuditDenied, Policy, __version__, installed_policy
-from .._native import _descriptor_of
 
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
@@ -152,14 +150,10 @@ def _kernel() -> Iterator[Finding]:
     else:
         text = f"ABI {version}, for policy.call and sandboxes"
     yield Finding("ok" if version >= SANDBOX_ABI else "lacking", "Landlock", text)
-    try:
-        os.close(_descriptor_of(threading.get_native_id(), 1))
-    except PermissionError:
-        text = "pidfd_getfd is denied: no sandboxes; in Docker run with --cap-add SYS_PTRACE"
-        yield Finding("lacking", "descriptors", text)
-    except OSError:
-        # Standard output is closed.
-        pass
+    from ..sandbox.host.causes import taking_descriptors
+
+    if (denied := taking_descriptors()) is not None:
+        yield Finding("lacking", "descriptors", f"no sandboxes: {denied}")
     try:
         actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text().split()
     except OSError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import AuditDenied
+from .._harmless import printable
 from .swallowed import LONGEST, object_of
 
 HEADER = """\
@@ -152,7 +153,8 @@ def _shown(denied: AuditDenied, root: Path) -> str:
     if denied.place is not None:
         line += f", at {denied.place.removeprefix(below)}"
     no_marker = denied.suggestion is None and denied.hint is not None
-    return f"{line}; {denied.hint}" if no_marker else line
+    # Names are the test's: none moves the cursor.
+    return printable(f"{line}; {denied.hint}" if no_marker else line)
 
 
 def test_of(nodeid: str) -> str:

@@ -110,6 +110,16 @@ impl Why {
         }
     }
 
+    /// Returns whether the kernel denies for this reason too, where it holds a policy.
+    #[must_use]
+    pub fn is_held_by_kernel(self) -> bool {
+        match self {
+            Self::Unapproved | Self::Unreadable | Self::Blocked | Self::Command => true,
+            Self::Network(part) => part != Part::MaxConnections,
+            _ => false,
+        }
+    }
+
     /// The field of a policy that denies for this reason.
     #[must_use]
     pub fn field(self) -> &'static str {

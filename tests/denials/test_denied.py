@@ -282,8 +282,8 @@ def test_it_keeps_no_argument_alive(perms):
 
 
 FIELDS = """
-message event args effect path resolved link rule host command callee roots call_chain place origin tool
-hint suggestion approvals answer
+message event args effect path resolved link rule host command callee roots call_chain place origin
+tool hint suggestion approvals answer
 """.split()
 
 

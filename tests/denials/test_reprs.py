@@ -2,6 +2,8 @@
 
 import base64
 import os
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import peers
@@ -250,11 +252,28 @@ def test_in_a_kernel(tmp_path):
 def test_a_denial_acts_on_no_terminal(tmp_path):
     """Names are the code's: none moves the cursor, in the text and in the line at the end."""
     from fastaudit_rs.timeline import Act
+    from fastaudit_rs.tools.pytest_report import Reached
     from fastaudit_rs.tools.swallowed import in_one_line
 
     with Policy().guard()() as guard, pytest.raises(AuditDenied):
         open(f"{tmp_path}/\x1b[2J\u202ea", "w")
     [denied] = guard.violations
+    reached = Reached("test", tmp_path)
+    assert reached.note(denied)
     told = (str(denied), in_one_line(denied), repr(Act(None, "write", "a\n\x1b", "denied")))
+    told += (*reached.lines, denied.hint)
     assert not any(odd in text for text in told for odd in "\x1b\u202e")
     assert "\n" not in told[1] + told[2]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash reads the line")
+def test_a_hint_of_options_can_be_pasted(tmp_path):
+    """A shell reads the name as it is, and the terminal sees none of it."""
+    odd = f"{tmp_path}/\x1b[2J1\n\u202ea'b\\ c\x9b"
+    os.mkdir(odd)
+    with Policy()._told_in("options").guard()() as guard, pytest.raises(AuditDenied):
+        open(f"{odd}/file", "w")
+    hint = guard.violations[0].hint
+    assert hint.isprintable() and hint.startswith("--write $'")
+    read = subprocess.run(["bash", "-c", f"printf %s {hint.split(' ', 1)[1]}"], capture_output=True)
+    assert read.stdout.decode() == f"{odd}/file"

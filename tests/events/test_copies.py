@@ -68,6 +68,7 @@ def is_told_once(errors):
     return errors.count("a copy of the process, made by guarded code, ends here") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fork", ["os.fork()", "os.forkpty()[0]", "pty.fork()[0]"], ids=lambda fork: fork.split("(")[0]
 )

@@ -206,6 +206,9 @@ class TestStatements:
             "attach ('OUT/a.db') as a",
             "vacuum into 'OUT/a.db'",
             "vacuum main into 'OUT/a.db'",
+            # For all connections of the process.
+            "pragma temp_store_directory = 'OUT'",
+            "PRAGMA main.[temp_store_directory]('OUT')",
         ],
     )
     def test_outside(self, guard, places, connect, statement):
@@ -224,6 +227,24 @@ class TestStatements:
                 with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
                     run(statement)
         assert os.listdir(places.out) == []
+
+    def test_temporary_files_elsewhere(self, guard, places, connect):
+        """SQLite obeys as it reads the statement."""
+        statement = f"pragma temp_store_directory = '{places.out}'"
+        with guard():
+            database = connect()
+            for run in (
+                database,
+                lambda sql: database.execute("explain " + sql),
+                lambda sql: database.executemany(sql, []),
+                lambda sql: database.cursor().executemany(sql, []),
+            ):
+                with pytest.raises(PermissionError, match=r"^sqlite3\.attach "):
+                    run(statement)
+            assert database.execute("pragma temp_store_directory").fetchall() == []
+            assert database("select 1") is not None
+            database.execute(f"pragma temp_store_directory = '{places.ok}'")
+            database.execute("pragma temp_store_directory = ''")
 
     @pytest.mark.original_fails()
     def test_by_parameters(self, guard, places, connect):

@@ -8,16 +8,41 @@ import pytest
 from fastaudit_rs import Policy
 
 
-@pytest.mark.parametrize("move", [os.rename, os.replace, shutil.move])
-def test_a_link_that_would_lead_out(move, tmp_path, monkeypatch):
+@pytest.fixture
+def root(tmp_path, monkeypatch):
     root = tmp_path / "root"
     (root / "a" / "b").mkdir(parents=True)
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(root)
+    return root
+
+
+def link(source, target):
+    os.link(source, target, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("move", [os.rename, os.replace, shutil.move, os.link, link])
+def test_a_link_that_would_lead_out(move, root):
     with Policy(write=["."]).guard()():
         os.symlink("../out", "a/link")
-        with pytest.raises(PermissionError):
+        with pytest.raises(PermissionError) as caught:
             move("a/link", "link")
         move("a/link", "a/other")
         move("a/other", "a/b/other")
+    assert not os.path.lexists("link")
+    assert caught.value.hint == f"write = ['.', '{root.parent}/out']"
+    with Policy(write=[".", "../out"]).guard()():
+        move("a/b/other", "a/last")
+        move("a/last", "link")
+    assert os.path.samefile("link", "../out")
+
+
+def test_from_directories_that_are_open(root):
+    a = os.open("a", os.O_RDONLY)
+    with Policy(write=["."]).guard()():
+        os.symlink("../out", "a/link")
+        for move in (os.rename, os.link):
+            with pytest.raises(PermissionError):
+                move("link", "link", src_dir_fd=a)
+    os.close(a)
     assert not os.path.lexists("link")

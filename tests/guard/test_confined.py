@@ -360,3 +360,40 @@ def test_scenarios():
     ]
     assert wrong == []
     assert sum(went_well is not None for went_well, _ in found.values()) >= 200
+
+
+ACTS_ON_THE_MACHINE = """
+import ctypes, os, socket
+from fastaudit_rs import Policy
+
+libc = ctypes.CDLL(None)
+umask, chroot, sethostname, acct, chdir = (
+    libc.umask, libc.chroot, libc.sethostname, libc.acct, libc.chdir
+)
+os.makedirs("ok/root")
+
+def acts():
+    umask(0o777)
+    done = (chroot(b"ok/root"), sethostname(b"taken", 5), acct(b"ok/log"))
+    fine = os.stat("ok").st_uid, os.chown("ok", 1, 1), chdir(b"ok/root")
+    program = os.system("chroot / true 2>/dev/null")
+    return done, fine, program
+
+before = os.listdir("/"), socket.gethostname(), os.getcwd()
+policy = Policy(write=["ok"], native=True, threads="inherit", commands=True)
+print(*policy.call(acts))
+print((os.listdir("/"), socket.gethostname(), os.getcwd()) == before, oct(os.umask(0o22)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="root alone has them")
+def test_native_code_of_root_acts_on_no_machine(tmp_path):
+    """In a process with a host name of its own."""
+    command = ["unshare", "-u", sys.executable, "-c", ACTS_ON_THE_MACHINE]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    if "unshare failed" in ran.stderr:
+        pytest.skip(ran.stderr)
+    assert ran.stderr == ""
+    done, left = ran.stdout.splitlines()
+    assert done.startswith("(-1, -1, -1) (0, None, 0) ") and not done.endswith(" 0")
+    assert left == "True 0o22"

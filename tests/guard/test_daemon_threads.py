@@ -101,14 +101,92 @@ with policy.guard({monitor})():
 """
 
 
+HOST_WORK = {
+    "a tool": "policy.tool(typed)",
+    "its signature": "tool.__signature__",
+    "its error": "call(tool)",
+    "a decorated function": "policy.guard(monitor_calls=False)()(typed)()",
+    "a denial's values": "denial().to_dict()",
+    "an explanation": "str(policy.explain('os.remove', '/none/such', -1))",
+    "a wrong argument": "call(Policy, wirte=['.'])",
+    "a question": "policy.guard(on_ask=no, monitor_calls=False)()(remove)()",
+}
+
+HOST = """
+import logging, os, sys, threading, time
+from fastaudit_rs import AuditDenied, Policy
+
+sys.setswitchinterval(1e-6)
+
+class Refused(Exception):
+    def __str__(self):
+        return str(self.args)
+
+def raises():
+    raise Refused(1)
+
+def typed(one: "list[int]" = [1], *more: dict, **names: str) -> "tuple[int, ...]":
+    return (1,)
+
+def call(function, **names):
+    try:
+        function(**names)
+    except Exception:
+        pass
+
+def remove():
+    try:
+        os.remove("/none/such")
+    except AuditDenied as denied:
+        return denied
+
+def no(denied):
+    return str(denied) == ""
+
+def denial():
+    with policy.guard(monitor_calls=False)():
+        return remove()
+
+policy = Policy()
+tool = policy.tool(raises)
+denial()
+{work}
+turns = [0]
+
+def run():
+    while True:
+        {work}
+        turns[0] += 1
+
+for _ in range(4):
+    threading.Thread(target=run, daemon=True).start()
+while turns[0] < 20:
+    time.sleep(0.001)
+"""
+
+
+def end(program, times):
+    for _ in range(times):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no named pipes")
 @pytest.mark.parametrize("work", WORK)
 def test_they_are_held(places, work):
     monitor = sys.version_info >= (3, 12) and work == "a native call"
-    program = PROGRAM.format(out=places.out, work=WORK[work], monitor=f"monitor_calls={monitor}")
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-        )
-        assert (done.returncode, done.stderr) == (0, "")
+    end(PROGRAM.format(out=places.out, work=WORK[work], monitor=f"monitor_calls={monitor}"), 3)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        next(iter(HOST_WORK)),
+        *(pytest.param(work, marks=pytest.mark.slow) for work in [*HOST_WORK][1:]),
+    ],
+)
+def test_those_of_the_host_are_held(work):
+    end(HOST.format(work=HOST_WORK[work]), 3)

@@ -244,7 +244,10 @@ def test_a_session_in_a_sandbox_is_asked_once(tmp_path):
     from fastaudit_rs import Sandbox
 
     asked = Asked("never")
-    with Sandbox(parent=tmp_path) as sandbox, sandbox.session(on_ask=asked) as session:
+    with (
+        Sandbox(parent=tmp_path, ask_up_to=Policy(write=["/nowhere"])) as sandbox,
+        sandbox.session(on_ask=asked) as session,
+    ):
         for name in "ab":
             assert session.run(f"open('/nowhere/{name}', 'w')").returncode == 77
     assert len(asked) == 1

@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import threading
+from collections import UserList
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def guard(places):
 
 def size(path):
     return os.path.getsize(path)
+
+
+#: A position in a file that no limit here reaches.
+FAR = 1 << 20
+
+
+class Index:
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
 
 
 class TestPythonFiles:
@@ -102,6 +115,14 @@ class TestPythonFiles:
                 file.truncate(10**12)
         assert size(places.ok + "/a") == 10
 
+    def test_a_gap(self, guard, places):
+        for buffering in (0, -1):
+            with guard("10K"), pytest.raises(AuditDenied):
+                with open(places.ok + "/a", "wb", buffering) as file:
+                    file.seek(FAR)
+                    file.write(b"x")
+            assert size(places.ok + "/a") == 0
+
     def test_libraries(self, guard, places):
         def write_csv():
             with open(places.ok + "/c", "w", newline="") as file:
@@ -146,6 +167,51 @@ class TestOsFunctions:
             assert os.fstat(fd).st_size == 0
             write(fd, 99)
         assert os.fstat(fd).st_size == 99
+
+    @pytest.mark.parametrize(
+        "grow",
+        [
+            lambda fd, _: os.lseek(fd, FAR, 0) and os.write(fd, b"x"),
+            lambda fd, _: os.lseek(fd, FAR, 0) and os.writev(fd, [b"x"]),
+            lambda fd, _: os.pwrite(fd, b"x", FAR),
+            lambda fd, _: os.pwritev(fd, [b"x"], FAR),
+            lambda fd, _: os.lseek(fd, FAR, 0) and os.pwritev(fd, [b"x"], -1),
+            lambda fd, _: os.posix_fallocate(fd, FAR, 1),
+            lambda fd, source: os.lseek(fd, FAR, 0) and os.sendfile(fd, source, 0, 1),
+            lambda fd, source: os.copy_file_range(source, fd, 1, 0, FAR),
+            lambda fd, source: os.copy_file_range(source, fd, 1, offset_dst=FAR),
+            lambda fd, _: os.truncate(path=f"/proc/self/fd/{fd}", length=FAR),
+            lambda fd, _: os.ftruncate(fd, Index(FAR)),
+            lambda fd, _: os.posix_fallocate(fd, Index(FAR), 1),
+            lambda fd, _: os.pwrite(Index(fd), b"x", Index(FAR)),
+            lambda fd, _: os.writev(fd, UserList([b"x" * FAR])),
+        ],
+    )
+    def test_growing_by_a_gap(self, guard, places, fd, grow):
+        """Bytes that nobody wrote make a file longer, too."""
+        Path(places.out, "source").write_bytes(b"x")
+        with open(places.out + "/source", "rb") as source, guard("10K"):
+            with pytest.raises(AuditDenied) as caught:
+                grow(fd, source.fileno())
+        assert caught.value.rule == "max_bytes"
+        assert os.fstat(fd).st_size <= 10 * 1024
+        with open(places.out + "/source", "rb") as source, guard(FAR + 1):
+            grow(fd, source.fileno())
+        assert os.fstat(fd).st_size >= FAR
+
+    def test_a_position_that_leaves_no_gap(self, guard, places, fd):
+        with guard(20):
+            os.pwrite(fd, b"x" * 8, 0)
+            os.pwrite(fd, b"x", 7)
+            os.lseek(fd, FAR, 0)
+            os.pwrite(fd, b"", FAR)
+            with pytest.raises(OSError, match="Invalid argument"):
+                os.pwrite(fd, b"x", -2)
+            with open(places.ok + "/a", "ab") as file:
+                file.seek(FAR)
+                file.write(b"x")
+            os.pwrite(fd, b"x" * 4, 15)
+        assert os.fstat(fd).st_size == 19
 
     def test_truncating_by_path(self, guard, places):
         Path(places.ok, "a").write_bytes(b"x")

@@ -3,6 +3,8 @@
 import contextlib
 import ipaddress
 import socket
+import ssl
+import sys
 
 import pytest
 from egress_servers import all_of, head, served
@@ -38,6 +40,17 @@ def said(made, *pieces):
         for piece in pieces:
             made.sendall(piece)
     return all_of(made)
+
+
+def hello_for(name):
+    """The first message of TLS with a name of this server."""
+    outgoing, asked = ssl.MemoryBIO(), (("x" * 9 + ".") * 99)[: len(name) - 1] + "x"
+    made = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=asked)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        made.do_handshake()
+    data = outgoing.read()
+    assert asked.encode() in data
+    return data.replace(asked.encode(), name)
 
 
 HOST = "Host: other.test\r\n\r\n"
@@ -153,6 +166,22 @@ class TestBeginnings:
         assert all_of(made) == b""
         (request,) = log.taken(wait=True)
         assert request.error == "the beginning of TLS is not understood" and found == []
+
+    @pytest.mark.parametrize(
+        "name", [b"g\xc3\xb6od.test", b"\xff" * 9, b"a" * 64 + b".test", b"good..test", b".test"]
+    )
+    @pytest.mark.parametrize("piece", [1, 1 << 16])
+    def test_tls_with_a_name_that_is_none(self, connected, heard, log, monkeypatch, name, piece):
+        """Python would tell the host's standard error of each."""
+        told = []
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        port, found = heard
+        data = hello_for(name)
+        pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+        assert said(connected(port), *pieces) == b""
+        (request,) = log.taken(wait=True)
+        assert request.error == "the beginning of TLS is not understood" and found == []
+        assert told == []
 
 
 class TestHosts:

@@ -250,6 +250,7 @@ class TestLimits:
         code = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
         assert make_sandbox(cpu_seconds=1).run(code).killed_by == "cpu_seconds"
 
+    @pytest.mark.slow
     @pytest.mark.holds("kernel", promises.SHARE)
     def test_cpu_percent(self, make_sandbox):
         """The time that a computation takes shows the share of the processor."""

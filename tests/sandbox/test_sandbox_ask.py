@@ -71,19 +71,64 @@ def test_an_answer_does_not_open_what_the_kernel_holds(asking, out, tmp_path):
     (tmp_path / "other").mkdir()
     session, asked = asking("pattern", ask_up_to=Policy(write=[str(out)]))
     ran = session.run(writing(tmp_path / "other" / "a"))
-    assert ran.error.kind == "PermissionError"
-    assert len(asked) == 1
+    assert ran.error.kind == "fastaudit_rs.AuditDenied"
+    [denied] = ran.violations
+    assert denied.path == str(tmp_path / "other" / "a")
+    assert "ask_up_to=" in denied.answer and "ask_up_to=" in str(denied)
+    assert asked == []
     assert os.listdir(tmp_path / "other") == []
 
 
-def test_without_it_an_answer_opens_nothing_outside(asking, out):
-    session, _ = asking("once")
-    assert session.run(writing(out / "a")).error.kind == "PermissionError"
-    assert os.listdir(out) == []
+def test_a_kept_answer_opens_no_more_than_the_kernel(asking, out):
+    (out / "in").mkdir()
+    session, asked = asking("pattern", ask_up_to=Policy(write=[str(out / "in")]))
+    assert session.run(writing(out / "in" / "a")).error is None
+    ran = session.run(writing(out / "b"))
+    assert [denied.path for denied in ran.violations] == [str(out / "b")]
+    assert len(asked) == 1
+
+
+#: What the kernel denies whatever is answered, by the field of the policy.
+HELD = {
+    "write": "open({out!r} + '/a', 'w')",
+    "read": "open({out!r} + '/there').read()",
+    "commands": "import subprocess; subprocess.run(['true'])",
+    "network": "import socket; socket.create_connection(('127.0.0.1', 9))",
+    "lookup": "import socket; socket.getaddrinfo('example.com', 80)",
+}
+
+
+@pytest.mark.filterwarnings("ignore:fastaudit_rs. on_ask without ask_up_to")
+def test_without_it_nobody_is_asked_about_what_the_kernel_holds(asking, out):
+    (out / "there").write_text("x")
+    session, asked = asking("once")
+    for name, code in HELD.items():
+        ran = session.run(code.format(out=str(out)))
+        assert ran.error.kind == "fastaudit_rs.AuditDenied", (name, ran.error)
+        [denied] = ran.violations
+        assert "ask_up_to=" in denied.answer
+    assert asked == []
+    assert session.run("import os; os.environ['LD_PRELOAD'] = ''").error is None
+    assert len(asked) == 1
+    assert os.listdir(out) == ["there"]
+
+
+def test_without_it_a_warning_says_so(tmp_path):
+    with Sandbox(parent=tmp_path) as sandbox:
+        with pytest.warns(UserWarning, match=r"ask_up_to=Policy\(write") as warned:
+            sandbox.session(on_ask=print).close()
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_the_kernel_an_answer_opens_what_it_says(asking, out):
+    session, asked = asking("once", confine="audit")
+    assert session.run(writing(out / "a")).error is None
+    assert (len(asked), os.listdir(out)) == (1, ["a"])
 
 
 def test_an_answer_for_the_guard_alone(asking):
-    session, asked = asking("guard")
+    session, asked = asking("guard", ask_up_to=Policy())
     code = "import os; os.environ['LD_LIBRARY_PATH'] = '1'; os.environ['LD_LIBRARY_PATH'] = '2'"
     assert session.run(code).error is None
     assert len(asked) == 1
@@ -100,7 +145,7 @@ def test_what_the_host_raises_is_told(tmp_path, out):
     def on_ask(denied):
         raise LookupError("nobody")
 
-    with Sandbox(parent=tmp_path) as sandbox:
+    with Sandbox(parent=tmp_path, ask_up_to=Policy(write=[out])) as sandbox:
         [denied] = sandbox.session(on_ask=on_ask).run(writing(out / "a")).violations
     assert "on_ask raised LookupError: nobody" in denied.answer
 
@@ -118,9 +163,9 @@ def test_what_is_blocked_stays_so(asking, out):
     (out / "secret").mkdir()
     (out / "secret" / "key").write_text("key")
     policy = Policy.preset("sandbox").replace(block=[str(out / "secret")])
-    session, _ = asking("once", policy=policy, ask_up_to=Policy(read=[str(out)]))
+    session, asked = asking("once", policy=policy, ask_up_to=Policy(read=[str(out)]))
     ran = session.run(f"open({str(out / 'secret' / 'key')!r}).read()")
-    assert ran.error.kind == "PermissionError"
+    assert ([denied.rule for denied in ran.violations], asked) == (["block"], [])
 
 
 @pytest.mark.parametrize(
@@ -172,4 +217,23 @@ with Sandbox(ask_up_to=Policy(write=[out])) as sandbox:
 
 @pytest.mark.parametrize("user", USERS)
 def test_for_each_user(user):
-    assert run_as(user, OF_A_USER) == "None ['a']\nPermissionError []\n"
+    assert run_as(user, OF_A_USER) == "None ['a']\nfastaudit_rs.AuditDenied []\n"
+
+
+def test_files_by_which_the_host_governs(out):
+    """They lie in a place of `write`: the guard keeps them."""
+    rules = out / "policy.toml"
+    rules.write_text(f"native = true\nnetwork = false\nwrite = ['{out}']\n")
+    Policy(write=[]).guard(on_ask=Approvals(out / "answers.toml"))
+    with Sandbox(Policy.from_toml(rules)) as sandbox:
+        session = sandbox.session()
+        for name in ("policy.toml", "answers.toml"):
+            ran = session.run(writing(out / name))
+            assert [denied.rule for denied in ran.violations] == ["protect"], ran.error
+        ran = session.run(f"import os; os.rename({str(out)!r}, {str(out) + '2'!r})")
+        assert ran.error is not None
+        assert session.run(writing(out / "new")).error is None
+        ran = sandbox.run(writing(rules))
+        assert [denied.rule for denied in ran.violations] == ["protect"]
+    assert rules.read_text().startswith("native")
+    assert sorted(os.listdir(out)) == ["new", "policy.toml"]

@@ -155,6 +155,7 @@ class TestAsked:
         # A log would be outside of `disk`.
         assert host["LogConfig"]["Type"] == "none"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("network", "mode"),
         [

@@ -231,6 +231,11 @@ class TestNothingElse:
             assert (site.seen, other.seen) == ([], [])
         assert {request.verdict for request in ran.requests} == {"denied"}
 
+    def test_by_a_descriptor_that_is_not_open(self, sandbox):
+        command = [sys.executable, "-I", "-c", CLOSED]
+        ran = sandbox.run(f"import subprocess; subprocess.run({command!r}, check=True)")
+        assert ran.stdout == "-1 EBADF\n" * 2, ran.stderr
+
     def test_by_a_socket_that_the_host_has_bound(self, sandbox, site):
         """It is no server: neither where it failed, nor after it was disconnected."""
         command = [sys.executable, "-I", "-c", LISTENING, str(site.port)]
@@ -291,6 +296,15 @@ try:
     made.listen()
 except OSError as error:
     print(error.errno)
+"""
+
+#: Connects what is no open descriptor.
+CLOSED = """
+import ctypes, errno, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", 80) + bytes(12)
+for descriptor in (-1, 200):
+    print(libc.connect(descriptor, address, 16), errno.errorcode[ctypes.get_errno()])
 """
 
 

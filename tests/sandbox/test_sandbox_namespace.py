@@ -64,6 +64,7 @@ def networks(user, policies):
     return json.loads(run_as(user, program))
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.DATA)
 @by_each_user
 def test_each_process_is_in_one_of_its_own(user):
@@ -79,6 +80,7 @@ def test_each_process_is_in_one_of_its_own(user):
     assert (there, after) == (own, [own]), "the host stays where it is"
 
 
+@pytest.mark.slow
 @by_each_user
 def test_not_with_a_network(user):
     own, _, found, _, _ = networks(user, WITH)

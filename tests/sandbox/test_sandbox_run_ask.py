@@ -114,7 +114,20 @@ def test_the_rest_of_a_run_is_the_same(asking, out, tmp_path):
 def test_an_answer_does_not_open_what_the_kernel_holds(asking, tmp_path):
     sandbox, asked = asking("once")
     ran = sandbox.run(writing(tmp_path / "other"))
-    assert (ran.returncode, ran.error.kind, len(asked)) == (1, "PermissionError", 1)
+    assert (ran.returncode, [denied.rule for denied in ran.violations]) == (77, ["write"])
+    assert "ask_up_to=" in ran.violations[0].answer
+    assert asked == []
+
+
+def test_without_a_bound_a_run_and_a_pool_do_not_ask_about_files(tmp_path, out):
+    asked = []
+    with pytest.warns(UserWarning, match="on_ask without ask_up_to") as warned:
+        sandbox = Sandbox(parent=tmp_path, on_ask=asked.append)
+    assert warned[0].filename == __file__
+    with sandbox, sandbox.pool(1) as pool:
+        for ran in (sandbox.run(writing(out / "a")), pool.run(writing(out / "a"))):
+            assert (ran.returncode, len(ran.violations)) == (77, 1)
+    assert (asked, os.listdir(out)) == ([], [])
 
 
 def test_a_pool_asks(asking, out):

@@ -633,6 +633,7 @@ with Sandbox(policy, Limits(wall_seconds=20), confine=sys.argv[1]) as sandbox:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confine", ["require", "audit"])
 @pytest.mark.parametrize("user", USERS)
 def test_as_each_user(user, confine):

@@ -17,7 +17,7 @@ from fastaudit_rs.results import Result
 pytest.importorskip("sandlock")
 
 from sandboxes import LOOSE, gone, of
-from users import USERS, run_as
+from users import NAMES, run_as
 
 pytestmark = pytest.mark.once
 
@@ -354,7 +354,7 @@ with Sandbox(Policy(read=["/"]), Limits(wall_seconds=20)) as sandbox:
 
 @pytest.mark.slow
 def test_a_thousand_steps_leave_nothing():
-    before, after = json.loads(run_as(USERS[0], LASTING, timeout=240))
+    before, after = json.loads(run_as(NAMES[0], LASTING, timeout=240))
     files, used, threads, files_inside, pages_inside = zip(before, after, strict=True)
     # The thread that looks at the disk may be there with its own.
     assert files[1] <= files[0] + 2

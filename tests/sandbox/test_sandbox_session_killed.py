@@ -73,6 +73,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_a_step_that_ends_its_process(shared, name):
     with shared.session(functions={"add": add}) as session:

@@ -164,6 +164,7 @@ with Sandbox(Policy(read=["/"]), confine=sys.argv[1]) as sandbox, sandbox.sessio
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confine", ["require", "audit"])
 @pytest.mark.parametrize("user", USERS)
 def test_as_each_user(user, confine):

@@ -109,6 +109,7 @@ def test_more_changes_than_the_system_tells(sandbox):
     assert sandbox.run("open('a', 'a').write('x')").changed == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "depth"), [(9_000, 1), (1, 300)])
 def test_more_directories_than_are_watched(sandbox, count, depth):
     sandbox.run("1")
@@ -181,6 +182,7 @@ def least(run, times=12):
     return min(took)
 
 
+@pytest.mark.slow
 def test_a_run_among_many_files():
     """It takes at most twice as long as one among none."""
     with Sandbox(LOOSE, parent=MEMORY) as few, Sandbox(LOOSE, parent=MEMORY) as many:

@@ -76,6 +76,16 @@ def test_other_output_of_the_process_is_left_alone(session, capsys):
     assert capsys.readouterr().out == "host\n" * 50
 
 
+def test_the_current_directory_was_removed(directory, monkeypatch):
+    monkeypatch.chdir(directory)
+    directory.rmdir()
+    with pytest.raises(FileNotFoundError, match="was removed: pass directory="):
+        Policy(write=[]).session()
+    directory.mkdir()
+    with Policy(write=[]).session(directory=directory) as session:
+        assert value(session, "1") == 1
+
+
 def test_the_streams_of_the_process_come_back(directory):
     before = sys.stdout, sys.stderr
     with Policy().session() as first, Policy().session() as second:

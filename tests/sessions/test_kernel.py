@@ -48,6 +48,7 @@ def test_a_step_is_awaited_in_the_loop_of_the_kernel(kernel):
     assert kernel("session.run('await f(2)').value").value == "3"
 
 
+@pytest.mark.slow
 def test_pyplot_of_a_step_is_not_shown_by_the_kernel(kernel):
     pytest.importorskip("matplotlib")
     ran = kernel(

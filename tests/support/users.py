@@ -12,22 +12,27 @@ from collections.abc import Iterator
 import pytest
 from repository import ROOT
 
-#: A user without rights of its own, on any system.
-ORDINARY = 65534
+#: A user without rights of its own, on any system; and one that the system has no name for.
+ORDINARY, NAMELESS = 65534, 64999
 
 #: The users that tests run as: only root can start programs as another one.
-USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+NAMES = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+#: The same as parameters of tests: the quick suite has the user that most people are.
+USERS = [pytest.param(name, marks=pytest.mark.slow if name == "root" else ()) for name in NAMES]
 
 
 def started(user: str, program: str, *args: str, home: str) -> "subprocess.Popen[str]":
     """Start a Python program as this user, in a directory that `directory_of` made for it."""
     command = [sys.executable, "-c", program, *args]
-    if user == "ordinary" and os.geteuid() == 0:
-        command = _as_ordinary(command)
+    env = {**os.environ, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"}
+    if (number := _number(user)) is not None:
+        command = _as_user(number, command)
+    if user == "nameless":
+        del env["HOME"]
     return subprocess.Popen(
         command,
         cwd=home,
-        env={**os.environ, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,21 +56,30 @@ def run_as(user: str, program: str, *args: str, timeout: float = 60) -> str:
 def directory_of(user: str) -> Iterator[str]:
     """A directory that this user owns and can reach: those of pytest are for its own user."""
     path = tempfile.mkdtemp(prefix=f"{user}-", dir="/tmp")
-    if user == "ordinary" and os.geteuid() == 0:
-        os.chown(path, ORDINARY, ORDINARY)
+    if (number := _number(user)) is not None:
+        os.chown(path, number, number)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _as_ordinary(command: list[str]) -> list[str]:
+def _number(user: str) -> int | None:
+    """The user to become, if that is another one than this process has."""
+    if os.geteuid() != 0:
+        if user == "nameless":
+            pytest.skip("only root can become a user without a name")
+        return None
+    return {"ordinary": ORDINARY, "nameless": NAMELESS}.get(user)
+
+
+def _as_user(number: int, command: list[str]) -> list[str]:
     """A command that runs this one as another user, in a mount namespace of its own if need be.
 
     The interpreter, or the checkout, is often below a directory that its owner alone may enter,
     such as /root: there, nothing but them is in it, and all may enter it.
     """
-    user = [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+    user = [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
     command = ["setpriv", *user, *command]
     needed = sorted({os.path.realpath(path) for path in (ROOT, sys.prefix, sys.base_prefix)})
     closed = {path: above for path in needed if (above := _closed(path)) is not None}

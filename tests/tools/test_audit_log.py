@@ -506,6 +506,7 @@ class TestFailure:
         )
         assert (done.stdout, done.stderr) == ("2000\n", "")
 
+    @pytest.mark.slow
     def test_lines_that_waited_are_written_and_lost_ones_counted(self, places, path):
         held, write_end = os.pipe()
         os.set_blocking(write_end, False)

@@ -332,6 +332,20 @@ print(json.dumps([may, told, [vars(found) for found in doctor.findings()]]))
         shown = capsys.readouterr().out
         assert "--  sandbox            does not work: the kernel cannot hold the policy" in shown
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")
+    @pytest.mark.parametrize(
+        ("version", "state", "text"),
+        [
+            (-1, "lacking", "not in this kernel: no policy.call and sandboxes"),
+            (5, "lacking", "ABI 5, for policy.call; sandboxes need 6"),
+            (6, "ok", "ABI 6, for policy.call and sandboxes"),
+        ],
+    )
+    def test_an_older_landlock(self, monkeypatch, version, state, text):
+        monkeypatch.setattr(doctor, "_landlock", lambda: version)
+        found = {finding.about: (finding.state, finding.text) for finding in doctor._kernel()}
+        assert found["Landlock"] == (state, text)
+
     def test_what_is_broken(self, monkeypatch, capsys):
         """A guard that stops nothing is found out."""
         monkeypatch.setattr(doctor, "Policy", lambda **fields: Policy(write=None, commands=True))

@@ -270,6 +270,22 @@ def test_operations_are_told_in_words(event, subject):
     assert asking.subject(denied) == subject
 
 
+#: A program that asks with words of its own, by the connection of its process.
+FORGED = """
+import gc, json, struct, fastaudit_rs
+channel = next(found for found in gc.get_objects() if type(found).__name__ == "Channel")
+try: open({path!r}, "w")
+except fastaudit_rs.AuditDenied as error: denied = error.to_dict()
+odd = "open\\x1b[2J\\x1b[H\\u202eharmless\\x1b]0;x\\x07\\r\\x1b[8m"
+for field in ("event", "rule", "resolved", "path", "command", "place", "effect"):
+    told = {{"kind": "ask", "id": 99, "denied": denied | {{field: odd}}}}
+    head = json.dumps(told).encode() + b"\\n"
+    channel._connection.sendall(struct.pack("!Q", len(head)) + head)
+    channel._connection.recv(1 << 16)
+print("asked")
+"""
+
+
 class TestSandbox:
     """The question is asked outside of it."""
 
@@ -299,12 +315,19 @@ class TestSandbox:
         assert sorted(os.listdir(places.out)) == ["a", "b"]
 
     def test_answers_open_no_more(self, terminal, places, options):
-        run = terminal(*options, "-c", writing(f"{places.cwd}/a"))
-        run.until(PROMPT)
-        run.type("y\n")
-        status, _, err = run.end()
-        assert status == 1 and "PermissionError: [Errno 13] Permission denied" in err
+        status, _, err = terminal(*options, "-c", writing(f"{places.cwd}/a")).end()
+        assert status == 77 and "--ask-up-to names what answers may open" in err
         assert not os.path.exists("a")
+
+    def test_a_forged_question_acts_on_no_terminal(self, terminal, places, options):
+        """The guest words it, and may have got around its guard."""
+        run = terminal(*options, "-c", FORGED.format(path=f"{places.out}/a"))
+        for _ in ("", "event", "rule", "resolved", "path", "command", "place", "effect"):
+            asked = run.until(PROMPT)
+            assert "┌ The program asks to " in asked
+            assert not any(odd in asked for odd in "\x1b\x07\u202e")
+            run.type("n\n")
+        assert run.end()[:2] == (0, "asked\n")
 
     def test_no_and_an_interrupt(self, terminal, places, options):
         run = terminal(*options, "-c", writing(f"{places.out}/a"))

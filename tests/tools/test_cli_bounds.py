@@ -22,6 +22,7 @@ def command(command):
 
 
 class TestTimeout:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "code",
         [

@@ -243,6 +243,7 @@ class TestRecording:
         assert f"<td>{places.ok}</td>" in html
         assert "<b>" not in html
 
+    @pytest.mark.slow
     def test_bounded_memory(self, places):
         with Policy(write=["/"]).observe(monitor_calls=False)() as recording:
             for index in range(10_100):

@@ -151,6 +151,7 @@ class TestStdio:
         assert ran["value"] == 0
         assert endless["ended_by"] == "wall_seconds"
 
+    @pytest.mark.slow
     def test_signals_end_it(self, mcp, place, environment):
         number = signal.SIGINT if place else signal.SIGTERM
         message = {

@@ -702,6 +702,7 @@ def test_the_call_chain_is_the_users(run):
     assert ran.out.splitlines()[1] == "Call chain: __main__.<module> -> __main__.work"
 
 
+@pytest.mark.slow
 def test_in_a_terminal(environment, tmp_path):
     cells = "%load_ext fastaudit_rs\n%audit on\nopen('out.txt', 'w')\n%audit\n"
     done = subprocess.run(

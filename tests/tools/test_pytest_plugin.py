@@ -35,6 +35,7 @@ def test_idle(run, out):
 
 
 class TestFixture:
+    @pytest.mark.slow
     def test_it_makes_guards(self, run):
         run("""
 def test_a(audit_perms, tmp_path):
@@ -108,6 +109,7 @@ class TestAll:
 
 
 class TestWholeRun:
+    @pytest.mark.slow
     def test_record(self, run, out):
         result = run(REACHES, "--audit=record")
         result.assert_outcomes(passed=3)
@@ -171,6 +173,7 @@ class TestWholeRun:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines(["*'audit_policy'*missing.toml*"])
 
+    @pytest.mark.slow
     def test_a_policy_file(self, run, pytester, out):
         (pytester.path / "policy.toml").write_text(f'write = ["{out}"]\n')
         pytester.makeini("[pytest]\naudit = raise\naudit_policy = policy.toml")

@@ -24,7 +24,7 @@ def without_kernel(limits: Limits) -> dict[int, int]:
         found[resource.RLIMIT_NOFILE] = limits.open_files
     if limits.processes is not None and counts_processes():
         # The kernel counts all of the user's, and one more waits for work.
-        found[resource.RLIMIT_NPROC] = _tasks() + limits.processes + 1
+        found[resource.RLIMIT_NPROC] = tasks() + limits.processes + 1
     return found
 
 
@@ -33,8 +33,8 @@ def counts_processes() -> bool:
     return sys.platform == "linux" and os.getuid() != 0
 
 
-def _tasks() -> int:
-    """The number of the processes and threads of this user."""
+def tasks() -> int:
+    """Return the number of the processes and threads of this user."""
     count = 0
     for name in os.listdir("/proc"):
         if name.isdigit():

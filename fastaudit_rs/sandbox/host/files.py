@@ -1,5 +1,6 @@
 """The directory of a sandbox, as its host uses it: nothing that is in it is trusted."""
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -129,3 +130,21 @@ def remove(directory: str) -> None:
     from ..._native import _remove_directory
 
     _remove_directory(directory)
+
+
+#: Directories of sandboxes that could not be removed, for lack of descriptors mostly.
+_left: set[str] = set()
+
+
+def remove_own(directory: str) -> None:
+    """Remove the directory of a sandbox, now or else with the next one or as the process ends."""
+    _left.add(directory)
+    _remove_left()
+
+
+@atexit.register
+def _remove_left() -> None:
+    for directory in [*_left]:
+        remove(directory)
+        if not os.path.lexists(directory):
+            _left.discard(directory)

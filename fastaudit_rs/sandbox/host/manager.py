@@ -17,7 +17,7 @@ from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
-from .files import remove
+from .files import remove_own
 from .runner import Closing
 from .sandbox import CALLS, Sandbox, check_backend
 from .setup import absolute
@@ -321,4 +321,4 @@ class SandboxManager(Closing):
 def _remove(process: int, base: str) -> None:
     # A copy of the host is not the host.
     if os.getpid() == process:
-        remove(base)
+        remove_own(base)

@@ -3,7 +3,6 @@
 import contextlib
 import marshal
 import os
-import resource
 import secrets
 import select
 import signal
@@ -21,6 +20,7 @@ from ..limits import Limits
 from ..wire import receive, send
 from . import copies, group
 from .alone import of_memory, without_kernel
+from .causes import causes
 from .group import Group
 from .metadata import Metadata, answering
 
@@ -49,9 +49,6 @@ LONGEST = 100
 #: The threads, and processes that have ended and that nobody has waited for, that there may be in
 #: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
 THREADS = 1024
-
-#: The descriptors that a process of a sandbox takes of its host.
-DESCRIPTORS = 20
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -310,15 +307,9 @@ class Worker:
 
     def _why(self) -> str:
         """Say why it failed to start, as far as can be told."""
-        why = self._said() or str(self.ended)
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        open_now = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-        if most != resource.RLIM_INFINITY and open_now + DESCRIPTORS > most:
-            why += (
-                f"; this process has {open_now} of {most} descriptors open, and a sandbox takes "
-                f"some {DESCRIPTORS}: raise the limit (ulimit -n), or close sandboxes"
-            )
-        return why
+        return "; ".join(
+            [self._said().strip() or str(self.ended), *causes(is_confined=self.is_confined)]
+        )
 
     def _prepare(self, task: bytes, limits: Limits) -> None:
         try:
@@ -442,13 +433,16 @@ def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
 
 
 def fill_standard() -> None:
-    """Open the standard streams that are closed: descriptors of ours would get their numbers."""
+    """Open the standard streams that are closed: descriptors of ours would get their numbers.
+
+    They stay open in the process of a sandbox, for the same reason.
+    """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             # The lowest free number is this one.
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _short(base: str) -> str:

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from ... import AuditDenied
+from ... import AuditDenied, Policy
+from ..._near import warn
 from ...approvals import Approvals
 from ...sessions.arguments import seconds
 from ...sessions.host_loop import HostLoop
@@ -40,6 +41,16 @@ def check_ask(on_ask: Any, ask_seconds: object) -> None:
     if on_ask is not None and not callable(on_ask):
         raise TypeError(f"on_ask must be a function, not {type(on_ask).__name__}")
     seconds("ask_seconds", ask_seconds)
+
+
+def warn_of_held(on_ask: Any, ask_up_to: Policy | None) -> None:
+    """Warn if nobody is asked about what the kernel holds."""
+    if on_ask is not None and ask_up_to is None:
+        warn(
+            "on_ask without ask_up_to is not asked about files, programs and the network, which "
+            "the kernel holds whatever the answer is: Sandbox(ask_up_to=Policy(write=[...])) names "
+            "what answers may open"
+        )
 
 
 class Questions:

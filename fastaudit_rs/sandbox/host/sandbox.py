@@ -26,10 +26,10 @@ from .alone import counts_processes
 from .asked import bound
 from .decisions import Decisions
 from .ending import Ending, Endings
-from .files import READ, Files, remove
+from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
-from .questions import MODULES, Questions, check_ask
+from .questions import MODULES, Questions, check_ask, warn_of_held
 from .run import Run
 from .runner import Runner, check_run
 from .setup import (
@@ -88,7 +88,8 @@ class Sandbox(Runner):
         ask_seconds: The time for its answer, if it is a coroutine function.
         ask_up_to: The most that answers to ``on_ask`` may open: the kernel lets pass what this
             policy allows too (``write``, ``read``, ``commands``, ``network``), and the guard asks
-            before. Native code can do it without being asked.
+            before. Native code can do it without being asked. Nobody is asked about what the
+            kernel denies whatever the answer is, and without it that is all that these fields deny.
         secrets: Values that the host puts into requests to their hosts, in the place of what code
             finds in the variables of their names.
         log: An `AuditLog`, or the path of one, for the decisions of its guards, as the guest
@@ -147,13 +148,16 @@ class Sandbox(Runner):
         self.path = directories(path)
         self._docker = _docker(image)
         self._kernel = None if self._docker is not None else kernel(confine)
+        self._ask_up_to = ask_up_to
+        if self._kernel is not None:
+            warn_of_held(on_ask, ask_up_to)
         values = secrets_of(secrets)
         check_network(
             self._kernel, policy if ask_up_to is None else bound(policy, ask_up_to), values
         )
         self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
-            failing.callback(_remove_new, self._base)
+            failing.callback(remove_own, self._base)
             self.directory = Path(self._base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
@@ -395,6 +399,8 @@ class Sandbox(Runner):
         if self._docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
         check_ask(on_ask, ask_seconds)
+        if self._kernel is not None:
+            warn_of_held(on_ask, self._ask_up_to)
         if on_ask is None:
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession
@@ -491,17 +497,9 @@ def _docker(image: str | None) -> "Docker | None":
     return Docker(image)
 
 
-def _remove_new(base: str) -> None:
-    """Remove the directory of one that could not be made, also without a free descriptor."""
-    for place in (os.path.join(base, "work"), base):
-        with contextlib.suppress(OSError):
-            os.rmdir(place)
-    remove(base)
-
-
 def _remove(process: int, base: str, setup: Setup, files: Files) -> None:
     setup.end_all()
     files.close()
     # The directory is of the process that made it, and not of its copies.
     if os.getpid() == process:
-        remove(base)
+        remove_own(base)

@@ -96,6 +96,7 @@ class Setup:
         )
         #: The policy that the kernel holds: answers may open more than the guard lets through.
         self._held = self.policy if up_to is None else _with(held, more, str(directory))
+        self._up_to = up_to
         self._limits = limits
         self._modules = modules
         self.env = env
@@ -131,7 +132,7 @@ class Setup:
             SandboxError: It does not start.
         """
         modules = [*self._modules, *preload]
-        task = pickle.dumps((self.policy, list(self.path), modules, _governing()))
+        task = pickle.dumps((self.policy, self._bound(), list(self.path), modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))
@@ -151,6 +152,12 @@ class Setup:
             worker.end()
             raise RuntimeError("the sandbox is closed")
         return worker
+
+    def _bound(self) -> Policy | None:
+        """The policy that the kernel holds whatever is answered; ``None`` without the kernel."""
+        if self._kernel is None:
+            return None
+        return self.policy if self._up_to is None else self._held
 
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""

@@ -55,7 +55,12 @@ class Job(TypedDict):
 
 
 def run(
-    children: _Children, worker: int, policy: Policy, job: Job, descriptors: list[int]
+    children: _Children,
+    worker: int,
+    policy: Policy,
+    most: Policy | None,
+    job: Job,
+    descriptors: list[int],
 ) -> NoReturn:
     """Run a job, and end with its status.
 
@@ -63,6 +68,7 @@ def run(
         children: The descendants of the worker.
         worker: The process that this is a child of.
         policy: The policy to install.
+        most: The policy that the kernel holds whatever the host answers, if it holds one.
         job: The job.
         descriptors: Standard input, output and error, the one for its report, the one for its
             questions, if it asks, and that of its log, if it has one.
@@ -79,9 +85,9 @@ def run(
             if job["session"]:
                 from .session import serve
 
-                status = serve(child, policy, job, report, log)
+                status = serve(child, policy, most, job, report, log)
             else:
-                status = program(policy, job, report, *asked, log=log)
+                status = program(policy, job, report, *asked, most=most, log=log)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -95,6 +101,7 @@ def program(
     report: int,
     asked: int | None = None,
     *,
+    most: Policy | None = None,
     log: AuditLog | None = None,
 ) -> int:
     """Run a job from its beginning to its end.
@@ -104,6 +111,7 @@ def program(
         job: The job.
         report: The descriptor for its report.
         asked: The descriptor for its questions, if it asks.
+        most: The policy that the kernel holds whatever the host answers, if it holds one.
         log: The log of its decisions, if it has one.
 
     Returns:
@@ -132,7 +140,7 @@ def program(
     if job["cwd"] is not None:
         os.chdir(job["cwd"])
     _reseed()
-    ask = None if asked is None else _asking(asked)
+    ask = None if asked is None else _asking(asked, most)
     policy.install(monitor_calls=MONITORING, on_denied=tell, on_ask=ask, log=log)
     status = 0
     try:
@@ -180,15 +188,13 @@ def _log(descriptor: int) -> AuditLog:
     return log
 
 
-def _asking(descriptor: int) -> Callable[[AuditDenied], object]:
+def _asking(descriptor: int, most: Policy | None) -> Callable[[AuditDenied], object]:
     """Return a function that asks the host."""
     os.set_inheritable(descriptor, False)
     from .channel import Channel
-    from .functions import asked
+    from .functions import asking
 
-    channel = Channel(_socket.socket(fileno=descriptor))
-    # Processes that the code starts ask nobody.
-    return lambda denied: asked(channel, denied) if channel.is_here else None
+    return asking(Channel(_socket.socket(fileno=descriptor)), most)
 
 
 class _Report:

@@ -2,10 +2,12 @@
 
 import builtins
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from ... import AuditDenied
+from ... import AuditDenied, Policy
 from ..._native import _tool_arguments
+from ...approvals import _UpTo
 from ...sessions.values import pack, unpack
 from ...tool_error import ToolError
 from .channel import Channel, Message
@@ -93,9 +95,21 @@ def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
     )
 
 
-def asked(channel: Channel, denied: AuditDenied) -> Any:
-    """Return the host's answer to a denial."""
-    return _result("on_ask", channel.call("ask", denied=denied.to_dict()))
+def asking(channel: Channel, most: Policy | None) -> Callable[[AuditDenied], object]:
+    """Return an ``on_ask`` that asks the host. Processes that the code starts ask nobody.
+
+    Args:
+        channel: The connection to the host.
+        most: The policy that the kernel holds whatever the host answers, if it holds one.
+    """
+
+    def ask(denied: AuditDenied) -> object:
+        if not channel.is_here:
+            return None
+        return _result("on_ask", channel.call("ask", denied=denied.to_dict()))
+
+    # The core takes it apart.
+    return ask if most is None else cast(Any, _UpTo(ask, most))
 
 
 def _result(name: str, answer: Message) -> Any:

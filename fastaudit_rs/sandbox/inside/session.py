@@ -18,7 +18,7 @@ from ...sessions.plain import message
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
 from .channel import Channel, Message
-from .functions import Function, asked
+from .functions import Function, asking
 
 if TYPE_CHECKING:
     from .child import Job
@@ -28,13 +28,19 @@ TOLD = 1000
 
 
 def serve(
-    child: _Child, policy: Policy, job: "Job", descriptor: int, log: AuditLog | None = None
+    child: _Child,
+    policy: Policy,
+    most: Policy | None,
+    job: "Job",
+    descriptor: int,
+    log: AuditLog | None = None,
 ) -> int:
     """Run steps until the host is gone.
 
     Args:
         child: This process.
         policy: The policy to install.
+        most: The policy that the kernel holds whatever the host answers, if it holds one.
         job: The job, without code.
         descriptor: The socket to the host.
         log: The log of its decisions, if it has one.
@@ -58,7 +64,7 @@ def serve(
     for stream in streams:
         stream.reconfigure(line_buffering=True)
     channel.take_interrupts()
-    asks = session.ask if job["asks"] else None
+    asks = asking(channel, most) if job["asks"] else None
     policy.install(monitor_calls=MONITORING, on_denied=session.tell, on_ask=asks, log=log)
     session.log = log
     with contextlib.suppress(EOFError, OSError):
@@ -95,10 +101,6 @@ class _Steps:
         self._denials += 1
         if self._denials <= TOLD and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
-
-    def ask(self, denied: AuditDenied) -> object:
-        """Ask the host whether an operation may be done. Processes that a step makes ask nobody."""
-        return asked(self._channel, denied) if self._channel.is_here else None
 
     def obey(self, message: Message) -> None:
         """Do what the host says."""

@@ -46,12 +46,15 @@ def main(control: _socket.socket) -> NoReturn:
     os.close(null)
     task, held = receive(control)[0], receive(control)[0]
     try:
-        policy, path, preload, governing = pickle.loads(task)
+        policy, most, path, preload, governing = pickle.loads(task)
         for file in governing:
             _govern(file)
         hold(children, policy, marshal.loads(held))
         sys.path[:0] = path
+        is_same = most is policy
         policy = _prepared(children, policy, preload)
+        if most is not None:
+            most = policy if is_same else children.resolved(most)
         # Modules that a run writes there are not for this process to import.
         del sys.path[: len(path)]
     except BaseException:
@@ -69,7 +72,7 @@ def main(control: _socket.socket) -> NoReturn:
         # An interrupt of a session waits until its process can take it.
         blocked = {signal.SIGINT} if told["session"] else set()
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-        child = _fork(children, control, policy, told, descriptors)
+        child = _fork(children, control, policy, most, told, descriptors)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -162,6 +165,7 @@ def _fork(
     children: _Children,
     control: _socket.socket,
     policy: Policy,
+    most: Policy | None,
     job: Job,
     descriptors: list[int],
 ) -> int:
@@ -171,6 +175,6 @@ def _fork(
         return child
     try:
         control.close()
-        run(children, worker, policy, job, descriptors)
+        run(children, worker, policy, most, job, descriptors)
     finally:
         os._exit(1)

@@ -120,37 +120,9 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     /// Judges a relative link that gets another place by where it leads from there. Links in a
     /// directory that is moved are not looked for.
     pub(super) fn moved_link(&self, paths: &[PathArg]) -> Result<(), S::Error> {
-        let [from, to, ..] = paths else {
-            return Ok(());
-        };
-        if from.access != Access::Move || to.access != Access::Move {
-            return Ok(());
-        }
-        let (source, link) = (
-            self.name_at(from.path, false)?,
-            self.name_at(to.path, false)?,
-        );
-        let (Name::Path(source), Name::Path(new)) = (source.name(), link.name()) else {
-            return Ok(());
-        };
-        let fs = self.0.fs();
-        let at = link.target(self.args().base(to.dir_fd));
-        let dir = |path, base| path::resolve(fs, path::split(path).0, base);
-        let (Some(old_dir), Some(new_dir)) = (
-            dir(source, self.args().base(from.dir_fd)),
-            dir(new, at.base),
-        ) else {
-            return Ok(());
-        };
-        if old_dir == new_dir {
-            return Ok(());
-        }
-        match fs.read_link(&old_dir.join(path::split(source).1)) {
-            Link::To(text) if !text.starts_with(b"/") => {
-                let text = Name::Path(&text);
-                self.judge(Operation::LinkTo { text, at }, from.path)
-            }
-            _ => Ok(()),
+        match moved_link(self.args(), self.0.fs(), paths, PathLikes::CheckedAgain)? {
+            Some(moved) => self.judge(moved.operation(), 0),
+            None => Ok(()),
         }
     }
 
@@ -158,4 +130,52 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let name = self.args().name(0, false, PathLikes::AskedLater)?;
         self.judge(Operation::OpenDatabase(name.name()), 0)
     }
+}
+
+/// A relative link that gets another place, by a rename or as a hard link.
+pub(super) struct MovedLink<N> {
+    text: Vec<u8>,
+    to: N,
+    base: Base,
+}
+
+impl<N: Named> MovedLink<N> {
+    /// What making it there would be.
+    pub(super) fn operation(&self) -> Operation<'_> {
+        Operation::LinkTo {
+            text: Name::Path(&self.text),
+            at: self.to.target(self.base),
+        }
+    }
+}
+
+/// Returns the relative link that an event gives another place.
+pub(super) fn moved_link<'a, A: Arguments>(
+    args: &'a A,
+    fs: &impl FileSystem,
+    paths: &[PathArg],
+    path_likes: PathLikes,
+) -> Result<Option<MovedLink<A::Name<'a>>>, A::Error> {
+    let is_target = |path: &&PathArg| path.path == 1 && path.access == Access::Move;
+    let Some((from, to)) = paths.first().zip(paths.iter().find(is_target)) else {
+        return Ok(None);
+    };
+    let source = args.name(from.path, false, path_likes)?;
+    let link = args.name(to.path, false, path_likes)?;
+    let (Name::Path(old), Name::Path(new)) = (source.name(), link.name()) else {
+        return Ok(None);
+    };
+    let base = args.base(to.dir_fd);
+    let dir = |path, base| path::resolve(fs, path::split(path).0, base);
+    let (Some(old_dir), Some(new_dir)) = (dir(old, args.base(from.dir_fd)), dir(new, base)) else {
+        return Ok(None);
+    };
+    Ok(match fs.read_link(&old_dir.join(path::split(old).1)) {
+        Link::To(text) if old_dir != new_dir && !text.starts_with(b"/") => Some(MovedLink {
+            text,
+            to: link,
+            base,
+        }),
+        _ => None,
+    })
 }

@@ -1,6 +1,7 @@
 //! The places that a denied event lacks.
 
 use super::arguments::{Arguments, Named, PathLikes, is_open_for_reading};
+use super::files::moved_link;
 use super::lacking::Denied;
 use super::surroundings::Follows;
 use crate::policy::environment::files_named;
@@ -22,6 +23,12 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             Rule::Entries(paths) | Rule::Node(paths) | Rule::Read(paths) => {
                 for path in paths {
                     self.path(*path, &mut lacks)?;
+                }
+                if matches!(rule, Rule::Entries(_)) && self.moment.opaque == 0 {
+                    let moved = moved_link(self.args, self.fs, paths, PathLikes::AskedLater)?;
+                    if let Some(moved) = moved {
+                        self.note(moved.operation(), &mut lacks);
+                    }
                 }
             }
             Rule::Open => {

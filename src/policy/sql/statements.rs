@@ -1,7 +1,10 @@
-//! The databases that SQL statements open by themselves: `ATTACH` and `VACUUM INTO`.
+//! The databases that SQL statements open by themselves: `ATTACH` and `VACUUM INTO`, and the
+//! temporary ones, where a `PRAGMA` says their directory.
 //!
 //! SQLite runs these at the start of a statement alone: <https://www.sqlite.org/lang_attach.html>,
-//! <https://www.sqlite.org/lang_vacuum.html>. Tokens are told apart as its tokenizer does.
+//! <https://www.sqlite.org/lang_vacuum.html>,
+//! <https://www.sqlite.org/pragma.html#pragma_temp_store_directory>. Tokens are told apart as its
+//! tokenizer does.
 
 use memchr::{memchr, memmem};
 
@@ -16,9 +19,16 @@ pub enum Opened {
     Unknown,
 }
 
+/// The pragma that says where temporary databases are, for the whole process. SQLite obeys it as it
+/// reads the statement, which need not run.
+const DIRECTORY: &[u8] = b"temp_store_directory";
+
+/// The beginning of the names of temporary databases.
+const TEMPORARY: &[u8] = b"/etilqs_";
+
 /// Returns whether the statements may open a database: a cheap test for the common case.
 pub fn may_open(sql: &[u8]) -> bool {
-    [&b"attach"[..], b"vacuum"].iter().any(|word| {
+    [b"attach", b"vacuum", DIRECTORY].iter().any(|word| {
         sql.windows(word.len())
             .any(|part| part.eq_ignore_ascii_case(word))
     })
@@ -34,11 +44,24 @@ enum Token {
     Parameter,
     /// `;`
     End,
+    /// `.`
+    Dot,
     Other,
 }
 
 /// Returns the databases that the statements of a script open.
 pub fn opened(sql: &[u8]) -> Vec<Opened> {
+    each(sql, |statement| {
+        opened_by(statement).or_else(|| opened_later(statement))
+    })
+}
+
+/// Returns those that they open though they do not run.
+pub fn opened_unrun(sql: &[u8]) -> Vec<Opened> {
+    each(sql, opened_later)
+}
+
+fn each(sql: &[u8], opened: impl Fn(&[Token]) -> Option<Opened>) -> Vec<Opened> {
     let mut found = Vec::new();
     let mut tokens = Tokens(sql);
     let mut statement = Vec::new();
@@ -52,7 +75,7 @@ pub fn opened(sql: &[u8]) -> Vec<Opened> {
             None if statement.is_empty() => return found,
             None => {}
         }
-        found.extend(opened_by(&statement));
+        found.extend(opened(&statement));
         statement.clear();
     }
 }
@@ -76,6 +99,37 @@ fn opened_by(statement: &[Token]) -> Option<Opened> {
         return Some(database(&rest[into + 1..]));
     }
     None
+}
+
+/// Returns the temporary databases of the directory that a pragma sets.
+fn opened_later(statement: &[Token]) -> Option<Opened> {
+    let pragma = statement.iter().position(|token| is(token, b"pragma"))?;
+    let explains = |token: &Token| {
+        let words: [&[u8]; 3] = [b"explain", b"query", b"plan"];
+        words.iter().any(|word| is(token, word))
+    };
+    if !statement[..pragma].iter().all(explains) {
+        return None;
+    }
+    let (name, value) = match &statement[pragma + 1..] {
+        [_, Token::Dot, name, value @ ..] | [name, value @ ..] => (name, value),
+        [] => return None,
+    };
+    let (Token::Word(name) | Token::Text(name)) = name else {
+        return None;
+    };
+    if !name.eq_ignore_ascii_case(DIRECTORY) {
+        return None;
+    }
+    // `= 'directory'` or `('directory')`.
+    match value {
+        [] => None,
+        [_, Token::Text(dir)] | [_, Token::Text(dir), _] if dir.is_empty() => None,
+        [_, Token::Text(dir)] | [_, Token::Text(dir), _] => {
+            Some(Opened::Named([dir, TEMPORARY].concat()))
+        }
+        _ => Some(Opened::Unknown),
+    }
 }
 
 fn begins(tokens: &[Token], word: &[u8]) -> bool {
@@ -144,6 +198,10 @@ impl Tokens<'_> {
                     self.skip(1);
                     return Some(Token::End);
                 }
+                (b'.', _) => {
+                    self.skip(1);
+                    return Some(Token::Dot);
+                }
                 (b'?', next) if !next.is_some_and(u8::is_ascii_digit) => {
                     self.skip(1);
                     return Some(Token::Parameter);
@@ -211,6 +269,18 @@ mod tests {
             ("vacuum main into 'x'", named("x")),
             ("vacuum into ?", vec![Opened::Parameter]),
             ("vacuum 'main' into lower('x')", vec![Opened::Unknown]),
+            ("pragma temp_store_directory", vec![]),
+            ("pragma temp_store_directory = ''", vec![]),
+            ("select 1 -- pragma temp_store_directory = 'x'", vec![]),
+            ("pragma table_info(temp_store_directory)", vec![]),
+            ("pragma temp_store_directory = 'x'", named("x/etilqs_")),
+            ("PRAGMA Temp_Store_Directory('x')", named("x/etilqs_")),
+            ("pragma main.[temp_store_directory]=[x]", named("x/etilqs_")),
+            (
+                "explain query plan pragma temp_store_directory=\"x\"",
+                named("x/etilqs_"),
+            ),
+            ("pragma temp_store_directory = x", vec![Opened::Unknown]),
         ] {
             assert_eq!(opened(sql.as_bytes()), found, "{sql}");
         }

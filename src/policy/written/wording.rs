@@ -281,11 +281,55 @@ fn added(option: &str, own: &[String], wide: &[String]) -> Option<String> {
     (!new.is_empty()).then(|| new.join(" "))
 }
 
-/// A word as a shell reads it, as `shlex.quote` writes it.
+/// A word as a shell reads it, as `shlex.quote` writes it; characters that act on a terminal are
+/// escapes of bash, zsh and POSIX's newer shells (`$'..'`).
 fn shell_word(word: &str) -> String {
+    if word.chars().any(acts_on_a_terminal) {
+        let escaped = word.chars().map(escaped).collect::<String>();
+        return format!("$'{escaped}'");
+    }
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "@%+=:,./-_".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\"'\"'"))
+}
+
+/// Returns whether a character moves the cursor, ends a line or turns the direction of writing.
+fn acts_on_a_terminal(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A character between `$'` and `'`: bytes in octal have three digits, so that none follows.
+fn escaped(letter: char) -> String {
+    if acts_on_a_terminal(letter) {
+        let mut bytes = [0; 4];
+        let bytes = letter.encode_utf8(&mut bytes).bytes();
+        return bytes.map(|byte| format!("\\{byte:03o}")).collect();
+    }
+    match letter {
+        '\'' | '\\' => format!("\\{letter}"),
+        letter => letter.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_a_shell_reads_them() {
+        let words = [
+            ("plain/a.txt", "plain/a.txt"),
+            ("", "''"),
+            ("a b'c", "'a b'\"'\"'c'"),
+            ("\u{1b}[2J1", "$'\\033[2J1'"),
+            ("a\n'\\\u{202e}1", "$'a\\012\\'\\\\\\342\\200\\2561'"),
+            ("\u{9b}", "$'\\302\\233'"),
+        ];
+        for (word, shown) in words {
+            assert_eq!(shell_word(word), shown);
+        }
+    }
 }

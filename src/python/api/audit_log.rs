@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
@@ -49,8 +49,8 @@ impl AuditLog {
         };
         if is_function {
             let sharing = Py::new(py, log.sharing(None))?;
-            let reader = py.import("fastaudit_rs._log_reader")?;
-            reader.call_method1("start", (sharing, file))?;
+            let reader = calling::import(py, "fastaudit_rs._log_reader")?;
+            reader.invoke_method1("start", (sharing, file))?;
         }
         Ok(log)
     }
@@ -126,7 +126,7 @@ impl AuditLog {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let file = match self.path(py)? {
-            Some(path) => path.repr()?.to_string(),
+            Some(path) => path.shown()?.to_string(),
             None if self.log.sink.file().is_some() => "a descriptor".to_owned(),
             None => "a function".to_owned(),
         };
@@ -187,7 +187,15 @@ fn open(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     if given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>() {
         return share(given);
     }
-    let path = calling::fs_path(given).map_err(|_| errors::wrong_type("file", FILES, given))?;
+    open_path(given, "file", FILES)
+}
+
+/// Opens the file that an argument of this name is the path of.
+///
+/// # Errors
+/// `TypeError` if it is none of what is `accepted`, `OSError` if it cannot be opened.
+pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResult<LogFile> {
+    let path = calling::fs_path(given).map_err(|_| errors::wrong_type(name, accepted, given))?;
     let name = decode::root_name(&path)?;
     let landing = path::resolve(&Os, &name, Base::CurrentDir);
     let file = OpenOptions::new()

@@ -54,8 +54,14 @@ impl Confinement {
                 "the main thread would be confined for good: use policy.call()",
             ));
         }
-        let confined = self.rules.confine_thread();
-        confined.map_err(|error| PyOSError::new_err(format!("it cannot be confined: {error}")))
+        // Some containers deny it: the thread has the process's directory and umask there.
+        let _ = crate::python::cpython::process::own_directory();
+        let failed = |error| PyOSError::new_err(format!("it cannot be confined: {error}"));
+        self.rules
+            .confine_thread()
+            .map_err(|error| failed(error.to_string()))?;
+        crate::kernel::privileges::drop_those_of_the_machine()
+            .map_err(|error| failed(error.to_string()))
     }
 }
 

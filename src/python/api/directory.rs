@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::kernel::beneath::{self, Failure};
 use crate::kernel::changes::Changes;
 use crate::kernel::disk::Meter;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 
 #[doc = doc!("_Directory")]
@@ -200,7 +201,7 @@ fn failed(py: Python<'_>, failure: Failure, name: &[OsString], most: u64) -> PyE
             format!("it has more than {most} bytes: pass a greater max_bytes"),
         ),
         Failure::Link => {
-            let shown = match name.as_os_str().into_pyobject(py).map(|name| name.repr()) {
+            let shown = match name.as_os_str().into_pyobject(py).map(|name| name.shown()) {
                 Ok(Ok(shown)) => shown.to_string(),
                 _ => "it".to_owned(),
             };

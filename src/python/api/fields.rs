@@ -12,6 +12,7 @@ use crate::python::api::network_rules::Network;
 use crate::python::api::readers::{
     choice, from_choice, from_places, one_of, packages, places, size, switch, texts,
 };
+use crate::python::cpython::calling::Calling;
 use crate::python::guard::config::AuditCfg;
 use crate::python::values::errors;
 use crate::python::values::suggestions::{as_list, suggestion};
@@ -109,8 +110,8 @@ pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<
             Some(call) if *field == "on_violation" => call.bind(py).clone(),
             _ => get(py, spec, field)?,
         };
-        if !value.eq(get(py, &usual, field)?)? {
-            fields.push(format!("{field}={}", value.repr()?));
+        if !value.equals(get(py, &usual, field)?)? {
+            fields.push(format!("{field}={}", value.shown()?));
         }
     }
     Ok(format!("Policy({})", fields.join(", ")))
@@ -121,7 +122,7 @@ fn network_instead(given: &Bound<'_, PyAny>) -> String {
     if given.is_instance_of::<PyDict>() {
         return ": write Network(**fields)".to_owned();
     }
-    let has_hosts = given.is_instance_of::<PyString>() || given.try_iter().is_ok();
+    let has_hosts = given.is_instance_of::<PyString>() || given.iterate().is_ok();
     match has_hosts {
         true => format!(": write Network(hosts={})", as_list(given)),
         false => String::new(),
@@ -138,7 +139,7 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
         return Ok(imports);
     };
     for (key, value) in dict {
-        let key = key.str()?.to_string();
+        let key = key.text()?.to_string();
         match key.as_str() {
             "allow" => imports.allow = choice("imports['allow']", &value, SOME_MODULES)?,
             "block" => imports.block = texts("imports['block']", &value, MODULES)?,
@@ -163,7 +164,7 @@ pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
             config.violation_call(py).map(Bound::unbind).as_ref(),
         ),
         None => {
-            let oks = config.oks(py).to_list().repr()?;
+            let oks = config.oks(py).to_list().shown()?;
             Ok(config.call().replace("[...]", &oks.to_string()))
         }
     }

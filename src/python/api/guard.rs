@@ -14,6 +14,7 @@ use crate::python::api::readers::OrDefault;
 use crate::python::api::tool;
 use crate::python::api::wrong_calls;
 use crate::python::calls::monitor;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial;
 use crate::python::guard::config::AuditCfg;
@@ -96,7 +97,7 @@ impl AuditPerms {
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
         let class = slf.py().get_type::<Guard>();
         let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.hasattr(name)? {
+        if !text.starts_with('_') && class.has_attr(name)? {
             let call = slf.get().config(slf.py()).get().call();
             return Err(wrong_calls::of_the_guard(call, &text));
         }
@@ -441,8 +442,8 @@ impl Guard {
                 errors::type_name(function)
             )));
         }
-        let inspect = py.import("inspect")?;
-        let is = |what: &str| inspect.call_method1(what, (function,))?.is_truthy();
+        let inspect = calling::import(py, "inspect")?;
+        let is = |what: &str| inspect.invoke_method1(what, (function,))?.truth();
         if is("isgeneratorfunction")? || is("isasyncgenfunction")? {
             return Err(PyTypeError::new_err(
                 "a guard cannot decorate a generator function, whose body runs after the call: \
@@ -454,11 +455,10 @@ impl Guard {
         } else {
             "ContextDecorator"
         };
-        let decorator = py
-            .import("contextlib")?
-            .getattr(kind)?
+        let decorator = calling::import(py, "contextlib")?
+            .attr(kind)?
             .cast_into::<PyType>()?;
-        decorator.call_method1("__call__", (slf, function))
+        decorator.invoke_method1("__call__", (slf, function))
     }
 
     /// A fresh guard for one call of a decorated function, as `contextlib` asks for it.

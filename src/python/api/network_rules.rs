@@ -10,6 +10,7 @@ use crate::policy::network::{NetworkRules, Ports};
 use crate::python::api::readers;
 use crate::python::api::readers::OrDefault;
 use crate::python::api::wrong_calls;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 use crate::python::values::suggestions::as_list;
@@ -101,7 +102,7 @@ impl Network {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let fields = NetworkRules::KEYS.iter().map(|key| {
             let value = self.get(py, key)?;
-            Ok(format!("{key}={}", value.repr()?))
+            Ok(format!("{key}={}", value.shown()?))
         });
         let fields = fields.collect::<PyResult<Vec<_>>>()?;
         Ok(format!("Network({})", fields.join(", ")))
@@ -187,7 +188,7 @@ fn ports(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ports>>> {
         return Err(errors::wrong_type_write("ports", ACCEPTED, given, &list));
     }
     let items = given
-        .try_iter()
+        .iterate()
         .map_err(|_| errors::wrong_type("ports", ACCEPTED, given))?;
     let mut ports = Vec::new();
     for (index, item) in items.enumerate() {

@@ -11,7 +11,7 @@ use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
 use crate::python::api::fields;
 use crate::python::api::wrong_calls;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::callbacks;
 use crate::python::guard::governing;
@@ -150,8 +150,8 @@ impl Policy {
         // Python's own `open`, so that a guard judges it.
         let options = PyDict::new(py);
         options.set_item("encoding", "utf-8")?;
-        let open = py.import("io")?.getattr("open")?;
-        let file = open.call((path,), Some(&options)).map_err(|error| {
+        let open = calling::import(py, "io")?.attr("open")?;
+        let file = open.invoke((path,), Some(&options)).map_err(|error| {
             let is_text = path
                 .cast::<PyString>()
                 .is_ok_and(|text| text.to_string().contains('='));
@@ -163,10 +163,10 @@ impl Policy {
                 false => error,
             }
         })?;
-        let text = file.call_method0("read");
-        file.call_method0("close")?;
+        let text = file.invoke_method0("read");
+        file.invoke_method0("close")?;
         let text: String = text?.extract()?;
-        let name = path.str()?.to_string();
+        let name = path.text()?.to_string();
         let in_pyproject = name.rsplit(['/', '\\']).next() == Some("pyproject.toml");
         governing::note(py, &decode::root_name(path)?)?;
         Self::parse(py, &text, in_pyproject, &name)

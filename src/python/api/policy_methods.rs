@@ -1,7 +1,7 @@
 //! The methods of a `Policy` that Python sees.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,15 +15,17 @@ use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::presets;
 use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
+use crate::python::api::audit_log;
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
 use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
-use crate::python::api::recording::{self, Observer};
+use crate::python::api::recording::Observer;
 use crate::python::api::tool;
 use crate::python::api::wrong_calls;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::recorder::Records;
 use crate::python::guard::resolve::Resolved;
@@ -58,8 +60,9 @@ impl Policy {
         wrong_calls::check_fields("Policy", "write", given)?;
         let mut policy = Self::default();
         if let Some(fields) = fields {
-            let is_field =
-                |name: &Bound<'_, PyAny>| FIELDS.iter().any(|own| name.eq(own).unwrap_or(false));
+            let is_field = |name: &Bound<'_, PyAny>| {
+                FIELDS.iter().any(|own| name.equals(own).unwrap_or(false))
+            };
             let unknown = fields.iter().filter(|(name, _)| !is_field(name));
             wrong_calls::check_named("Policy", Some(&unknown.into_py_dict(py)?))?;
             for field in FIELDS {
@@ -256,7 +259,11 @@ impl Policy {
             on_denied,
         );
         let config = options.configure(slf.as_any(), || {
-            let log = log.as_ref().map(recording::open_log).transpose()?;
+            let log = log.as_ref().map(|path| {
+                let file = audit_log::open_path(path, "log", "None, str, bytes or os.PathLike")?;
+                PyResult::Ok(Arc::new(Mutex::new(file)))
+            });
+            let log = log.transpose()?;
             let mut allowed = slf.get().allowed(py)?;
             allowed.records = Some(Records { enforces, log });
             allowed.on_violation = OnViolation::Raise;
@@ -314,8 +321,8 @@ impl Policy {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let confined = slf.py().import("fastaudit_rs.confined")?;
-        confined.call_method1("call", (slf, function, args, kwargs))
+        let confined = calling::import(slf.py(), "fastaudit_rs.confined")?;
+        confined.invoke_method1("call", (slf, function, args, kwargs))
     }
 
     #[doc = doc!("Policy.tool")]
@@ -339,14 +346,14 @@ impl Policy {
         slf: &Bound<'py, Self>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let here = slf.py().import("fastaudit_rs.sessions.here")?;
-        here.call_method("session", (slf,), options)
+        let here = calling::import(slf.py(), "fastaudit_rs.sessions.here")?;
+        here.invoke_method("session", (slf,), options)
     }
 
     #[doc = doc!("Policy.worker_plugin")]
     fn worker_plugin<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let dask = slf.py().import("fastaudit_rs.dask")?;
-        dask.call_method1("GuardPlugin", (slf,))
+        let dask = calling::import(slf.py(), "fastaudit_rs.dask")?;
+        dask.invoke_method1("GuardPlugin", (slf,))
     }
 
     #[doc = doc!("Policy.explain")]
@@ -452,7 +459,7 @@ impl Policy {
     #[pyo3(signature = (text))]
     fn parse_toml(text: &Bound<'_, PyAny>) -> PyResult<Self> {
         let given = text;
-        let is_path = given.hasattr("__fspath__")?;
+        let is_path = given.has_attr("__fspath__")?;
         let text = match is_path {
             true => None,
             false => Some(str_of("text", given)?),
@@ -484,7 +491,7 @@ impl Policy {
         let mut fields = Vec::new();
         for field in FIELDS {
             let value = self.field(py, field)?;
-            fields.push(format!("{field}={}", value.repr()?));
+            fields.push(format!("{field}={}", value.shown()?));
         }
         Ok(format!("Policy({})", fields.join(", ")))
     }
@@ -497,7 +504,7 @@ impl Policy {
         Ok(Some(
             self.spec == other.get().spec
                 && match (own, others) {
-                    (Some(own), Some(others)) => own.bind(other.py()).eq(others)?,
+                    (Some(own), Some(others)) => own.bind(other.py()).equals(others)?,
                     _ => own.is_none() && others.is_none(),
                 },
         ))
@@ -524,7 +531,7 @@ impl Policy {
             (told.words.name(), written, told.line.clone())
         });
         let call = policy.on_violation.as_ref().map(|call| call.clone_ref(py));
-        let made = py.get_type::<Self>().getattr("_made")?;
+        let made = py.get_type::<Self>().attr("_made")?;
         let arguments = (toml(&spec), call, told).into_pyobject(py)?;
         PyTuple::new(py, [made, arguments.into_any()])
     }

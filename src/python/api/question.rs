@@ -1,9 +1,11 @@
 //! The arguments `on_ask` and `ask_seconds`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
 use crate::policy::written::approved;
@@ -12,6 +14,8 @@ use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
+use crate::python::api::policy;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
 use crate::python::guard::governing;
@@ -22,6 +26,7 @@ use crate::python::values::errors;
 pub struct Question {
     ask: Callback,
     kept: Option<(PathBuf, Kept)>,
+    held: Option<Arc<Policy>>,
 }
 
 impl Question {
@@ -30,7 +35,7 @@ impl Question {
     /// # Errors
     /// The error of resolving a path of the file of answers.
     pub fn approvals(self, py: Python<'_>, policy: &Policy) -> PyResult<Approvals> {
-        Approvals::new(py, self.ask, self.kept, policy)
+        Approvals::new(py, self.ask, self.kept, self.held, policy)
     }
 }
 
@@ -52,6 +57,14 @@ pub fn read(
             )),
         };
     };
+    let (on_ask, held) = match on_ask.is_exact_instance(up_to_class(py)?) {
+        false => (on_ask.clone(), None),
+        true => {
+            let held = on_ask.attr("held")?;
+            let held = held.cast::<policy::Policy>()?.get().allowed(py)?;
+            (on_ask.attr("ask")?, Some(Arc::new(held.policy)))
+        }
+    };
     let class = class(py)?;
     let (ask, kept) = match on_ask.is_exact_instance(class) {
         false => (on_ask.clone(), None),
@@ -62,12 +75,12 @@ pub fn read(
                     "on_ask is a file of approvals, which only code outside of guards may name",
                 ));
             }
-            let path: PathBuf = on_ask.getattr("path")?.extract()?;
+            let path: PathBuf = on_ask.attr("path")?.extract()?;
             let answers = read_kept(py, &path)?;
             governing::note(py, path.as_os_str().as_encoded_bytes())?;
-            let ask = on_ask.getattr("ask")?;
+            let ask = on_ask.attr("ask")?;
             let ask = match ask.is_none() {
-                true => py.import("fastaudit_rs.approvals")?.getattr("_nobody")?,
+                true => calling::import(py, "fastaudit_rs.approvals")?.attr("_nobody")?,
                 false => ask,
             };
             (ask, Some((path, answers)))
@@ -75,8 +88,8 @@ pub fn read(
     };
     let ask = match callbacks::is_async(&ask)? {
         true => {
-            let waiting = py.import("fastaudit_rs._waiting")?.getattr("Waiting")?;
-            waiting.call1((&ask, seconds))?
+            let waiting = calling::import(py, "fastaudit_rs._waiting")?.attr("Waiting")?;
+            waiting.invoke1((&ask, seconds))?
         }
         false if seconds.is_some() => {
             return Err(PyTypeError::new_err(
@@ -89,14 +102,30 @@ pub fn read(
     Ok(Some(Question {
         ask: callbacks::read(&ask, &callbacks::ON_ASK, rules)?,
         kept,
+        held,
     }))
 }
 
 /// The class of files of answers.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
-    let class = CLASS.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.approvals")?.getattr("Approvals")?;
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    imported(py, &CLASS, "Approvals")
+}
+
+/// The class of callbacks whose answers the kernel bounds.
+fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    imported(py, &CLASS, "_UpTo")
+}
+
+/// A class of `fastaudit_rs.approvals`.
+fn imported<'py>(
+    py: Python<'py>,
+    kept: &'static PyOnceLock<Py<PyType>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = kept.get_or_try_init(py, || {
+        let class = calling::import(py, "fastaudit_rs.approvals")?.attr(name)?;
         PyResult::Ok(class.cast_into::<PyType>()?.unbind())
     })?;
     Ok(class.bind(py))
@@ -110,16 +139,16 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
     // Python's own `open`, so that a guard judges it.
     let options = PyDict::new(py);
     options.set_item("encoding", "utf-8")?;
-    let open = py.import("io")?.getattr("open")?;
-    let file = match open.call((path,), Some(&options)) {
+    let open = calling::import(py, "io")?.attr("open")?;
+    let file = match open.invoke((path,), Some(&options)) {
         Ok(file) => file,
         Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => {
             return Ok(Kept::default());
         }
         Err(error) => return Err(error),
     };
-    let text = file.call_method0("read");
-    file.call_method0("close")?;
+    let text = file.invoke_method0("read");
+    file.invoke_method0("close")?;
     let text: String = text?.extract()?;
     approvals::parse(&text)
         .map_err(|problem| PyValueError::new_err(format!("{}: {problem}", path.display())))
@@ -132,7 +161,7 @@ fn read_kept(py: Python<'_>, path: &Path) -> PyResult<Kept> {
 pub fn named(given: &Bound<'_, PyAny>) -> PyResult<(PathBuf, Kept)> {
     let py = given.py();
     let path = match given.is_exact_instance(class(py)?) {
-        true => given.getattr("path")?,
+        true => given.attr("path")?,
         false => given.clone(),
     };
     let path: PathBuf = path
@@ -153,7 +182,7 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
         let rules = value.cast::<PyDict>();
         match rules {
             Ok(rules) if field == "network" => {
-                let network = more.py().get_type::<Network>().call((), Some(rules))?;
+                let network = more.py().get_type::<Network>().invoke((), Some(rules))?;
                 fields::set(&mut added, &field, &network)?;
             }
             _ => fields::set(&mut added, &field, &value)?,

@@ -3,7 +3,7 @@
 use crate::policy::written::spec::name_of;
 use crate::policy::written::toml_text::parse_size;
 use crate::policy::written::values::{Choice, Where};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::errors;
@@ -155,13 +155,13 @@ pub fn texts(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<
     if given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
         || given.is_instance_of::<PyDict>()
-        || given.hasattr("__fspath__")?
+        || given.has_attr("__fspath__")?
     {
         let list = as_list(given);
         return Err(errors::wrong_type_write(field, accepted, given, &list));
     }
     let items = given
-        .try_iter()
+        .iterate()
         .map_err(|_| errors::wrong_type(field, accepted, given))?;
     let mut texts = Vec::new();
     for (index, item) in items.enumerate() {

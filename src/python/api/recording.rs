@@ -1,8 +1,6 @@
 //! `Policy.observe`: guards that record operations, and the policy that would allow them.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::sync::{Arc, Mutex};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
@@ -17,14 +15,12 @@ use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
 use crate::python::api::readers;
 use crate::python::api::wrong_calls;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
-use crate::python::guard::governing;
 use crate::python::guard::recorder::Entry;
 use crate::python::guard::resolve::Resolved;
 use crate::python::guard::temporary::TemporaryFiles;
 use crate::python::values::decode;
-use crate::python::values::errors;
 
 /// The call that makes an observer.
 const CALL: &str = "policy.observe()";
@@ -77,7 +73,7 @@ impl Observer {
     fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
         let class = slf.py().get_type::<Recording>();
         let text = name.to_string_lossy();
-        if !text.starts_with('_') && class.hasattr(name)? {
+        if !text.starts_with('_') && class.has_attr(name)? {
             return Err(wrong_calls::of_the_guard(CALL, &text));
         }
         wrong_calls::no_attribute(slf.as_any(), name)
@@ -95,27 +91,13 @@ impl Observer {
         py: Python<'py>,
         files: &Bound<'py, TemporaryFiles>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.perms.bind(py).call_method1("_share", (files,))
+        self.perms.bind(py).invoke_method1("_share", (files,))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.perms)?;
         visit.call(&self.policy)
     }
-}
-
-/// Opens the decision log.
-///
-/// # Errors
-/// `TypeError` if it is not a path, `OSError` if it cannot be opened.
-pub fn open_log(path: &Bound<'_, PyAny>) -> PyResult<Arc<Mutex<std::fs::File>>> {
-    let given = calling::fs_path(path)
-        .map_err(|_| errors::wrong_type("log", "None, str, bytes or os.PathLike", path))?;
-    let name = decode::root_name(&given)?;
-    let file = decode::native_path(name.clone());
-    let file = OpenOptions::new().create(true).append(true).open(file)?;
-    governing::note(path.py(), &name)?;
-    Ok(Arc::new(Mutex::new(file)))
 }
 
 #[doc = doc!("Recording")]
@@ -205,7 +187,7 @@ impl Recording {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let counts = report::counts(py, &self.entries(py))?;
-        Ok(format!("<Recording: {}>", counts.repr()?))
+        Ok(format!("<Recording: {}>", counts.shown()?))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -44,7 +44,13 @@ pub fn descriptor_of(thread: i32, descriptor: i32) -> PyResult<i32> {
     use std::os::fd::IntoRawFd;
 
     let taken = crate::kernel::descriptors::of_thread(thread, descriptor);
-    Ok(taken.map_err(std::io::Error::from)?.into_raw_fd())
+    let numbered = |error: rustix::io::Errno| {
+        PyOSError::new_err((
+            error.raw_os_error(),
+            std::io::Error::from(error).to_string(),
+        ))
+    };
+    Ok(taken.map_err(numbered)?.into_raw_fd())
 }
 
 #[doc = doc!("_listeners")]

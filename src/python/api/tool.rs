@@ -14,7 +14,7 @@ use crate::python::api::tool_awaitable::ToolAwaitable;
 use crate::python::api::tool_function::Function;
 use crate::python::api::tool_results;
 use crate::python::api::tool_signature;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::tool_rights;
@@ -50,8 +50,8 @@ impl Tool {
         };
         let raw = read_bool(raw, "raw", false)?;
         raw::audit(py, c"audit_perms.set_config", &[name.as_any()])?;
-        let inspect = py.import("inspect")?;
-        let is = |what: &str| inspect.call_method1(what, (function,))?.is_truthy();
+        let inspect = calling::import(py, "inspect")?;
+        let is = |what: &str| inspect.invoke_method1(what, (function,))?.truth();
         if is("isasyncgenfunction")? || is("isgeneratorfunction")? {
             return Err(PyTypeError::new_err(
                 "a generator function cannot be a tool, as its body runs after the call: return a \
@@ -200,7 +200,7 @@ impl Tool {
     #[getter]
     fn __signature__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let signature = self.signature.as_ref();
-        let copy = signature.map(|signature| signature.bind(py).call_method0("replace"));
+        let copy = signature.map(|signature| signature.bind(py).invoke_method0("replace"));
         copy.transpose()
     }
 

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::python::api::tool_function::Function;
 use crate::python::api::tool_results;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::tool_scope::Rights;
 
@@ -114,7 +114,7 @@ impl ToolAwaitable {
         let result = match result {
             Ok(yielded) => Ok(yielded),
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                let value = error.value(py).getattr(pyo3::intern!(py, "value"))?;
+                let value = error.value(py).attr(pyo3::intern!(py, "value"))?;
                 match tool.result(value) {
                     Ok(value) => Err(Ended::With(value)),
                     Err(error) => Err(Ended::By(error)),
@@ -156,7 +156,7 @@ enum Ended<'py> {
 fn advance<'py>(coroutine: &Bound<'py, PyAny>, step: &Step<'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = coroutine.py();
     let call = |name: &str, args: Bound<'py, PyTuple>| {
-        let method = coroutine.getattr(name)?;
+        let method = coroutine.attr(name)?;
         calling::call(&method, &args, None)
     };
     match step {
@@ -233,7 +233,7 @@ impl Drop for ToolAwaitable {
             }
             let pending = PyErr::take(py);
             if let Err(error) = self.step(py, Step::Close) {
-                error.write_unraisable(py, None);
+                calling::write_unraisable(py, error);
             }
             if let Some(pending) = pending {
                 pending.restore(py);

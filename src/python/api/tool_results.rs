@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::python::api::tool_function::Function;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{self, Denial};
@@ -27,7 +27,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 /// The class of errors that are not Python's own.
 pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = TOOL_ERROR.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.tool_error")?.getattr("ToolError")?;
+        let class = calling::import(py, "fastaudit_rs.tool_error")?.attr("ToolError")?;
         let class = class.cast_into::<PyType>()?;
         classes::make_immutable(&class);
         PyResult::Ok(class.unbind())
@@ -49,12 +49,12 @@ fn log(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<()> {
     let Some(logging) = raw::imported_module(py, pyo3::intern!(py, "logging"))? else {
         return Ok(());
     };
-    let logger = logging.call_method1("getLogger", (LOGGER,))?;
+    let logger = logging.invoke_method1("getLogger", (LOGGER,))?;
     let options = PyDict::new(py);
     // Before 3.12 the exception itself does not know the traceback yet.
     let told = (error.get_type(py), error.value(py), error.traceback(py));
     options.set_item("exc_info", told)?;
-    let debug = logger.getattr("debug")?;
+    let debug = logger.attr("debug")?;
     let args = ("tool %s raised", &tool.name).into_pyobject(py)?;
     calling::call(&debug, &args, Some(&options)).map(|_| ())
 }
@@ -68,7 +68,7 @@ fn denial_of<'py>(error: &PyErr, py: Python<'py>) -> Option<Bound<'py, Denial>> 
     if !is_own {
         return None;
     }
-    let denial = error.value(py).getattr(pyo3::intern!(py, "_denial")).ok()?;
+    let denial = error.value(py).attr(pyo3::intern!(py, "_denial")).ok()?;
     denial.cast_into().ok()
 }
 
@@ -90,7 +90,7 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
     if (classes::is_static(&class) || is_cancellation(&class))
         && let Some(args) = arguments(value.as_any())?
     {
-        return Ok(PyErr::from_value(class.call1(args)?));
+        return Ok(PyErr::from_value(class.invoke1(args)?));
     }
     let kind = qualified_name(&class)?;
     let short = raw::class_name(value.as_any());
@@ -103,18 +103,18 @@ pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<P
         true => short,
         false => format!("{short}: {text}"),
     };
-    let error = self::class(py)?.call1((message,))?;
-    error.setattr("tool", &tool.name)?;
-    error.setattr("kind", kind)?;
+    let error = self::class(py)?.invoke1((message,))?;
+    error.set_attr("tool", &tool.name)?;
+    error.set_attr("kind", kind)?;
     Ok(PyErr::from_value(error))
 }
 
 /// The arguments to make an exception of one of Python's own classes anew; `None` if they are not data.
 fn arguments<'py>(error: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = error.py();
-    let mut args = error.getattr("args")?.cast_into::<PyTuple>()?;
+    let mut args = error.attr("args")?.cast_into::<PyTuple>()?;
     if error.is_instance_of::<PyOSError>() && args.len() == 2 {
-        let (one, other) = (error.getattr("filename")?, error.getattr("filename2")?);
+        let (one, other) = (error.attr("filename")?, error.attr("filename2")?);
         if !one.is_none() {
             let more = PyTuple::new(py, [one, py.None().into_bound(py), other])?;
             args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
@@ -134,14 +134,14 @@ fn is_cancellation(class: &Bound<'_, PyType>) -> bool {
         let Some(module) = module else {
             return Ok(false);
         };
-        Ok(module.getattr("CancelledError")?.is(class))
+        Ok(module.attr("CancelledError")?.is(class))
     };
     own().unwrap_or(false)
 }
 
 fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<String> {
     let text = |name: &str| -> PyResult<String> {
-        let text = class.getattr(name)?;
+        let text = class.attr(name)?;
         Ok(text.cast::<PyString>()?.to_string_lossy().into_owned())
     };
     let own = text("__qualname__")?;

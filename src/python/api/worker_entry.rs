@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 use crate::python::api::installed;
 use crate::python::api::policy::Policy;
 use crate::python::api::setup;
+use crate::python::cpython::calling::Calling;
 use crate::python::excuses::pool_files;
 use crate::python::guard::pool_memory;
 use crate::python::guard::workers;
@@ -19,7 +20,7 @@ pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool, mark: &str)
     installed::check_none(py)?;
     let options = PyDict::new(py);
     options.set_item("monitor_calls", monitor_calls)?;
-    policy.call_method("install", (), Some(&options))?;
+    policy.invoke_method("install", (), Some(&options))?;
     pool_memory::enter(mark);
     pool_files::note_worker();
     workers::note_worker();

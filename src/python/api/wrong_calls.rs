@@ -13,6 +13,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path;
 use crate::policy::written::values::{Choice, SpecError};
 use crate::policy::written::wording::Words;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::resolve;
 use crate::python::values::decode;
@@ -105,8 +106,8 @@ pub fn of_the_guard(call: &str, name: &str) -> PyErr {
 
 /// Raises the `AttributeError` of CPython for an attribute that an object does not have.
 pub fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-    let plain = object.py().import("builtins")?.getattr("object")?;
-    let found = plain.call_method1("__getattribute__", (object, name))?;
+    let plain = calling::import(object.py(), "builtins")?.attr("object")?;
+    let found = plain.invoke_method1("__getattribute__", (object, name))?;
     Ok(found.unbind())
 }
 

@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 use crate::python::cpython::callbacks::NewCallback;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::values::stack;
 
@@ -61,11 +62,11 @@ struct Ends {
 /// Gets ready, before any call is seen.
 pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
     ENDS.get_or_try_init(py, || {
-        let monitoring = py.import("sys")?.getattr("monitoring")?;
-        let events = monitoring.getattr("events")?;
-        let event = |name| events.getattr(name).map(Bound::unbind);
+        let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
+        let events = monitoring.attr("events")?;
+        let event = |name| events.attr(name).map(Bound::unbind);
         Ok::<_, PyErr>(Ends {
-            register: monitoring.getattr("register_callback")?.unbind(),
+            register: monitoring.attr("register_callback")?.unbind(),
             events: [event("C_RETURN")?, event("C_RAISE")?],
             callback: callback(py)?.unbind(),
         })
@@ -94,7 +95,7 @@ fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
     let none = py.None();
     let callback = if on { &ends.callback } else { &none };
     let events = ends.events.each_ref();
-    let register = |event| ends.register.bind(py).call1((tool_id, event, callback));
+    let register = |event| ends.register.bind(py).invoke1((tool_id, event, callback));
     let results = while_registering(|| events.map(register));
     results
         .into_iter()
@@ -103,7 +104,7 @@ fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
 
 fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     frame
-        .getattr(pyo3::intern!(frame.py(), "f_lasti"))
+        .attr(pyo3::intern!(frame.py(), "f_lasti"))
         .map(Bound::unbind)
 }
 
@@ -148,7 +149,7 @@ fn is_running(py: Python<'_>) -> PyResult<bool> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
         if current.is(&noted) {
-            return position(&current)?.bind(py).eq(&at);
+            return position(&current)?.bind(py).equals(&at);
         }
         frame = stack::outer(&current)?;
     }
@@ -189,7 +190,7 @@ pub fn ends(py: Python<'_>, tool_id: i32) -> PyResult<()> {
     let (Some((true, at)), Some(frame)) = (is_it, frame) else {
         return Ok(());
     };
-    if !position(&frame)?.bind(py).eq(&at)? {
+    if !position(&frame)?.bind(py).equals(&at)? {
         return Ok(());
     }
     let running = RUNNING.take();

@@ -22,6 +22,7 @@ mod off {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    use crate::python::cpython::calling;
     use crate::python::guard::config::AuditCfg;
     use crate::python::guard::turns::Watched;
     use crate::python::values::errors;
@@ -43,8 +44,7 @@ mod off {
             let class = py.get_type::<PyRuntimeWarning>();
             let text = errors::not_watched(py);
             // Ours has no frame: the innermost one is the caller's.
-            PyErr::warn(py, &class, &text, 1)
-                .inspect_err(|_| TOLD.store(false, Ordering::Relaxed))?;
+            calling::warn(&class, &text).inspect_err(|_| TOLD.store(false, Ordering::Relaxed))?;
         }
         Ok(false)
     }
@@ -96,6 +96,7 @@ mod on {
     use crate::python::calls::named::Found;
     use crate::python::cpython::callbacks::{CallEvent, Forever, Monitor, of_call, of_end};
     use crate::python::cpython::called::Returned;
+    use crate::python::cpython::calling::Calling;
     use crate::python::cpython::ffi as raw;
     use crate::python::cpython::layout;
     use crate::python::denials::failure;
@@ -211,7 +212,7 @@ mod on {
         let blind =
             SWITCHED_OFF.load(Ordering::Relaxed) || (RETIRED.load(Ordering::Relaxed) && !retires);
         if blind {
-            monitoring.restart_events.bind(py).call0()?;
+            monitoring.restart_events.bind(py).invoke0()?;
             SWITCHED_OFF.store(false, Ordering::Relaxed);
             RETIRED.store(false, Ordering::Relaxed);
         }

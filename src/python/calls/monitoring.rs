@@ -9,6 +9,7 @@ use pyo3::types::{PyInt, PyString};
 use crate::python::calls::deferred;
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
 use crate::python::guard::scope::{self, Current};
@@ -55,10 +56,10 @@ impl Monitoring {
     /// each call.
     pub fn get(py: Python<'_>, callback: NewCallback) -> PyResult<&'static Self> {
         let get = || {
-            let monitoring = py.import("sys")?.getattr("monitoring")?;
+            let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
             // Functions of our own, which are exempt from the checks on those that others call.
             let function = |name| -> PyResult<Py<PyAny>> {
-                let found = monitoring.getattr(name)?;
+                let found = monitoring.attr(name)?;
                 let copy = Builtin::cast(&found).map(|function| function.copy());
                 Ok(copy.transpose()?.unwrap_or(found).unbind())
             };
@@ -69,8 +70,8 @@ impl Monitoring {
                 register_callback: function("register_callback")?,
                 set_events: function("set_events")?,
                 restart_events: function("restart_events")?,
-                disable: monitoring.getattr("DISABLE")?.unbind(),
-                call_event: monitoring.getattr("events")?.getattr("CALL")?.unbind(),
+                disable: monitoring.attr("DISABLE")?.unbind(),
+                call_event: monitoring.attr("events")?.attr("CALL")?.unbind(),
                 callback: callback(py)?.unbind(),
                 name: PyString::new(py, TOOL).unbind(),
             })
@@ -79,7 +80,7 @@ impl Monitoring {
     }
 
     fn tool<'py>(&self, py: Python<'py>, id: i32) -> PyResult<Bound<'py, PyAny>> {
-        self.get_tool.bind(py).call1((id,))
+        self.get_tool.bind(py).invoke1((id,))
     }
 
     /// Returns whether the tool id is still ours.
@@ -95,9 +96,9 @@ impl Monitoring {
     pub fn set_events(&self, py: Python<'_>, on: bool) -> PyResult<()> {
         let set = self.set_events.bind(py);
         if on {
-            set.call1((id(), &self.call_event))?;
+            set.invoke1((id(), &self.call_event))?;
         } else {
-            set.call1((id(), 0))?;
+            set.invoke1((id(), 0))?;
         }
         Ok(())
     }
@@ -105,14 +106,14 @@ impl Monitoring {
     fn register(&self, py: Python<'_>, id: i32) -> PyResult<()> {
         let register = self.register_callback.bind(py);
         let callback = (id, &self.call_event, &self.callback);
-        deferred::while_registering(|| register.call1(callback)).map(|_| ())
+        deferred::while_registering(|| register.invoke1(callback)).map(|_| ())
     }
 
     fn take(&self, py: Python<'_>, id: i32) -> PyResult<()> {
-        self.use_tool_id.bind(py).call1((id, &self.name))?;
+        self.use_tool_id.bind(py).invoke1((id, &self.name))?;
         if let Err(error) = self.register(py, id) {
             // An audit hook refused it.
-            self.free_tool_id.bind(py).call1((id,))?;
+            self.free_tool_id.bind(py).invoke1((id,))?;
             return Err(error);
         }
         TOOL_ID.store(id, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::packages::{Packages, Writer};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::values::distributions;
@@ -70,7 +70,7 @@ fn path_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Path<'py>>> {
     }
     let class = object.get_type();
     if raw::type_lookup(&class, pyo3::intern!(py, "__fspath__")).is_some() {
-        let own = py.import("pathlib")?.getattr("PosixPath")?;
+        let own = calling::import(py, "pathlib")?.attr("PosixPath")?;
         return Ok(match class.is(&own) {
             true => Some(Path::At(calling::fs_path(object)?)),
             false => None,

@@ -5,13 +5,15 @@
 //! that catches panics turns it into an abort. So the thread is held here, for good, as CPython
 //! itself does from 3.14 on.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 
+use pyo3::BoundObject;
+#[cfg(not(Py_3_13))]
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyModule, PyString, PyTuple};
 
 #[cfg(Py_3_12)]
 use crate::python::cpython::conventions::Vectorcall;
@@ -23,6 +25,15 @@ type Call =
 type Convert = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
 type Test = unsafe extern "C-unwind" fn(*mut PyObject) -> c_int;
 type Attribute = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+type SetAttribute =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
+#[cfg(Py_3_13)]
+type OptionalAttribute =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
+type Warn = unsafe extern "C-unwind" fn(*mut PyObject, *const c_char, ffi::Py_ssize_t) -> c_int;
+type Tell = unsafe extern "C-unwind" fn(*mut PyObject);
+type Size = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_ssize_t;
+type IsInstance = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> c_int;
 type Compare = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, c_int) -> *mut PyObject;
 type Hash = unsafe extern "C-unwind" fn(*mut PyObject) -> ffi::Py_hash_t;
 
@@ -97,6 +108,11 @@ enum Conversion {
     Repr,
     Str,
     FsPath,
+    Call,
+    Import,
+    Iter,
+    Index,
+    List,
 }
 
 fn converted<'py>(
@@ -107,6 +123,11 @@ fn converted<'py>(
         Conversion::Repr => ffi::PyObject_Repr as *const (),
         Conversion::Str => ffi::PyObject_Str as *const (),
         Conversion::FsPath => ffi::PyOS_FSPath as *const (),
+        Conversion::Call => ffi::PyObject_CallNoArgs as *const (),
+        Conversion::Import => ffi::PyImport_Import as *const (),
+        Conversion::Iter => ffi::PyObject_GetIter as *const (),
+        Conversion::Index => ffi::PyNumber_Index as *const (),
+        Conversion::List => ffi::PySequence_List as *const (),
     };
     // SAFETY: each of them takes any object, and gives a new reference or null.
     unsafe {
@@ -132,6 +153,16 @@ pub fn fs_path<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     converted(object, Conversion::FsPath)
 }
 
+/// `operator.index(object)`.
+pub fn index<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::Index)
+}
+
+/// `list(object)`.
+pub fn list<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    converted(object, Conversion::List)
+}
+
 /// Returns whether an object is true.
 pub fn is_true(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: it takes any object, on an attached thread.
@@ -150,7 +181,7 @@ pub fn getattr<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    paired(object, name, None)
+    paired(object, name, Pair::Attribute)
 }
 
 /// Returns an attribute; `None` if it does not exist.
@@ -158,6 +189,21 @@ pub fn getattr_opt<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    #[cfg(Py_3_13)]
+    {
+        let mut value = std::ptr::null_mut();
+        // SAFETY: it takes two objects and a place for a new reference, or null.
+        let (found, value) = unsafe {
+            let get: OptionalAttribute = unwinding(ffi::PyObject_GetOptionalAttr as *const ());
+            let found = held(|| get(object.as_ptr(), name.as_ptr(), &raw mut value));
+            (found, Bound::from_owned_ptr_or_opt(object.py(), value))
+        };
+        match found {
+            -1 => Err(PyErr::fetch(object.py())),
+            _ => Ok(value),
+        }
+    }
+    #[cfg(not(Py_3_13))]
     match getattr(object, name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_instance_of::<PyAttributeError>(object.py()) => Ok(None),
@@ -171,24 +217,32 @@ pub fn compare<'py>(
     other: &Bound<'py, PyAny>,
     how: CompareOp,
 ) -> PyResult<Bound<'py, PyAny>> {
-    paired(one, other, Some(how))
+    paired(one, other, Pair::Compare(how))
 }
 
-/// The attribute of an object by its name, or the result of comparing two objects.
+/// Functions of CPython that make one object of two.
+enum Pair {
+    Attribute,
+    Item,
+    Compare(CompareOp),
+}
+
 fn paired<'py>(
     one: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,
-    compares: Option<CompareOp>,
+    pair: Pair,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (one_ptr, other_ptr) = (one.as_ptr(), other.as_ptr());
-    // SAFETY: both functions take two objects, the other one a number as well; they give a new reference
+    // SAFETY: the functions take two objects, the last one a number as well; they give a new reference
     // or null.
     unsafe {
         let getattr: Attribute = unwinding(ffi::PyObject_GetAttr as *const ());
+        let item: Attribute = unwinding(ffi::PyObject_GetItem as *const ());
         let compare: Compare = unwinding(ffi::PyObject_RichCompare as *const ());
-        let result = held(|| match compares {
-            None => getattr(one_ptr, other_ptr),
-            Some(how) => compare(one_ptr, other_ptr, how as c_int),
+        let result = held(|| match pair {
+            Pair::Attribute => getattr(one_ptr, other_ptr),
+            Pair::Item => item(one_ptr, other_ptr),
+            Pair::Compare(how) => compare(one_ptr, other_ptr, how as c_int),
         });
         Bound::from_owned_ptr_or_err(one.py(), result)
     }
@@ -209,6 +263,236 @@ pub fn hash(object: &Bound<'_, PyAny>) -> PyResult<isize> {
 
 /// A text in the bytes of an encoding, which may be Python code.
 pub fn encode<'py>(text: &Bound<'py, PyString>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
-    let encode = text.getattr("encode")?;
+    let encode = text.attr("encode")?;
     call(&encode, &PyTuple::new(text.py(), [encoding])?, None)
+}
+
+/// Sets an attribute.
+fn set_attribute(
+    object: &Bound<'_, PyAny>,
+    name: &Bound<'_, PyString>,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    // SAFETY: it takes three objects, on an attached thread.
+    let answer = held(|| unsafe {
+        let set: SetAttribute = unwinding(ffi::PyObject_SetAttr as *const ());
+        set(object.as_ptr(), name.as_ptr(), value.as_ptr())
+    });
+    match answer {
+        -1 => Err(PyErr::fetch(object.py())),
+        _ => Ok(()),
+    }
+}
+
+/// `isinstance(object, class)`.
+pub fn is_instance(object: &Bound<'_, PyAny>, class: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // SAFETY: it takes two objects, on an attached thread.
+    let answer = held(|| unsafe {
+        let is_instance: IsInstance = unwinding(ffi::PyObject_IsInstance as *const ());
+        is_instance(object.as_ptr(), class.as_ptr())
+    });
+    match answer {
+        -1 => Err(PyErr::fetch(object.py())),
+        answer => Ok(answer != 0),
+    }
+}
+
+/// Issues a warning of the innermost frame.
+pub fn warn(category: &Bound<'_, PyAny>, text: &CStr) -> PyResult<()> {
+    // SAFETY: it takes a class, a text that ends with a null, and the number of frames to go up.
+    let answer = held(|| unsafe {
+        let warn: Warn = unwinding(ffi::PyErr_WarnEx as *const ());
+        warn(category.as_ptr(), text.as_ptr(), 1)
+    });
+    match answer {
+        -1 => Err(PyErr::fetch(category.py())),
+        _ => Ok(()),
+    }
+}
+
+/// Hands an error that nobody can catch to `sys.unraisablehook`.
+pub fn write_unraisable(py: Python<'_>, error: PyErr) {
+    error.restore(py);
+    // SAFETY: it takes an object or null, while an error is set.
+    held(|| unsafe {
+        let tell: Tell = unwinding(ffi::PyErr_WriteUnraisable as *const ());
+        tell(std::ptr::null_mut());
+    });
+}
+
+/// Imports a module.
+pub fn import<'py>(
+    py: Python<'py>,
+    name: impl IntoPyObject<'py, Target = PyString>,
+) -> PyResult<Bound<'py, PyModule>> {
+    let name = converted_into(py, name)?;
+    let module = converted(name.as_any(), Conversion::Import)?;
+    Ok(module.cast_into()?)
+}
+
+/// The items of an object that can be iterated.
+pub struct Items<'py>(Bound<'py, PyAny>);
+
+impl<'py> Iterator for Items<'py> {
+    type Item = PyResult<Bound<'py, PyAny>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let py = self.0.py();
+        // SAFETY: it takes an iterator, which `iterate` made; it gives a new reference or null.
+        let item = unsafe {
+            let next: Convert = unwinding(ffi::PyIter_Next as *const ());
+            Bound::from_owned_ptr_or_opt(py, held(|| next(self.0.as_ptr())))
+        };
+        match item {
+            Some(item) => Some(Ok(item)),
+            None => PyErr::take(py).map(Err),
+        }
+    }
+}
+
+fn converted_into<'py, V: IntoPyObject<'py>>(
+    py: Python<'py>,
+    value: V,
+) -> PyResult<Bound<'py, V::Target>> {
+    Ok(value.into_pyobject(py).map_err(Into::into)?.into_bound())
+}
+
+/// What PyO3's methods of objects do, and a thread that is unwound in it is held. The linter denies
+/// those of PyO3 (`clippy.toml`).
+pub trait Calling<'py> {
+    /// The object.
+    fn object(&self) -> &Bound<'py, PyAny>;
+
+    /// `object.name`.
+    fn attr(&self, name: impl IntoPyObject<'py, Target = PyString>) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.object();
+        getattr(object, &converted_into(object.py(), name)?)
+    }
+
+    /// `getattr(object, name, None)`.
+    fn attr_opt(
+        &self,
+        name: impl IntoPyObject<'py, Target = PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let object = self.object();
+        getattr_opt(object, &converted_into(object.py(), name)?)
+    }
+
+    /// `hasattr(object, name)`.
+    fn has_attr(&self, name: impl IntoPyObject<'py, Target = PyString>) -> PyResult<bool> {
+        Ok(self.attr_opt(name)?.is_some())
+    }
+
+    /// `object.name = value`.
+    fn set_attr(
+        &self,
+        name: impl IntoPyObject<'py, Target = PyString>,
+        value: impl IntoPyObject<'py>,
+    ) -> PyResult<()> {
+        let object = self.object();
+        let py = object.py();
+        let (name, value) = (converted_into(py, name)?, converted_into(py, value)?);
+        set_attribute(object, &name, value.as_any())
+    }
+
+    /// `object(*args, **kwargs)`.
+    fn invoke(
+        &self,
+        args: impl IntoPyObject<'py, Target = PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.object();
+        call(object, &converted_into(object.py(), args)?, kwargs)
+    }
+
+    /// `object()`.
+    fn invoke0(&self) -> PyResult<Bound<'py, PyAny>> {
+        converted(self.object(), Conversion::Call)
+    }
+
+    /// `object(*args)`.
+    fn invoke1(
+        &self,
+        args: impl IntoPyObject<'py, Target = PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.invoke(args, None)
+    }
+
+    /// `object.name(*args, **kwargs)`.
+    fn invoke_method(
+        &self,
+        name: impl IntoPyObject<'py, Target = PyString>,
+        args: impl IntoPyObject<'py, Target = PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.attr(name)?.invoke(args, kwargs)
+    }
+
+    /// `object.name()`.
+    fn invoke_method0(
+        &self,
+        name: impl IntoPyObject<'py, Target = PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.attr(name)?.invoke0()
+    }
+
+    /// `object.name(*args)`.
+    fn invoke_method1(
+        &self,
+        name: impl IntoPyObject<'py, Target = PyString>,
+        args: impl IntoPyObject<'py, Target = PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.invoke_method(name, args, None)
+    }
+
+    /// `iter(object)`.
+    fn iterate(&self) -> PyResult<Items<'py>> {
+        Ok(Items(converted(self.object(), Conversion::Iter)?))
+    }
+
+    /// `object[key]`.
+    fn item(&self, key: impl IntoPyObject<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.object();
+        let key = converted_into(object.py(), key)?;
+        paired(object, key.as_any(), Pair::Item)
+    }
+
+    /// `len(object)`.
+    fn size(&self) -> PyResult<usize> {
+        let object = self.object();
+        // SAFETY: it takes any object, on an attached thread.
+        let size = held(|| unsafe {
+            let size: Size = unwinding(ffi::PyObject_Size as *const ());
+            size(object.as_ptr())
+        });
+        usize::try_from(size).map_err(|_| PyErr::fetch(object.py()))
+    }
+
+    /// `bool(object)`.
+    fn truth(&self) -> PyResult<bool> {
+        is_true(self.object())
+    }
+
+    /// `repr(object)`.
+    fn shown(&self) -> PyResult<Bound<'py, PyString>> {
+        repr(self.object())
+    }
+
+    /// `str(object)`.
+    fn text(&self) -> PyResult<Bound<'py, PyString>> {
+        str(self.object())
+    }
+
+    /// `object == other`.
+    fn equals(&self, other: impl IntoPyObject<'py>) -> PyResult<bool> {
+        let object = self.object();
+        let other = converted_into(object.py(), other)?;
+        is_true(&compare(object, other.as_any(), CompareOp::Eq)?)
+    }
+}
+
+impl<'py, T> Calling<'py> for Bound<'py, T> {
+    fn object(&self) -> &Bound<'py, PyAny> {
+        self.as_any()
+    }
 }

@@ -7,7 +7,7 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::text::plain_str;
 
 unsafe extern "C" {
@@ -179,8 +179,8 @@ pub fn copy_context<'py>(
 
 /// Makes a context variable without a default.
 pub fn new_context_var<'py>(py: Python<'py>, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
-    let class = py.import("_contextvars")?.getattr("ContextVar")?;
-    class.call1((name.to_string_lossy(),))
+    let class = calling::import(py, "_contextvars")?.attr("ContextVar")?;
+    class.invoke1((name.to_string_lossy(),))
 }
 
 /// Returns the context variable's value in the current context; `None` if it is not set there.
@@ -396,7 +396,7 @@ pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
 
 /// `str.__repr__` of the actual text, whatever a subclass makes of it.
 pub fn str_repr<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
-    plain_str(text.clone())?.repr()
+    plain_str(text.clone())?.shown()
 }
 
 /// The name of an object's class as it was made, whatever a metaclass makes of it.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 
 static FORKS: AtomicUsize = AtomicUsize::new(0);
@@ -31,7 +32,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         unsafe {
             libc::pthread_atfork(None, None, Some(is_copy));
         }
-        py.import("_thread")?.getattr("_count").map(Bound::unbind)
+        calling::import(py, "_thread")?
+            .attr("_count")
+            .map(Bound::unbind)
     })?;
     Ok(())
 }
@@ -42,6 +45,6 @@ pub fn has_other_threads(py: Python<'_>) -> PyResult<bool> {
         return Ok(true);
     };
     // All but the main thread, the one that runs this among them.
-    let count = count.bind(py).call0()?;
+    let count = count.bind(py).invoke0()?;
     Ok(raw::int_value(&count) != Some(0))
 }

@@ -6,6 +6,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
+#[cfg(Py_3_12)]
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::conventions::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use pyo3::types::PyString;
@@ -235,7 +237,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
     };
     descriptor_method(&found) == Some(function.method())
         && found
-            .getattr(pyo3::intern!(class.py(), "__objclass__"))
+            .attr(pyo3::intern!(class.py(), "__objclass__"))
             .is_ok_and(|definer| definer.is(class))
 }
 

@@ -8,6 +8,7 @@ use pyo3::ffi::{self, PyMethodDef, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::{Builtin, NativeFunction};
 
 unsafe extern "C" {
@@ -36,9 +37,9 @@ static METHOD_WRAPPER: AtomicPtr<PyTypeObject> = AtomicPtr::new(ptr::null_mut())
 
 /// Reads the objects that have no name in C.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let wrapper = py.import("types")?.getattr("MethodWrapperType")?;
+    let wrapper = calling::import(py, "types")?.attr("MethodWrapperType")?;
     METHOD_WRAPPER.store(wrapper.as_ptr().cast(), Ordering::Relaxed);
-    let new = py.get_type::<PyAny>().getattr("__new__")?;
+    let new = py.get_type::<PyAny>().attr("__new__")?;
     let entry = Builtin::cast(&new).map(|new| new.method());
     NEW.store(entry.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
     Ok(())

@@ -47,6 +47,12 @@ pub fn buffer_length(object: &Bound<'_, PyAny>) -> Option<u64> {
         .and_then(|buffer| u64::try_from(buffer.len_bytes()).ok())
 }
 
+/// Returns whether functions that take a sequence take the object.
+pub fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: it takes any object, and runs none of its code.
+    unsafe { ffi::PySequence_Check(object.as_ptr()) != 0 }
+}
+
 /// The code of a module with this text. No audit event is raised.
 ///
 /// # Errors

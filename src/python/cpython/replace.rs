@@ -12,6 +12,7 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::conventions::{Convention, Route};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
 use crate::python::cpython::originals::Found;
@@ -84,7 +85,7 @@ pub fn replace_again(module: &Bound<'_, PyAny>) -> PyResult<()> {
             .collect()
     };
     for (name, own, route) in replaced {
-        let Some(found) = module.getattr_opt(name.as_str())? else {
+        let Some(found) = module.attr_opt(name.as_str())? else {
             continue;
         };
         if let Some(function) = Builtin::cast(&found)
@@ -105,7 +106,7 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
     if W::original().convention().is_some() {
         return Ok(());
     }
-    let Some(found) = py.import(module)?.getattr_opt(name)? else {
+    let Some(found) = calling::import(py, module)?.attr_opt(name)? else {
         return Ok(());
     };
     let Some(function) = Builtin::cast(&found) else {
@@ -163,7 +164,7 @@ fn replace_method(
     original: &Original,
     by: impl FnOnce(Convention) -> Option<*mut ()>,
 ) -> PyResult<bool> {
-    let Some(found) = class.getattr_opt(name)? else {
+    let Some(found) = class.attr_opt(name)? else {
         return Ok(false);
     };
     let Some(method) = MethodDescriptor::cast(&found) else {

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::cpython::called::ours;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::conventions::{Convention, typed};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::originals::{Found, Original};
@@ -77,7 +78,7 @@ impl Slot {
                     }
                 }
             }
-            for subclass in class.call_method0("__subclasses__")?.try_iter()? {
+            for subclass in class.invoke_method0("__subclasses__")?.iterate()? {
                 classes.push(subclass?.cast_into::<PyType>()?);
             }
         }
@@ -85,7 +86,7 @@ impl Slot {
         let Some(name) = self.wrapper() else {
             return Ok(());
         };
-        let wrapper = class.getattr(name)?;
+        let wrapper = class.attr(name)?;
         if wrapper.get_type_ptr() == &raw mut ffi::PyWrapperDescr_Type {
             // SAFETY: the layout is read for the type that has it; the GIL is held.
             unsafe {
@@ -112,7 +113,7 @@ impl Attribute {
     /// # Errors
     /// The error that looking it up raises.
     pub fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Option<Self>> {
-        let found = class.getattr_opt(name)?;
+        let found = class.attr_opt(name)?;
         let Some(entry) = found.as_ref().and_then(getset) else {
             return Ok(None);
         };
@@ -183,7 +184,7 @@ pub trait WrappedSetter: 'static {
 /// # Errors
 /// The error that looking it up raises.
 pub fn setter<W: WrappedSetter>(class: &Bound<'_, PyType>, name: &str) -> PyResult<()> {
-    if let Some(descriptor) = class.getattr_opt(name)?.as_ref().and_then(getset) {
+    if let Some(descriptor) = class.attr_opt(name)?.as_ref().and_then(getset) {
         // SAFETY: it is such a descriptor, and the GIL is held. The entry lives for ever, and differs in
         // how it is set alone.
         unsafe {

@@ -21,6 +21,7 @@ use crate::policy::network::Part;
 use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::first_line::FirstLine;
@@ -198,7 +199,7 @@ fn found<'py>(
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyType>> {
     let class = class.get_or_try_init(py, || {
-        let class = py.import("fastaudit_rs.denied")?.getattr(name)?;
+        let class = calling::import(py, "fastaudit_rs.denied")?.attr(name)?;
         let class = class.cast_into::<PyType>()?;
         classes::make_immutable(&class);
         PyResult::Ok(class.unbind())
@@ -214,7 +215,7 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
         false => class(py)?,
     };
     let exception = raw::new_permission_error(class)?;
-    exception.setattr(pyo3::intern!(py, "_denial"), denial)?;
+    exception.set_attr(pyo3::intern!(py, "_denial"), denial)?;
     Ok(exception)
 }
 

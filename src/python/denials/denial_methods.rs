@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::events::Effect;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::text::plain_str;
 use crate::python::denials::denial::Hint;
 use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
@@ -114,7 +115,7 @@ impl Denial {
                 return Ok(Some(text.unbind()));
             }
             if let Some(words) = simple::texts(&arg)? {
-                let command = py.import("shlex")?.call_method1("join", (words,))?;
+                let command = calling::import(py, "shlex")?.invoke_method1("join", (words,))?;
                 return Ok(Some(command.cast_into::<PyString>()?.unbind()));
             }
         }
@@ -268,7 +269,7 @@ impl Denial {
             Ok(place(name)?.map(|value| value.to_string_lossy().into_owned()))
         };
         let args = simple::unjson(&field("args")?)?;
-        let roots = field("roots")?.try_iter()?;
+        let roots = field("roots")?.iterate()?;
         let roots = roots
             .map(|root| told_text("roots", root?))
             .collect::<PyResult<Vec<_>>>()?;
@@ -277,7 +278,7 @@ impl Denial {
         let why = rule.as_deref().and_then(why_of);
         let index = args
             .iter()
-            .position(|arg| !path.is_none() && arg.eq(&path).unwrap_or(false));
+            .position(|arg| !path.is_none() && arg.equals(&path).unwrap_or(false));
         let decision = Decision {
             path: index,
             resolved: place("resolved")?,

@@ -7,7 +7,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::judge::Reason;
 use crate::policy::wording::{Line, NamedRoots};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::config::AuditCfg;
 use crate::python::values::simple::shown;
 
@@ -68,7 +68,7 @@ impl FirstLine {
         };
         let roots = match (&self.roots, self.line.roots()) {
             (Some(roots), Some(NamedRoots::Read)) => shown_places(roots.bind(py))?,
-            (Some(roots), _) => roots.bind(py).repr()?,
+            (Some(roots), _) => roots.bind(py).shown()?,
             (None, _) => given.clone(),
         };
         // In one piece of memory if it is no longer than most.
@@ -83,9 +83,9 @@ impl FirstLine {
 /// Returns `repr(places)`, without the end of a long list.
 fn shown_places<'py>(places: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyString>> {
     if places.len() <= 2 * NAMED_PLACES {
-        return places.repr();
+        return places.shown();
     }
-    let first = places.iter().take(NAMED_PLACES).map(|place| place.repr());
+    let first = places.iter().take(NAMED_PLACES).map(|place| place.shown());
     let first = first.collect::<PyResult<Vec<_>>>()?;
     let first = first.iter().map(|place| place.to_string_lossy());
     let first = first.collect::<Vec<_>>().join(", ");

@@ -18,6 +18,7 @@ use crate::policy::written::hint::{self, READ_COPY, import_before, reads_logged_
 use crate::policy::written::spec::Spec;
 use crate::policy::written::widening::{Lack, Places};
 use crate::policy::written::wording::{Told, changed};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{Asked, Denial, Hint};
 use crate::python::values::distributions;
@@ -52,7 +53,9 @@ pub fn of(py: Python<'_>, denial: &Denial) -> Hint {
             (denial.why, denial.args.bind(py).get_item(0))
         && (denial.why.is_none() || asked.told.is_none())
     {
-        let module = module.str().map(|name| name.to_string_lossy().into_owned());
+        let module = module
+            .text()
+            .map(|name| name.to_string_lossy().into_owned());
         return Hint::saying(import_before(&module.unwrap_or_default(), denial.why));
     }
     match &asked.told {
@@ -239,7 +242,7 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
         let root = raw::fs_decode(py, root).ok()?;
         if !roots
             .iter()
-            .any(|own| own.as_any().eq(&root).unwrap_or(false))
+            .any(|own| own.as_any().equals(&root).unwrap_or(false))
         {
             roots.push(root);
         }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::policy::events::Effect as Kind;
 use crate::policy::learn::Need;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::recorder::{Entry, VERSION};
 use crate::python::values::simple;
@@ -48,7 +49,7 @@ impl Effect {
         Ok(format!(
             "<Effect: {} {} {} {} x>",
             self.event,
-            self.event_args.bind(py).repr()?,
+            self.event_args.bind(py).shown()?,
             self.verdict,
             self.count
         ))
@@ -173,7 +174,7 @@ fn target(py: Python<'_>, entry: &Entry) -> PyResult<String> {
             _ => {}
         }
     }
-    let text = entry.args.bind(py).repr()?.to_string();
+    let text = entry.args.bind(py).shown()?.to_string();
     Ok(match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
@@ -217,9 +218,9 @@ pub fn text(rows: &[[String; 5]]) -> String {
 
 /// The table as HTML.
 pub fn html(py: Python<'_>, rows: &[[String; 5]]) -> PyResult<String> {
-    let escape = py.import("html")?.getattr("escape")?;
+    let escape = calling::import(py, "html")?.attr("escape")?;
     let cell = |tag: &str, text: &str| -> PyResult<String> {
-        let text = escape.call1((text,))?;
+        let text = escape.invoke1((text,))?;
         Ok(format!("<{tag}>{text}</{tag}>"))
     };
     let row = |tag: &str, cells: &[&str]| -> PyResult<String> {

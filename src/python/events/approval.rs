@@ -7,13 +7,13 @@ use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::policy::Policy;
 use crate::policy::events;
 use crate::policy::judge;
 use crate::policy::written::approved::Extent;
 use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
-use crate::python::cpython::calling;
+use crate::policy::{Policy, Why};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::denials::denial::Denial;
 use crate::python::denials::offers::Answer;
 use crate::python::guard::approvals::Approvals;
@@ -46,17 +46,39 @@ pub fn was_refused(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<boo
     }
 }
 
+/// Returns whether the kernel denies an event whatever the host answers.
+///
+/// # Errors
+/// The error that reading an argument raised.
+#[inline(never)]
+pub fn is_held(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
+    let Some(policy) = approvals.held() else {
+        return Ok(false);
+    };
+    // A recording lets look-ups pass that lead to a connection alone.
+    let denied = denied_by(event, policy, Probe::judging())?;
+    Ok(denied.flatten().is_some_and(Why::is_held_by_kernel))
+}
+
 fn allows(event: &Event<'_, '_>, policy: Arc<Policy>) -> PyResult<bool> {
-    let config = event.config.judging_by(event.args.py(), policy);
     // Nothing is denied or logged by the judge, which tells here how it decides.
-    let probe = Probe::new(false);
+    Ok(denied_by(event, policy, Probe::new(false))?.is_none())
+}
+
+/// Returns whether a policy denies an event, and by which field.
+fn denied_by(
+    event: &Event<'_, '_>,
+    policy: Arc<Policy>,
+    probe: Probe<'_>,
+) -> PyResult<Option<Option<Why>>> {
+    let config = event.config.judging_by(event.args.py(), policy);
     let event = Event {
         config: &config,
         probe: Some(&probe),
         ..*event
     };
     judge::judge_any(&event, events::lookup(event.name.to_bytes()))?;
-    Ok(probe.denied().is_none())
+    Ok(probe.denied())
 }
 
 /// Asks the host, and keeps its answer where it says so.
@@ -87,7 +109,7 @@ pub fn ask(
         Ok(answer) => read(&answer),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             told.note_answer(format!("on_ask raised {}", one_line(py, &error)));
-            exception.setattr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
+            exception.set_attr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -95,7 +117,7 @@ pub fn ask(
     let warn = |text: String| {
         let category = py.get_type::<PyRuntimeWarning>();
         let text = CString::new(text).unwrap_or_default();
-        PyErr::warn(py, &category, &text, 1)
+        calling::warn(&category, &text)
     };
     let extent = match answer {
         Ok(None) => {

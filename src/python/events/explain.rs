@@ -12,6 +12,7 @@ use crate::policy::events;
 use crate::policy::judge;
 use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::OnViolation;
+use crate::python::cpython::calling::Calling;
 use crate::python::denials::denial;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals;
@@ -126,7 +127,7 @@ impl Explanation {
     fn rule<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let denied = self.denied.as_ref();
         denied
-            .map(|denied| denied.bind(py).getattr("rule"))
+            .map(|denied| denied.bind(py).attr("rule"))
             .transpose()
     }
 
@@ -145,7 +146,7 @@ impl Explanation {
     fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         match &self.denied {
             Some(denied) => {
-                let text = denied.bind(py).str()?;
+                let text = denied.bind(py).text()?;
                 Ok(match &self.refused_by {
                     None => text,
                     Some(path) => {
@@ -160,7 +161,7 @@ impl Explanation {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(match &self.denied {
-            Some(denied) => format!("<Explanation: {}>", denied.bind(py).repr()?),
+            Some(denied) => format!("<Explanation: {}>", denied.bind(py).shown()?),
             None => format!("<Explanation: {}>", self.allowed_text()),
         })
     }

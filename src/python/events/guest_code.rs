@@ -19,6 +19,7 @@ use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
 use crate::policy::{Operation, Policy};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::events::observe;
@@ -172,7 +173,7 @@ fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
         Source::Changed => true,
         Source::Loader(loader) if loads::has_method_of_guest(&loader)? => true,
         Source::Loader(_) | Source::Elsewhere => {
-            let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+            let file = code.attr(pyo3::intern!(py, "co_filename"))?;
             let file = raw::fs_encode(file.cast::<PyString>()?.as_borrowed())?;
             let file = file.as_bytes();
             Os.exists(file) && may_be_of(file, guest)

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::policy::written::spec::OnViolation;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::denials::denial::Denial;
 use crate::python::guard::config::AuditCfg;
 
@@ -26,24 +26,24 @@ pub fn tell(
     match config.on_violation() {
         OnViolation::Raise => Ok(()),
         OnViolation::Warn => {
-            let class = py.import("fastaudit_rs.denied")?.getattr("AuditWarning")?;
+            let class = calling::import(py, "fastaudit_rs.denied")?.attr("AuditWarning")?;
             let message = denial.get().message(py)?;
-            let warn = py.import("warnings")?.getattr("warn")?;
+            let warn = calling::import(py, "warnings")?.attr("warn")?;
             // The innermost Python frame is that of the code to blame.
             let args = (message, class, 1).into_pyobject(py)?;
             calling::call(&warn, &args, None).map(|_| ())
         }
         OnViolation::Log => {
-            let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+            let logger = calling::import(py, "logging")?.invoke_method1("getLogger", (LOGGER,))?;
             let fields = PyDict::new(py);
-            let told = exception.getattr("to_dict")?;
+            let told = exception.attr("to_dict")?;
             fields.set_item(
                 "fastaudit",
                 calling::call(&told, &PyTuple::empty(py), None)?,
             )?;
             let options = PyDict::new(py);
             options.set_item("extra", fields)?;
-            let warning = logger.getattr("warning")?;
+            let warning = logger.attr("warning")?;
             let args = ("%s", denial.get().message(py)?).into_pyobject(py)?;
             calling::call(&warning, &args, Some(&options)).map(|_| ())
         }
@@ -60,8 +60,8 @@ pub fn tell(
 /// Imports the modules that a report needs, as a guard might deny it later.
 pub fn prepare(py: Python<'_>, on_violation: OnViolation) -> PyResult<()> {
     match on_violation {
-        OnViolation::Log => py.import("logging").map(|_| ()),
-        OnViolation::Warn => py.import("warnings").map(|_| ()),
+        OnViolation::Log => calling::import(py, "logging").map(|_| ()),
+        OnViolation::Warn => calling::import(py, "warnings").map(|_| ()),
         OnViolation::Raise | OnViolation::Call => Ok(()),
     }
 }

@@ -8,12 +8,14 @@ use crate::policy::files::os::Os;
 use crate::policy::judge::Reason;
 use crate::policy::learn::{self, Landing};
 use crate::policy::written::spec::OnViolation;
+use crate::policy::written::wording::Words;
 use crate::python::denials::denial;
 use crate::python::events::approval;
 use crate::python::events::deny::{self, Refusal};
 use crate::python::events::host;
 use crate::python::events::outcome;
 use crate::python::guard::asking::{Asking, is_asking_host};
+use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::values::process_start;
 
@@ -39,11 +41,16 @@ pub fn meet(
         true => None,
         false => config.approvals(),
     };
-    let is_refused = match approvals {
+    let is_held = match approvals {
         None => false,
-        Some(approvals) => approval::was_refused(event, approvals)?,
+        Some(approvals) => approval::is_held(event, approvals)?,
+    };
+    let is_refused = match approvals {
+        Some(approvals) if !is_held => approval::was_refused(event, approvals)?,
+        _ => false,
     };
     if let Some(approvals) = approvals
+        && !is_held
         && !is_refused
         && approval::was_given(event, approvals)?
     {
@@ -74,6 +81,8 @@ pub fn meet(
     let exception = denial::exception(&denial)?;
     if is_elsewhere {
         denial.get().note_answer(MOVED.to_owned());
+    } else if is_held {
+        denial.get().note_answer(held(config));
     } else if is_refused {
         let answer = "it was answered before: never".to_owned();
         denial.get().note_answer(answer);
@@ -100,6 +109,18 @@ pub fn meet(
     outcome::tell(config, &denial, &exception)?;
     process_start::approved(event.name, args);
     Ok(())
+}
+
+/// The end of a question that is not asked.
+fn held(config: &AuditCfg) -> String {
+    let up_to = match config.told().map(|told| told.words) {
+        Some(Words::SandboxOptions) => "--ask-up-to",
+        _ => "ask_up_to= of the sandbox",
+    };
+    format!(
+        "nobody was asked, because the kernel holds this whatever the answer is; {up_to} names \
+         what answers may open"
+    )
 }
 
 /// Notes a question to the host, for a log.

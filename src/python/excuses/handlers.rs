@@ -17,6 +17,7 @@ use pyo3::types::{
 use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::judge::Reason;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
@@ -322,13 +323,15 @@ fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
             }
             foreign.push(code.clone());
         } else if imports::module_of(&current)?.is_some_and(|module| module == MODULE) {
-            let name = code.getattr(pyo3::intern!(py, "co_name"))?;
-            if name.eq(pyo3::intern!(py, "format"))? {
+            let name = code.attr(pyo3::intern!(py, "co_name"))?;
+            if name.equals(pyo3::intern!(py, "format"))? {
                 return Ok(None);
             }
-            if name.eq(pyo3::intern!(py, "handle"))? && imports::is_of_imported_module(&current)? {
-                let locals = current.getattr(pyo3::intern!(py, "f_locals"))?;
-                let handler = locals.get_item(pyo3::intern!(py, "self"))?;
+            if name.equals(pyo3::intern!(py, "handle"))?
+                && imports::is_of_imported_module(&current)?
+            {
+                let locals = current.attr(pyo3::intern!(py, "f_locals"))?;
+                let handler = locals.item(pyo3::intern!(py, "self"))?;
                 return Ok(inner.map(|inner| (handler, inner, foreign)));
             }
         }

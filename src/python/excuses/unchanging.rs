@@ -11,6 +11,7 @@ use crate::policy::Why;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
 use crate::python::guard::event::Event;
@@ -112,7 +113,7 @@ fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
         return false;
     }
     let Ok(items) = given
-        .try_iter()
+        .iterate()
         .and_then(Iterator::collect::<PyResult<Vec<_>>>)
     else {
         return false;

@@ -17,6 +17,7 @@ use crate::policy::Operation;
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::process;
 use crate::python::guard::config::AuditCfg;
@@ -30,9 +31,9 @@ static SHOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
 /// Finds the dictionary that `os.environ` shows.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let environ = py.import("os")?.getattr("environ")?;
+    let environ = calling::import(py, "os")?.attr("environ")?;
     // A host may have put another mapping there.
-    let data = environ.getattr_opt("_data")?;
+    let data = environ.attr_opt("_data")?;
     if let Some(data) = data.and_then(|data| data.cast_into_exact::<PyDict>().ok()) {
         let _ = SHOWN.set(py, data.unbind());
     }

@@ -30,6 +30,8 @@ pub struct Approvals {
     policy: Mutex<Option<Arc<Policy>>>,
     /// The same with what is denied without a question; `None` before the first such answer.
     never: Mutex<Option<Arc<Policy>>>,
+    /// The policy that the kernel holds around the guard, if it does: no answer opens more.
+    held: Option<Arc<Policy>>,
 }
 
 impl Approvals {
@@ -41,6 +43,7 @@ impl Approvals {
         py: Python<'_>,
         ask: Callback,
         kept: Option<(PathBuf, Kept)>,
+        held: Option<Arc<Policy>>,
         policy: &Policy,
     ) -> PyResult<Self> {
         let (file, given) = kept.unzip();
@@ -49,6 +52,7 @@ impl Approvals {
             file,
             policy: Mutex::default(),
             never: Mutex::default(),
+            held,
         };
         if let Some(given) = given {
             approvals.add(py, &given.allowed, policy)?;
@@ -66,6 +70,7 @@ impl Approvals {
             file: self.file.clone(),
             policy: Mutex::new(self.policy()),
             never: Mutex::new(self.never()),
+            held: self.held.clone(),
         }
     }
 
@@ -79,6 +84,11 @@ impl Approvals {
     pub fn never(&self) -> Option<Arc<Policy>> {
         let policy = self.never.lock();
         policy.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The policy that the kernel holds around the guard, if it does.
+    pub fn held(&self) -> Option<Arc<Policy>> {
+        self.held.clone()
     }
 
     /// Adds permissions to those that were approved before, or to the guard's policy.

@@ -84,6 +84,19 @@ impl LogFile {
         (identity(file) == self.identity).then_some(file)
     }
 
+    /// Writes lines in one piece as a rule, so that processes can share the file. Returns how many
+    /// bytes were written, and the error that kept the others back.
+    pub fn append(&self, lines: &[u8], patience: Duration) -> (usize, Option<std::io::Error>) {
+        match self.own() {
+            Some(own) => write_all(self, own, lines, patience),
+            // Code closed all descriptors, and the number may be another file's.
+            None => match self.again() {
+                Ok(again) => write_all(self, &again, lines, patience),
+                Err(error) => (0, Some(error)),
+            },
+        }
+    }
+
     /// Opens it once more.
     fn again(&self) -> std::io::Result<File> {
         let path = self.path.clone().ok_or(ErrorKind::NotFound)?;
@@ -122,7 +135,7 @@ fn identity(_file: &File) -> Option<(u64, u64)> {
 const PIECE: usize = 4096;
 
 /// The time that a reader has for a piece while nothing else waits for the log.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Lines {
@@ -250,14 +263,7 @@ impl Sink {
         if lines.untold > 0 {
             tell_of_lost(lines, seconds);
         }
-        let (done, error) = match file.own() {
-            Some(own) => write_all(file, own, &lines.buffer, patience),
-            // Code closed all descriptors, and the number may be another file's.
-            None => match file.again() {
-                Ok(again) => write_all(file, &again, &lines.buffer, patience),
-                Err(error) => (0, Some(error)),
-            },
-        };
+        let (done, error) = file.append(&lines.buffer, patience);
         lines.buffer.drain(..done);
         lines.is_failing = error.is_some();
         lines.since = seconds;
@@ -327,8 +333,7 @@ impl Drop for Sink {
     }
 }
 
-/// Writes lines in one piece as a rule, so that processes can share the file. Returns how many bytes
-/// were written, and the error that kept the others back.
+/// Writes lines; returns what `LogFile::append` does.
 fn write_all(
     to: &LogFile,
     mut file: &File,

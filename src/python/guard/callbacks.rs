@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::policy::RuleSet;
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::tracked_calls;
 use crate::python::values::errors;
 use crate::python::values::signature::{self, Takes};
@@ -151,16 +151,13 @@ pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
     {
         return Ok(false);
     }
-    let is = callback
-        .py()
-        .import("inspect")?
-        .getattr("iscoroutinefunction")?;
+    let is = calling::import(callback.py(), "inspect")?.attr("iscoroutinefunction")?;
     let call = callback
         .get_type()
-        .getattr_opt(pyo3::intern!(callback.py(), "__call__"))?;
-    Ok(is.call1((callback,))?.is_truthy()?
+        .attr_opt(pyo3::intern!(callback.py(), "__call__"))?;
+    Ok(is.invoke1((callback,))?.truth()?
         || match call {
-            Some(call) => is.call1((call,))?.is_truthy()?,
+            Some(call) => is.invoke1((call,))?.truth()?,
             None => false,
         })
 }
@@ -173,15 +170,15 @@ fn look(callback: &Bound<'_, PyAny>, contract: &Contract) -> PyResult<Takes> {
             callback,
         ));
     }
-    let inspect = callback.py().import("inspect")?;
-    let call = callback.get_type().getattr("__call__")?;
+    let inspect = calling::import(callback.py(), "inspect")?;
+    let call = callback.get_type().attr("__call__")?;
     for what in [
         "iscoroutinefunction",
         "isasyncgenfunction",
         "isgeneratorfunction",
     ] {
-        let is = inspect.getattr(what)?;
-        if is.call1((callback,))?.is_truthy()? || is.call1((&call,))?.is_truthy()? {
+        let is = inspect.attr(what)?;
+        if is.invoke1((callback,))?.truth()? || is.invoke1((&call,))?.truth()? {
             return Err(errors::not_a_plain_function(contract.name, callback));
         }
     }

@@ -4,6 +4,7 @@
 use pyo3::prelude::*;
 
 use crate::python::cpython::called::{Returned, ours};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions;
 use crate::python::guard::active::{Active, relink};
@@ -171,7 +172,7 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(match scope::own(py)? {
         Current::Unguarded => true,
         Current::Guarded(_) => false,
-        Current::Tampered => match token.getattr_opt(pyo3::intern!(py, "old_value"))? {
+        Current::Tampered => match token.attr_opt(pyo3::intern!(py, "old_value"))? {
             Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
                 let old = old.get();
                 old.config().is_some() && !old.is_left()

@@ -12,6 +12,7 @@ use crate::kernel::started::Started;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
+use crate::python::cpython::calling::Calling;
 use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals::Approvals;
 use crate::python::guard::audit_log::AuditLog;
@@ -419,22 +420,22 @@ impl AuditCfg {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let repr = |callback: Option<&Callback>| match callback {
-            Some(callback) => callback.bind(py).repr().map(|text| text.to_string()),
+            Some(callback) => callback.bind(py).shown().map(|text| text.to_string()),
             None => Ok("None".to_owned()),
         };
         let mut text = format!(
             "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}",
-            self.oks.bind(py).repr()?,
+            self.oks.bind(py).shown()?,
             repr(self.callbacks.before_deny.as_ref())?,
             repr(self.callbacks.on_call.as_ref())?,
-            self.data.bind(py).repr()?,
+            self.data.bind(py).shown()?,
             if self.monitor_calls { "True" } else { "False" },
         );
         // fastaudit's messages include this repr; 0.2 has these fields, 0.1 does not.
         if self.is_strict {
             text.push_str(&format!(
                 ", import_allow={}",
-                self.import_allow(py)?.repr()?
+                self.import_allow(py)?.shown()?
             ));
         }
         if self.retire_sites {
@@ -489,7 +490,7 @@ pub fn read_modules(
         add(given, names)?;
     } else {
         let items = given
-            .try_iter()
+            .iterate()
             .map_err(|_| errors::wrong_type(argument, NAMES, given))?;
         for item in items {
             add(&item?, names)?;

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyGeneratorExit, PySystemExit};
 use pyo3::prelude::*;
 
 use crate::python::cpython::called::ours;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::process;
@@ -105,6 +106,10 @@ fn is_under(guard: &Bound<'_, Active>, other: &Bound<'_, Active>) -> bool {
 
 /// Ends this process as a program would that ends with this error, but without the host's functions
 /// for its end.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the interpreter of a copy has not ended: this is its end"
+)]
 fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
     let status = match error {
         Some(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(&error, py),
@@ -118,9 +123,8 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
         }
     };
     for name in ["stdout", "stderr"] {
-        let flushed = py
-            .import("sys")
-            .and_then(|sys| sys.getattr(name)?.call_method0("flush"));
+        let flushed =
+            calling::import(py, "sys").and_then(|sys| sys.attr(name)?.invoke_method0("flush"));
         drop(flushed);
     }
     process::end_at_once(status, false)
@@ -128,7 +132,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
 
 /// The exit status of an uncaught `SystemExit`, which may have a text to show.
 fn exit_status(error: &PyErr, py: Python<'_>) -> i32 {
-    let Ok(code) = error.value(py).getattr(pyo3::intern!(py, "code")) else {
+    let Ok(code) = error.value(py).attr(pyo3::intern!(py, "code")) else {
         return 1;
     };
     if code.is_none() {
@@ -137,11 +141,11 @@ fn exit_status(error: &PyErr, py: Python<'_>) -> i32 {
     if let Some(code) = raw::int_value(&code) {
         return (code & 0xff) as i32;
     }
-    if let Ok(text) = code.str() {
+    if let Ok(text) = code.text() {
         let text = format!("{text}\n");
         drop(
-            py.import("sys")
-                .and_then(|sys| sys.getattr("stderr")?.call_method1("write", (text,))),
+            calling::import(py, "sys")
+                .and_then(|sys| sys.attr("stderr")?.invoke_method1("write", (text,))),
         );
     }
     1

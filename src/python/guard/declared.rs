@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use crate::policy::RuleSet;
 #[cfg(Py_3_12)]
 use crate::policy::written::values::is_within_module;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::guard::callbacks::{self, Callback, Contract};
 
 /// Native modules that fastaudit 0.2.10 itself declares safe to call.
@@ -66,19 +67,19 @@ impl Declared {
     }
 
     fn read(py: Python<'_>) -> PyResult<Self> {
-        let module = py.import("fastaudit_rs.v02._declared")?;
+        let module = calling::import(py, "fastaudit_rs.v02._declared")?;
         let names = |group: &str| -> PyResult<Vec<String>> {
-            module.call_method1("names", (group,))?.extract()
+            module.invoke_method1("names", (group,))?.extract()
         };
         let hooks = |group: &str, contract: &Contract| -> PyResult<Vec<Callback>> {
-            let loaded = module.call_method1("hooks", (group,))?;
+            let loaded = module.invoke_method1("hooks", (group,))?;
             let mut read = Vec::new();
-            for hook in loaded.try_iter()? {
+            for hook in loaded.iterate()? {
                 let (name, hook): (String, Bound<'_, PyAny>) = hook?.extract()?;
                 match callbacks::read(&hook, contract, RuleSet::Strict) {
                     Ok(hook) => read.push(hook),
                     Err(error) => {
-                        module.call_method1("ignore", (group, name, error.value(py)))?;
+                        module.invoke_method1("ignore", (group, name, error.value(py)))?;
                     }
                 }
             }
@@ -140,6 +141,6 @@ pub fn lxml_monitor<'py>(
     if !is_harmless_lxml(callee) {
         return Ok(py.None().into_bound(py));
     }
-    let monitoring = py.import("sys")?.getattr("monitoring")?;
-    monitoring.getattr("DISABLE")
+    let monitoring = calling::import(py, "sys")?.attr("monitoring")?;
+    monitoring.attr("DISABLE")
 }

@@ -43,6 +43,8 @@ enum Purpose<'a> {
     Enforces,
     /// Logs the decision.
     Logs(&'a Logged),
+    /// Tells how it is decided, and lets pass.
+    Judges,
 }
 
 /// A decision that is logged.
@@ -61,6 +63,11 @@ impl<'a> Probe<'a> {
             true => Purpose::Enforces,
             false => Purpose::Observes,
         })
+    }
+
+    /// A probe that tells how an event is decided.
+    pub fn judging() -> Self {
+        Self::of(Purpose::Judges)
     }
 
     /// A probe that logs the decision on an event.
@@ -87,7 +94,7 @@ impl<'a> Probe<'a> {
     /// Returns whether it records the needs of the event.
     #[inline]
     pub fn records(&self) -> bool {
-        self.logged().is_none()
+        matches!(self.purpose, Purpose::Observes | Purpose::Enforces)
     }
 
     /// Notes a question to the host, and whether it allowed the event.
@@ -119,7 +126,7 @@ impl<'a> Probe<'a> {
 
     /// Returns whether denials are raised.
     pub fn enforces(&self) -> bool {
-        !matches!(self.purpose, Purpose::Observes)
+        !matches!(self.purpose, Purpose::Observes | Purpose::Judges)
     }
 
     /// Notes what an operation needs.

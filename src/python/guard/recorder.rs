@@ -1,9 +1,7 @@
 //! The store of operations under a guard that observes: each effect once, with its count.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::io::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +12,7 @@ use pyo3::types::PyTuple;
 use crate::policy::Why;
 use crate::policy::events::Effect;
 use crate::policy::learn::Need;
+use crate::python::guard::audit_log::{self, LogFile};
 
 /// The version of the JSON, of the log and of `to_json()`.
 pub const VERSION: u32 = 1;
@@ -27,7 +26,7 @@ pub struct Records {
     /// True if an operation that the policy denies is stopped; else it proceeds.
     pub enforces: bool,
     /// The file for each decision as it is made.
-    pub log: Option<Arc<Mutex<File>>>,
+    pub log: Option<Arc<Mutex<LogFile>>>,
 }
 
 /// An effect that was seen.
@@ -145,12 +144,11 @@ impl Recorder {
 }
 
 /// Writes a line of the decision log. A full disk stops nobody.
-fn write_line(log: &Mutex<File>, rest: &str) {
+fn write_line(log: &Mutex<LogFile>, rest: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());
     let version = VERSION;
     let line = format!("{{\"version\":{version},\"time\":{now:.6},{rest}}}\n");
-    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-    // In one piece, so that processes can share the file.
-    let _ = log.write_all(line.as_bytes());
+    let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
 }

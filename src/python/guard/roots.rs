@@ -7,7 +7,7 @@ use crate::policy::Roots;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::errors;
@@ -37,7 +37,7 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
         return Err(errors::oks_not_paths(oks));
     }
     let items = oks
-        .try_iter()
+        .iterate()
         .map_err(|error| errors::oks_not_iterable(oks, error))?;
     let mut roots = Roots::new();
     let mut names = Vec::new();
@@ -79,8 +79,8 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
 
 /// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
 pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let ospath = path.py().import(pyo3::intern!(path.py(), "os.path"))?;
-    ospath.call_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
+    let ospath = calling::import(path.py(), pyo3::intern!(path.py(), "os.path"))?;
+    ospath.invoke_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
 }
 
 /// The name that a path of a policy has, with `~` expanded.

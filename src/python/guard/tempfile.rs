@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
@@ -125,7 +126,7 @@ fn is_imported(py: Python<'_>) {
     }
     let _importing = Marked::begin(&IMPORTING);
     // An error is raised again by the import that is about to begin.
-    if py.import(MODULE).is_ok() {
+    if calling::import(py, MODULE).is_ok() {
         make_ask(py);
     }
 }
@@ -134,7 +135,7 @@ fn is_imported(py: Python<'_>) {
 /// function.
 fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = module.py();
-    let Some(function) = module.getattr_opt(FUNCTION)? else {
+    let Some(function) = module.attr_opt(FUNCTION)? else {
         return Ok(false);
     };
     if !raw::is_python_function(&function) {
@@ -144,7 +145,7 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(true);
     };
     let code = frames::function_code(&function);
-    let constants = code.getattr("co_consts")?;
+    let constants = code.attr("co_consts")?;
     let constants = constants.cast::<PyTuple>()?;
     if constants
         .iter()
@@ -161,7 +162,7 @@ fn change(module: &Bound<'_, PyAny>) -> PyResult<bool> {
     )?;
     let usual = objects::new_function(&code, &globals)?;
     let new = new_code(&code, ask.as_any(), &usual)?;
-    function.setattr("__code__", new)?;
+    function.set_attr("__code__", new)?;
     ASKS.store(true, Ordering::Relaxed);
     Ok(true)
 }
@@ -174,12 +175,12 @@ fn new_code<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = before.py();
     let module = objects::compile(py, SOURCE)?;
-    let constants = module.getattr("co_consts")?;
+    let constants = module.attr("co_consts")?;
     let constants = constants.cast::<PyTuple>()?.iter();
     let is_code = |one: &Bound<'_, PyAny>| one.get_type().is(before.get_type());
     let code = constants.into_iter().find(is_code);
     let code = code.ok_or_else(|| pyo3::exceptions::PySystemError::new_err("no code"))?;
-    let constants = code.getattr("co_consts")?;
+    let constants = code.attr("co_consts")?;
     let constants = constants
         .cast::<PyTuple>()?
         .iter()
@@ -194,9 +195,9 @@ fn new_code<'py>(
         PyTuple::new(py, constants.collect::<Vec<_>>())?,
     )?;
     for name in ["co_filename", "co_name", "co_firstlineno"] {
-        changes.set_item(name, before.getattr(name)?)?;
+        changes.set_item(name, before.attr(name)?)?;
     }
-    code.call_method("replace", (), Some(&changes))
+    code.invoke_method("replace", (), Some(&changes))
 }
 
 /// Tells `tempfile` which directory to use under the guards in force.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
 use crate::python::guard::active::{Active, restrict_more};
@@ -93,7 +94,7 @@ fn is_guest_running(py: Python<'_>, call: &ToolCall) -> bool {
 fn is_step_of_loop(code: &Bound<'_, PyAny>) -> bool {
     let py = code.py();
     let text = |name| -> Option<Bound<'_, PyString>> {
-        code.getattr(name).ok()?.cast_into::<PyString>().ok()
+        code.attr(name).ok()?.cast_into::<PyString>().ok()
     };
     let is_named = text(pyo3::intern!(py, "co_name")).is_some_and(|name| name == "_run");
     is_named
@@ -114,7 +115,7 @@ pub fn note_guest(code: &Bound<'_, PyAny>, level: usize) -> PyResult<()> {
             continue;
         }
         code_notes::set(&code, code_notes::GUEST, level + 1);
-        let constants = code.getattr(pyo3::intern!(py, "co_consts"))?;
+        let constants = code.attr(pyo3::intern!(py, "co_consts"))?;
         let constants = constants.cast_into_exact::<PyTuple>()?;
         let inner = constants.iter().filter(|inner| frames::is_code(inner));
         rest.extend(inner);

@@ -18,6 +18,7 @@ use crate::policy::files::os::Os;
 use crate::policy::workers::{PACKAGES, STARTERS, Worker};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Where, is_within_module};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::guard::config::AuditCfg;
@@ -54,12 +55,12 @@ thread_local! {
 /// Reads the data for starting workers, before guarded code can change it. If something is missing,
 /// none starts.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let interpreter = py.import("sys")?.getattr("executable")?;
+    let interpreter = calling::import(py, "sys")?.attr("executable")?;
     let package = raw::imported_module(py, pyo3::intern!(py, "fastaudit_rs"))?;
     let Some(package) = package else {
         return Ok(());
     };
-    let package: Option<String> = package.getattr("__file__")?.extract().ok();
+    let package: Option<String> = package.attr("__file__")?.extract().ok();
     if let (Ok(interpreter), Some(package)) = (decode::root_name(&interpreter), package) {
         let interpreter = interpreter.to_vec();
         let _ = PLACE.set(Place {
@@ -195,7 +196,7 @@ fn guarded<'py>(
     };
     let paths = config.get().policy().governing().paths();
     let governing = PyList::new(py, paths.map(|path| PyBytes::new(py, path)))?;
-    let shown = |text: &str| PyString::new(py, text).repr();
+    let shown = |text: &str| PyString::new(py, text).shown();
     // The current directory, where anything may lie, is no place to import from yet: this very
     // package has to guard it.
     let first = format!(
@@ -213,7 +214,7 @@ fn guarded<'py>(
             false => "False",
         },
         shown(worker.module())?,
-        governing.repr()?,
+        governing.shown()?,
         shown(pool_memory::mark())?,
     );
     let words = worker.after(&first);
@@ -258,13 +259,13 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     let code = frames::code(frame.cast()?);
-    let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+    let name = code.attr(pyo3::intern!(py, "co_name"))?;
     let Some(module) = imports::module_of(&frame)? else {
         return Ok(false);
     };
     let mut is_starter = false;
     for (own, function) in STARTERS {
-        is_starter |= module == *own && name.eq(function)?;
+        is_starter |= module == *own && name.equals(function)?;
     }
     let Some(of) = imports::module_of(&caller)? else {
         return Ok(false);

@@ -8,6 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple, PyType};
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::path::Name;
 use crate::policy::judge::{Arguments, Endpoint, Host, Named, PathLikes};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::addresses::{bytes_of, read_host};
 use crate::python::values::command;
@@ -104,13 +105,13 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
         let socket = self.get_borrowed_item(index).ok()?;
         let module =
             raw::imported_module(self.py(), pyo3::intern!(self.py(), "_socket")).ok()??;
-        let class = module.getattr("socket").ok()?.cast_into::<PyType>().ok()?;
-        if !socket.is_instance(&class).ok()? {
+        let class = module.attr("socket").ok()?.cast_into::<PyType>().ok()?;
+        if !calling::is_instance(&socket, &class).ok()? {
             return None;
         }
-        let family = class.getattr("family").ok()?;
-        let family = family.call_method1("__get__", (socket,)).ok()?;
-        let fd = class.getattr("fileno").ok()?.call1((socket,)).ok()?;
+        let family = class.attr("family").ok()?;
+        let family = family.invoke_method1("__get__", (socket,)).ok()?;
+        let fd = class.attr("fileno").ok()?.invoke1((socket,)).ok()?;
         let fd = i32::try_from(raw::int_value(&fd)?).ok()?;
         Some((raw::int_value(&family)?, fd))
     }

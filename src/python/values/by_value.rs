@@ -7,6 +7,7 @@ use pyo3::types::{
     PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods,
 };
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::text::{plain_int, plain_str};
 
@@ -154,7 +155,7 @@ impl Copier {
             let number = plain_int(number)?;
             let bytes = match raw::int_value(&number) {
                 Some(_) => 8,
-                None => number.call_method0("bit_length")?.extract::<usize>()? / 8,
+                None => number.invoke_method0("bit_length")?.extract::<usize>()? / 8,
             };
             self.take(bytes)?;
             return Ok(number.into_any());
@@ -264,7 +265,7 @@ pub fn are_constant(values: &Bound<'_, PyTuple>) -> bool {
 #[inline]
 fn length(constant: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(text) = constant.cast_exact::<PyString>() {
-        return text.len();
+        return text.size();
     }
     Ok(match constant.cast_exact::<PyBytes>() {
         Ok(bytes) => bytes.as_bytes().len(),

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType, PyWeakrefMethods, PyWeakrefProxy};
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::{self, Builtin};
 use crate::python::cpython::layout;
@@ -130,15 +130,15 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         return Ok(Step::Itself);
     }
     if ty.is(&known.method) || ty.is(&known.static_method) || ty.is(&known.class_method) {
-        return callee.getattr(pyo3::intern!(py, "__func__")).map(Step::Of);
+        return callee.attr(pyo3::intern!(py, "__func__")).map(Step::Of);
     }
     if ty.is(&known.method_wrapper) {
-        let name = callee.getattr(pyo3::intern!(py, "__name__"))?;
+        let name = callee.attr(pyo3::intern!(py, "__name__"))?;
         if !name.cast::<PyString>().is_ok_and(|name| name == "__call__") {
             return Ok(Step::Itself);
         }
-        let receiver = callee.getattr(pyo3::intern!(py, "__self__"))?;
-        let definer = callee.getattr(pyo3::intern!(py, "__objclass__"))?;
+        let receiver = callee.attr(pyo3::intern!(py, "__self__"))?;
+        let definer = callee.attr(pyo3::intern!(py, "__objclass__"))?;
         return Ok(if definer.is(py.get_type::<PyType>()) {
             Step::Constructor(receiver)
         } else {
@@ -157,9 +157,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         return Ok(Step::Itself);
     }
     if ty.is(&known.generic_alias) {
-        return callee
-            .getattr(pyo3::intern!(py, "__origin__"))
-            .map(Step::Of);
+        return callee.attr(pyo3::intern!(py, "__origin__")).map(Step::Of);
     }
     if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
         return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::values::stack;
@@ -49,7 +50,7 @@ pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
         return Ok(whole);
     }
     let whole = raw::dotted(&module, own)?;
-    if whole.len()? <= LONGEST {
+    if whole.size()? <= LONGEST {
         let made = Joined {
             module: module.unbind(),
             own: own.clone().unbind(),

@@ -4,6 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTraceback};
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
 use crate::python::values::place;
 use crate::python::values::stack::{self, Site};
@@ -48,7 +49,7 @@ pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyRes
     let mut entry = traceback;
     while let Some(current) = entry {
         sites.push(stack::site(&frames::traceback_frame(&current))?);
-        let next = current.getattr(pyo3::intern!(py, "tb_next"))?;
+        let next = current.attr(pyo3::intern!(py, "tb_next"))?;
         entry = next.cast_into().ok();
     }
     let sites = of_the_user(py, &sites)?;

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 
 /// `CO_ITERABLE_COROUTINE` of `cpython/code.h`: a generator that may be awaited.
@@ -32,8 +33,8 @@ pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>)
     if !raw::is_python_function(function) {
         return false;
     }
-    let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.getattr("co_flags").ok()?);
-    let Ok(old) = function.getattr("__code__") else {
+    let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.attr("co_flags").ok()?);
+    let Ok(old) = function.attr("__code__") else {
         return false;
     };
     if !old.get_type().is(new.get_type()) {
@@ -41,7 +42,7 @@ pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>)
     }
     matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
         && ATTRIBUTES.iter().chain(EXCEPTION_TABLE).all(|name| {
-            matches!((old.getattr(*name), new.getattr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
+            matches!((old.attr(*name), new.attr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
         })
 }
 

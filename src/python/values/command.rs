@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::judge;
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::decode;
 use crate::python::values::simple;
@@ -28,7 +29,7 @@ pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Opt
     let py = environment.py();
     let os = raw::imported_module(py, pyo3::intern!(py, "os")).ok()??;
     if os
-        .getattr(pyo3::intern!(py, "environ"))
+        .attr(pyo3::intern!(py, "environ"))
         .is_ok_and(|environ| environ.is(environment))
     {
         return Some(own());

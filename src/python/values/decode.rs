@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::path::Name;
 use crate::policy::judge::{Named, PathLikes};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi::{self as raw, FsBytes};
 use crate::python::cpython::frames;
 use crate::python::cpython::functions;
@@ -166,7 +166,7 @@ fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     };
     // The builtins that it was made with, whatever its module has since.
-    let builtins = function.getattr(pyo3::intern!(py, "__builtins__"))?;
+    let builtins = function.attr(pyo3::intern!(py, "__builtins__"))?;
     let Ok(builtins) = builtins.cast_into::<PyDict>() else {
         return Ok(false);
     };

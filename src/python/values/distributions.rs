@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::policy::distributions::{self, Installed};
+use crate::python::cpython::calling::Calling;
 #[cfg(Py_3_12)]
 use crate::python::cpython::functions::Builtin;
 #[cfg(Py_3_12)]
@@ -141,7 +142,7 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 
 /// The same for the file of a code object.
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    let file = code.attr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
         return Ok(None);
     };

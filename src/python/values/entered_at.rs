@@ -10,7 +10,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::values::stack;
@@ -97,8 +97,8 @@ impl Origin {
     fn thread_name(&self, py: Python<'_>) -> PyResult<String> {
         let threading = pyo3::intern!(py, "threading");
         if let Some(threading) = raw::imported_module(py, threading)? {
-            let threads = threading.getattr(pyo3::intern!(py, "_active"))?;
-            if let Ok(thread) = threads.get_item(self.thread) {
+            let threads = threading.attr(pyo3::intern!(py, "_active"))?;
+            if let Ok(thread) = threads.item(self.thread) {
                 let name = calling::getattr(&thread, pyo3::intern!(py, "_name"))?;
                 return Ok(calling::repr(&name)?.to_string());
             }
@@ -116,21 +116,21 @@ fn current_task(py: Python<'_>) -> PyResult<usize> {
             let Some(module) = raw::imported_module(py, pyo3::intern!(py, "_asyncio"))? else {
                 return Ok(0);
             };
-            let running = module.getattr("_get_running_loop")?.unbind();
+            let running = module.attr("_get_running_loop")?.unbind();
             // It came to the native module with 3.12.
-            let task = match module.getattr("current_task") {
+            let task = match module.attr("current_task") {
                 Ok(task) => task,
-                Err(_) => module.getattr("_current_tasks")?.getattr("get")?,
+                Err(_) => module.attr("_current_tasks")?.attr("get")?,
             };
             let task = task.unbind();
             LOOP.get_or_init(py, || Loop { running, task })
         }
     };
-    let running = functions.running.bind(py).call0()?;
+    let running = functions.running.bind(py).invoke0()?;
     if running.is_none() {
         return Ok(0);
     }
-    let task = functions.task.bind(py).call1((running,))?;
+    let task = functions.task.bind(py).invoke1((running,))?;
     Ok(if task.is_none() {
         0
     } else {

@@ -6,7 +6,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 
 pub use crate::python::cpython::ffi::class_name as type_name;
 
@@ -121,7 +121,7 @@ pub fn root_unresolvable(index: usize, path: &Bound<'_, PyAny>, name: &[u8]) -> 
 pub fn not_callable(argument: &str, signature: &str, given: &Bound<'_, PyAny>) -> PyErr {
     // A path given there was meant as one more root.
     let is_path =
-        given.is_instance_of::<PyString>() || given.hasattr("__fspath__").unwrap_or(false);
+        given.is_instance_of::<PyString>() || given.has_attr("__fspath__").unwrap_or(false);
     let instead = match argument == "before_deny" && (is_path || given.is_instance_of::<PyList>()) {
         true => {
             ": all roots are in one list, mk_audit(['/tmp', '/srv']), or in Policy(write=[...])"

@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::policy::files::roots::is_within;
 use crate::policy::written::values::is_within_module;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
 use crate::python::values::loads;
@@ -45,13 +46,13 @@ const IMPORTERS: &[&str] = &["importlib", "pkgutil", "runpy"];
 
 /// The directories that modules are imported from: the standard library and installed packages.
 pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
-    let paths = py.import("sysconfig")?.call_method0("get_paths")?;
+    let paths = calling::import(py, "sysconfig")?.invoke_method0("get_paths")?;
     let mut paths = ["stdlib", "platstdlib", "purelib", "platlib"]
         .into_iter()
-        .map(|name| paths.get_item(name)?.extract())
+        .map(|name| paths.item(name)?.extract())
         .collect::<PyResult<Vec<String>>>()?;
     // The user's own directories, and those of a distribution.
-    let path = py.import("sys")?.getattr("path")?;
+    let path = calling::import(py, "sys")?.attr("path")?;
     for entry in path.cast::<PyList>()?.iter() {
         if let Ok(entry) = entry.extract::<String>()
             && ["site-packages", "dist-packages"]
@@ -68,12 +69,12 @@ pub fn library_paths(py: Python<'_>) -> PyResult<Vec<String>> {
 /// Reads the objects that tell of an import in progress.
 pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
     if FIND_AND_LOAD.get().is_none() {
-        let import_system = py.import("_frozen_importlib")?;
-        let function = import_system.getattr("_find_and_load")?;
-        let locks = import_system.getattr("_module_locks")?.cast_into()?;
+        let import_system = calling::import(py, "_frozen_importlib")?;
+        let function = import_system.attr("_find_and_load")?;
+        let locks = import_system.attr("_module_locks")?.cast_into()?;
         let _ = LOCKS.set(locks.unbind());
         loads::prepare(py)?;
-        let _ = FIND_AND_LOAD.set(function.getattr("__code__")?.unbind());
+        let _ = FIND_AND_LOAD.set(function.attr("__code__")?.unbind());
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 
 /// Returns whether the code comes from an installed module.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let file = code.getattr(pyo3::intern!(code.py(), "co_filename"))?;
+    let file = code.attr(pyo3::intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
         return Ok(false);
     };
@@ -188,8 +189,8 @@ pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
 /// The module that a frame of the function that loads modules is loading.
 fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = frame.py();
-    let locals = frame.getattr(pyo3::intern!(py, "f_locals"))?;
-    let name = locals.get_item(pyo3::intern!(py, "name"))?;
+    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
+    let name = locals.item(pyo3::intern!(py, "name"))?;
     Ok(name.cast_into()?)
 }
 
@@ -258,7 +259,7 @@ fn is_importing_by(
 /// Returns whether code is a module's, or is by its name a function that imports consist of:
 /// guarded code can have the import system call any.
 fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let name = code.getattr(pyo3::intern!(code.py(), "co_name"))?;
+    let name = code.attr(pyo3::intern!(code.py(), "co_name"))?;
     let name = name.cast::<PyString>()?;
     Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
 }
@@ -272,8 +273,8 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
         if !is_installed(&code)? {
             return Ok(false);
         }
-        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
-        if name.eq(function)? && module_of(&current)?.is_some_and(|name| name == module) {
+        let name = code.attr(pyo3::intern!(py, "co_name"))?;
+        if name.equals(function)? && module_of(&current)?.is_some_and(|name| name == module) {
             return Ok(true);
         }
         frame = stack::outer(&current)?;
@@ -290,7 +291,7 @@ pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyRes
         if !stdlib::is_standard_library(&code)? {
             return Ok(false);
         }
-        let name = code.getattr(pyo3::intern!(py, "co_name"))?;
+        let name = code.attr(pyo3::intern!(py, "co_name"))?;
         let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
         if name.cast().is_ok_and(is_one) && module_of(&current)?.is_some_and(|own| own == module) {
             return Ok(true);
@@ -311,13 +312,13 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
 
 /// The module that a frame's globals name.
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast().ok().and_then(stack::module_name))
 }
 
 /// Returns whether a frame runs code of a module of the standard library, or of one below it.
 pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
         return Ok(false);
     };
@@ -337,7 +338,7 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
 
 /// Returns whether the frame's code is that of a module that was imported, not of the main program.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
         return Ok(false);
     };
@@ -376,7 +377,7 @@ fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
             let package = name.split('.').next().unwrap_or_default();
             packages.push((package.to_owned(), files.len()));
         }
-        let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+        let file = code.attr(pyo3::intern!(py, "co_filename"))?;
         let file = file.cast::<PyString>().map(|file| file.to_string_lossy());
         let file = file.unwrap_or_default();
         if !files.iter().any(|own| *own == file) {

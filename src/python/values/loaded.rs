@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::shared_objects as objects;
 use crate::python::values::stdlib_objects::StandardLibrary;
@@ -30,9 +31,8 @@ pub fn foreign() -> bool {
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let known = StandardLibrary::get(py)?;
     let extensions = EXTENSIONS.get_or_try_init(py, || extension_directory(py))?;
-    let builtin: Vec<String> = py
-        .import("sys")?
-        .getattr("builtin_module_names")?
+    let builtin: Vec<String> = calling::import(py, "sys")?
+        .attr("builtin_module_names")?
         .extract()?;
     let foreign = builtin.iter().any(|name| !known.is_standard(name))
         || objects::any_foreign(|path| is_standard_extension(known, extensions, path));
@@ -41,9 +41,9 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 }
 
 fn extension_directory(py: Python<'_>) -> PyResult<PathBuf> {
-    let sys = py.import("sys")?;
-    let mut path: PathBuf = sys.getattr("base_exec_prefix")?.extract()?;
-    path.push(sys.getattr("platlibdir")?.extract::<PathBuf>()?);
+    let sys = calling::import(py, "sys")?;
+    let mut path: PathBuf = sys.attr("base_exec_prefix")?.extract()?;
+    path.push(sys.attr("platlibdir")?.extract::<PathBuf>()?);
     let version = py.version_info();
     path.push(format!("python{}.{}", version.major, version.minor));
     path.push("lib-dynload");

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyModule, PyString, PyType};
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::code_notes;
 use crate::python::cpython::ffi as raw;
@@ -80,12 +81,12 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     // It sets attributes of the others.
-    py.import("importlib")?;
-    let system = py.import(MODULES[0])?;
-    let files = py.import(MODULES[1])?;
+    calling::import(py, "importlib")?;
+    let system = calling::import(py, MODULES[0])?;
+    let files = calling::import(py, MODULES[1])?;
     let mut parts = Vec::new();
     for module in MODULES {
-        let module = py.import(module)?.dict();
+        let module = calling::import(py, module)?.dict();
         for value in module.values() {
             let class = value.cast_into::<PyType>().ok();
             if let Some(class) = class.as_ref().and_then(classes::dictionary) {
@@ -95,8 +96,8 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         parts.push(Part::all(module, "__"));
     }
     for (module, name) in NATIVES {
-        let module = py.import(module)?;
-        let entry = (PyString::new(py, name).into(), module.getattr(name)?.into());
+        let module = calling::import(py, module)?;
+        let entry = (PyString::new(py, name).into(), module.attr(name)?.into());
         parts.push(Part {
             of: module.dict().unbind(),
             others: None,
@@ -104,24 +105,27 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         });
     }
     let class = |module: &Bound<'_, PyModule>, name| -> PyResult<Py<PyType>> {
-        Ok(module.getattr(name)?.cast_into()?.unbind())
+        Ok(module.attr(name)?.cast_into()?.unbind())
     };
     let code = |function: Bound<'_, PyAny>| frames::function_code(&function).unbind();
     let sources = class(&files, "SourceFileLoader")?;
-    let builtins = py.import("builtins")?;
+    let builtins = calling::import(py, "builtins")?;
     let _ = SYSTEM.set(System {
         wrappers: [
             class(&builtins, "staticmethod")?,
             class(&builtins, "classmethod")?,
         ],
-        runs: code(sources.bind(py).getattr("exec_module")?),
-        runs_frozen: code(system.getattr("FrozenImporter")?.getattr("exec_module")?),
-        calls: code(system.getattr("_call_with_frames_removed")?),
-        reads: code(files.getattr("_compile_bytecode")?),
+        runs: code(sources.bind(py).attr("exec_module")?),
+        runs_frozen: code(system.attr("FrozenImporter")?.attr("exec_module")?),
+        calls: code(system.attr("_call_with_frames_removed")?),
+        reads: code(files.attr("_compile_bytecode")?),
         of_files: vec![
             (sources, "path"),
             (class(&files, "SourcelessFileLoader")?, "path"),
-            (class(&py.import(MODULES[2])?, "zipimporter")?, "archive"),
+            (
+                class(&calling::import(py, MODULES[2])?, "zipimporter")?,
+                "archive",
+            ),
         ],
         parts,
     });
@@ -133,7 +137,7 @@ impl Part {
     fn all(of: Bound<'_, PyDict>, may_come: &'static str) -> Self {
         let is_plain = |value: &Bound<'_, PyAny>| {
             let is_number = value.is_instance_of::<PyInt>();
-            is_number || value.is_instance_of::<PyString>() || value.hash().is_err()
+            is_number || value.is_instance_of::<PyString>() || calling::hash(value).is_err()
         };
         let entries = of.iter().filter(|(_, value)| !is_plain(value));
         Self {
@@ -195,8 +199,8 @@ pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     if is_frozen {
         return Ok(Source::Interpreter);
     }
-    let locals = frame.getattr(pyo3::intern!(py, "f_locals"))?;
-    let loader = locals.get_item(pyo3::intern!(py, "self"))?;
+    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
+    let loader = locals.item(pyo3::intern!(py, "self"))?;
     let class = loader.get_type();
     let mut own = system.of_files.iter();
     let (Some((_, names)), Some(attributes)) = (
@@ -207,7 +211,7 @@ pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     };
     let hides_method = attributes.keys().iter().any(|name| {
         let name = name.cast_exact::<PyString>();
-        name.map_or(true, |name| class.hasattr(name).unwrap_or(true))
+        name.map_or(true, |name| class.has_attr(name).unwrap_or(true))
     });
     let file = attributes.get_item(names)?;
     match file.and_then(|file| file.cast_into_exact::<PyString>().ok()) {
@@ -227,9 +231,9 @@ pub fn compiled(py: Python<'_>) -> PyResult<Option<[Vec<u8>; 2]>> {
     if !frames::code(frame.cast()?).is(&system.reads) {
         return Ok(None);
     }
-    let locals = frame.getattr(pyo3::intern!(py, "f_locals"))?;
+    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
     let path = |name| -> PyResult<Option<Vec<u8>>> {
-        let path = locals.get_item(name)?;
+        let path = locals.item(name)?;
         let Ok(path) = path.cast_exact::<PyString>() else {
             return Ok(None);
         };
@@ -254,7 +258,7 @@ pub fn has_method_of_guest(loader: &Bound<'_, PyAny>) -> PyResult<bool> {
     for mut method in dictionaries.iter().flat_map(|all| all.values()) {
         let class = method.get_type();
         if system.wrappers.iter().any(|wrapper| class.is(wrapper)) {
-            method = method.getattr(pyo3::intern!(loader.py(), "__func__"))?;
+            method = method.attr(pyo3::intern!(loader.py(), "__func__"))?;
         }
         let code = frames::function_code(&method);
         if frames::is_code(&code) && code_notes::get(&code, code_notes::GUEST) != 0 {

@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::values::imports;
 
@@ -90,8 +90,8 @@ fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyRe
     Ok(
         own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
             && code
-                .getattr(pyo3::intern!(function.py(), "co_name"))?
-                .eq(name)?
+                .attr(pyo3::intern!(function.py(), "co_name"))?
+                .equals(name)?
             && imports::is_installed(&code)?,
     )
 }

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 
@@ -111,7 +111,7 @@ impl Approved {
         frames::current_frame(py).is_some_and(|frame| {
             is_it(&frame)
                 || frame
-                    .getattr(pyo3::intern!(py, "f_back"))
+                    .attr(pyo3::intern!(py, "f_back"))
                     .is_ok_and(|back| is_it(&back))
         })
     }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
 
+use crate::python::cpython::calling;
 use crate::python::cpython::objects;
 
 /// Its list; `None` if other code put something else in its place.
@@ -13,7 +14,7 @@ pub fn list(py: Python<'_>) -> PyResult<Option<Bound<'_, PyList>>> {
     // An import statement would take longer than all else that making a guard does.
     let sys = match objects::module_of_name(pyo3::intern!(py, "sys")) {
         Some(sys) => sys,
-        None => py.import("sys")?.into_any(),
+        None => calling::import(py, "sys")?.into_any(),
     };
     let Ok(sys) = sys.cast_into::<PyModule>() else {
         return Ok(None);

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 
@@ -31,7 +32,7 @@ impl Standing {
     fn get(py: Python<'_>) -> PyResult<&Self> {
         STANDING.get_or_try_init(py, || {
             let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
-                let class = py.import(module)?.getattr(name)?;
+                let class = calling::import(py, module)?.attr(name)?;
                 Ok(class.cast_into::<PyType>()?.unbind())
             };
             Ok(Self {
@@ -63,22 +64,22 @@ pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Ta
     let mut bound = 0;
     if callback.get_type().is(&standing.partial) {
         bound += callback
-            .getattr(pyo3::intern!(py, "args"))?
+            .attr(pyo3::intern!(py, "args"))?
             .cast::<PyTuple>()?
             .len();
-        let named = callback.getattr(pyo3::intern!(py, "keywords"))?;
+        let named = callback.attr(pyo3::intern!(py, "keywords"))?;
         keywords = Some(named.cast_into::<PyDict>()?);
-        callback = callback.getattr(pyo3::intern!(py, "func"))?;
+        callback = callback.attr(pyo3::intern!(py, "func"))?;
     }
     if callback.get_type().is(&standing.method) {
         bound += 1;
-        callback = callback.getattr(pyo3::intern!(py, "__func__"))?;
+        callback = callback.attr(pyo3::intern!(py, "__func__"))?;
     }
     if !raw::is_python_function(&callback) {
         return Ok(None);
     }
     // An attribute there may say that it is another kind of function, or wraps one.
-    let said = callback.getattr(pyo3::intern!(py, "__dict__"))?;
+    let said = callback.attr(pyo3::intern!(py, "__dict__"))?;
     if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
         return Ok(None);
     }
@@ -100,14 +101,14 @@ fn of_function(
     {
         return Ok(Some(takes));
     }
-    let number = |name: &Bound<'_, PyString>| code.getattr(name)?.extract::<usize>();
-    let flags: u32 = code.getattr(pyo3::intern!(py, "co_flags"))?.extract()?;
+    let number = |name: &Bound<'_, PyString>| code.attr(name)?.extract::<usize>();
+    let flags: u32 = code.attr(pyo3::intern!(py, "co_flags"))?.extract()?;
     let count = number(pyo3::intern!(py, "co_argcount"))?;
     let named_only = number(pyo3::intern!(py, "co_kwonlyargcount"))?;
     if flags & NOT_PLAIN != 0 || named_only > 0 {
         return Ok(None);
     }
-    let names = code.getattr(pyo3::intern!(py, "co_varnames"))?;
+    let names = code.attr(pyo3::intern!(py, "co_varnames"))?;
     let names = names.cast::<PyTuple>()?;
     let first_default = count - defaults.min(count);
     let is_given = |position: usize| -> PyResult<bool> {
@@ -136,7 +137,7 @@ fn of_function(
         let has_room = arguments <= most || (flags & VARARGS != 0 && most == count);
         arguments >= least && has_room
     };
-    let is_named_calls = bound + given < most && names.get_item(bound + given)?.eq("calls")?;
+    let is_named_calls = bound + given < most && names.get_item(bound + given)?.equals("calls")?;
     let takes = Takes {
         given: takes(given),
         more: takes(given + 1),
@@ -174,7 +175,7 @@ fn note_last(code: &Bound<'_, PyAny>, asked: Asked, takes: Takes) {
 /// Returns the parameters of a callback, according to `inspect`.
 pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
     let py = callback.py();
-    let signature = match py.import("inspect")?.call_method1("signature", (callback,)) {
+    let signature = match calling::import(py, "inspect")?.invoke_method1("signature", (callback,)) {
         Ok(signature) => signature,
         // Some native functions have no signature. They get the benefit of the doubt; a `partial`
         // has none if its arguments do not fit.
@@ -188,20 +189,20 @@ pub fn of_any(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Takes> {
         }
         Err(error) => return Err(error),
     };
-    let bind = signature.getattr("bind")?;
+    let bind = signature.attr("bind")?;
     let takes = |arguments: usize| -> PyResult<bool> {
         let arguments = PyTuple::new(py, (0..arguments).map(|_| py.None()))?;
-        match bind.call1(arguments) {
+        match bind.invoke1(arguments) {
             Ok(_) => Ok(true),
             Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(false),
             Err(error) => Err(error),
         }
     };
-    let names = signature.getattr("parameters")?.try_iter()?;
+    let names = signature.attr("parameters")?.iterate()?;
     let names = names.collect::<PyResult<Vec<_>>>()?;
     let more = takes(given + 1)?;
     let is_named_calls = match names.get(given) {
-        Some(name) => more && name.eq("calls")?,
+        Some(name) => more && name.equals("calls")?,
         None => false,
     };
     Ok(Takes {

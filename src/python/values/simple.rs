@@ -6,7 +6,7 @@ use pyo3::types::{
     PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyTupleMethods,
 };
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::text::plain_str;
 use crate::python::values::decode;
@@ -123,7 +123,7 @@ pub fn unjson<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> 
     }
     PyTuple::new(
         object.py(),
-        object.try_iter()?.collect::<PyResult<Vec<_>>>()?,
+        object.iterate()?.collect::<PyResult<Vec<_>>>()?,
     )
 }
 

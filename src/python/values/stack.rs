@@ -5,6 +5,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyString};
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::text::plain_str;
@@ -32,8 +33,8 @@ pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 /// A local variable of a frame, if it has one of this name.
 #[cfg(Py_3_12)]
 pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let locals = frame.getattr(pyo3::intern!(frame.py(), "f_locals"))?;
-    match locals.get_item(name) {
+    let locals = frame.attr(pyo3::intern!(frame.py(), "f_locals"))?;
+    match locals.item(name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_instance_of::<PyKeyError>(frame.py()) => Ok(None),
         Err(error) => Err(error),
@@ -87,7 +88,7 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 
 /// The function of a frame.
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
     Ok(Site {
         code: frames::code(frame.cast()?).unbind(),
@@ -123,15 +124,15 @@ impl Site {
 pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     // It came with 3.11.
-    match code.getattr_opt(pyo3::intern!(py, "co_qualname"))? {
+    match code.attr_opt(pyo3::intern!(py, "co_qualname"))? {
         Some(own) => Ok(own),
-        None => code.getattr(pyo3::intern!(py, "co_name")),
+        None => code.attr(pyo3::intern!(py, "co_name")),
     }
 }
 
 /// Returns whether a frame runs code of this package.
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.getattr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
 }
 

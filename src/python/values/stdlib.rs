@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 
@@ -13,7 +14,9 @@ static STANDARD_LIBRARY: PyOnceLock<String> = PyOnceLock::new();
 /// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     STANDARD_LIBRARY.get_or_try_init(py, || {
-        let file = py.import("os")?.getattr("__file__")?.extract::<String>()?;
+        let file = calling::import(py, "os")?
+            .attr("__file__")?
+            .extract::<String>()?;
         let directory = file
             .rsplit_once(['/', '\\'])
             .map_or("", |(directory, _)| directory);
@@ -28,7 +31,7 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
         return Ok(false);
     };
-    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
+    let file = code.attr(pyo3::intern!(py, "co_filename"))?;
     let file = file.cast_into::<PyString>()?;
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());
@@ -50,8 +53,8 @@ pub fn is_function_of_library(
         return Ok(false);
     }
     let code = frames::function_code(object);
-    let file = code.getattr(pyo3::intern!(py, "co_filename"))?;
-    let own = code.getattr(pyo3::intern!(py, "co_name"))?;
+    let file = code.attr(pyo3::intern!(py, "co_filename"))?;
+    let own = code.attr(pyo3::intern!(py, "co_name"))?;
     let (file, own) = (file.cast_into::<PyString>()?, own.cast_into::<PyString>()?);
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());

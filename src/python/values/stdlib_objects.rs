@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::layout;
 
@@ -49,17 +50,16 @@ impl StandardLibrary {
     /// Reads it, the first time.
     pub fn get(py: Python<'_>) -> PyResult<&Self> {
         KNOWN.get_or_try_init(py, || {
-            let modules: AHashSet<String> = py
-                .import("sys")?
-                .getattr("stdlib_module_names")?
-                .try_iter()?
+            let modules: AHashSet<String> = calling::import(py, "sys")?
+                .attr("stdlib_module_names")?
+                .iterate()?
                 .map(|name| name?.extract())
                 .collect::<PyResult<_>>()?;
             let (mut functions, mut classes) = (Vec::new(), Vec::new());
             for (module, names) in CALL_THEIR_FIRST {
-                let module = py.import(module)?;
+                let module = calling::import(py, module)?;
                 for name in names {
-                    let Some(found) = module.getattr_opt(*name)? else {
+                    let Some(found) = module.attr_opt(*name)? else {
                         continue;
                     };
                     match found.cast_into::<PyType>() {
@@ -68,12 +68,15 @@ impl StandardLibrary {
                     }
                 }
             }
-            let (types, functools) = (py.import("types")?, py.import("functools")?);
-            let builtins = py.import("builtins")?;
+            let (types, functools) = (
+                calling::import(py, "types")?,
+                calling::import(py, "functools")?,
+            );
+            let builtins = calling::import(py, "builtins")?;
             let ty = |module: &Bound<'_, PyModule>, name: &str| -> PyResult<Py<PyType>> {
-                Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+                Ok(module.attr(name)?.cast_into::<PyType>()?.unbind())
             };
-            let type_call = py.get_type::<PyType>().getattr("__dict__")?;
+            let type_call = py.get_type::<PyType>().attr("__dict__")?;
             Ok(Self {
                 modules,
                 functions_calling_first: functions,
@@ -84,9 +87,9 @@ impl StandardLibrary {
                 method_wrapper: ty(&types, "MethodWrapperType")?,
                 partial: ty(&functools, "partial")?,
                 lru_cache: ty(&functools, "_lru_cache_wrapper")?,
-                method_caller: ty(&py.import("operator")?, "methodcaller")?,
+                method_caller: ty(&calling::import(py, "operator")?, "methodcaller")?,
                 generic_alias: ty(&types, "GenericAlias")?,
-                type_call: type_call.get_item("__call__")?.unbind(),
+                type_call: type_call.item("__call__")?.unbind(),
             })
         })
     }

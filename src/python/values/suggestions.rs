@@ -3,8 +3,9 @@
 //! The words for wrong names are in `fastaudit_rs._near`, which is imported only for such an error.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::values::errors;
 
 /// Calls a function of the module with the words.
@@ -14,24 +15,23 @@ use crate::python::values::errors;
 pub fn near<'py>(
     py: Python<'py>,
     function: &str,
-    args: impl pyo3::call::PyCallArgs<'py>,
+    args: impl IntoPyObject<'py, Target = PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    py.import("fastaudit_rs._near")?
-        .call_method1(function, args)
+    calling::import(py, "fastaudit_rs._near")?.invoke_method1(function, args)
 }
 
 /// Returns the text of the value as a list, or of the value itself if it is a list.
 pub fn as_list(given: &Bound<'_, PyAny>) -> String {
     if given.is_instance_of::<PyDict>() {
-        let names = given.try_iter().and_then(Iterator::collect);
+        let names = given.iterate().and_then(Iterator::collect);
         let names: Vec<Bound<'_, PyAny>> = names.unwrap_or_default();
         let names: Vec<_> = names.iter().map(errors::shown).collect();
         return format!("[{}]", names.join(", "));
     }
     let is_one = given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
-        || given.try_iter().is_err();
-    match is_one || given.hasattr("__fspath__").unwrap_or(true) {
+        || given.iterate().is_err();
+    match is_one || given.has_attr("__fspath__").unwrap_or(true) {
         true => format!("[{}]", errors::shown(given)),
         false => errors::shown(given),
     }

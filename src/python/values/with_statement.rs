@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 
 /// The instructions that call `__enter__` or `__aenter__`, up to 3.13.
@@ -35,10 +36,10 @@ static OPCODES: PyOnceLock<Opcodes> = PyOnceLock::new();
 /// Reads the numbers of the instructions, before anybody may change them.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     OPCODES.get_or_try_init(py, || {
-        let opmap = py.import("opcode")?.getattr("opmap")?;
+        let opmap = calling::import(py, "opcode")?.attr("opmap")?;
         #[cfg(not(Py_3_11))]
         let blocks = blocks::Opcodes::read(&opmap)?;
-        let number = |name: &str| match opmap.get_item(name) {
+        let number = |name: &str| match opmap.item(name) {
             // Opcodes that only the compiler uses are larger, and in no code.
             Ok(number) => Ok(number.extract::<u32>().map(u8::try_from)?.ok()),
             Err(error) if error.is_instance_of::<PyKeyError>(py) => Ok(None),
@@ -217,9 +218,9 @@ impl Place {
         let Some(opcodes) = OPCODES.get(py) else {
             return Ok(true);
         };
-        let table = code.getattr(pyo3::intern!(py, "co_exceptiontable"))?;
+        let table = code.attr(pyo3::intern!(py, "co_exceptiontable"))?;
         let table = table.cast_into::<PyBytes>()?;
-        let code = code.getattr(pyo3::intern!(py, "co_code"))?;
+        let code = code.attr(pyo3::intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let begins_handler = |target: usize| {
             let leaving = code.as_bytes().get(target + 2);
@@ -271,7 +272,7 @@ impl Place {
         let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
             return Ok(false);
         };
-        let code = frames::code(frame).getattr(pyo3::intern!(py, "co_code"))?;
+        let code = frames::code(frame).attr(pyo3::intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let at = |index: usize| code.as_bytes().get(index).copied();
         let calls_looked_up = || {

@@ -5,13 +5,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString};
 use toml::{Table, Value};
 
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::values::errors;
 
 /// Returns a value of TOML as an expression of Python.
 pub fn literal(py: Python<'_>, value: &Value) -> Option<String> {
     let object = object(py, value).ok()?;
-    Some(object.repr().ok()?.to_string_lossy().into_owned())
+    Some(object.shown().ok()?.to_string_lossy().into_owned())
 }
 
 /// A value of TOML as one of Python, which JSON can hold.

@@ -14,7 +14,7 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyFrame, PyTuple};
 
 use crate::python::cpython::called::{Called, Returned, ours};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
 use crate::python::cpython::functions::Builtin;
@@ -96,7 +96,7 @@ impl Later {
 
 /// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let default = py.import("_signal")?.getattr("default_int_handler")?;
+    let default = calling::import(py, "_signal")?.attr("default_int_handler")?;
     if let Some(default) = Builtin::cast(&default) {
         DEFAULT_HANDLER.get_or_init(|| default.function() as usize);
     }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope;
 use crate::python::values::errors;
@@ -60,12 +61,14 @@ fn defaults() -> Vec<PathBuf> {
 /// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.getattr_opt("_SSLContext")? else {
+    let Some(class) = module.attr_opt("_SSLContext")? else {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;
     if DEFAULT_PATHS.get().is_none() {
-        let paths: Paths = module.call_method0("get_default_verify_paths")?.extract()?;
+        let paths: Paths = module
+            .invoke_method0("get_default_verify_paths")?
+            .extract()?;
         // If another thread was first, it found the same.
         drop(DEFAULT_PATHS.set(paths));
     }

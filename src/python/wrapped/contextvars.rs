@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::forks;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
@@ -31,8 +32,8 @@ wrapped! {
 /// # Errors
 /// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    let module = py.import("_contextvars")?;
-    let class = |name| -> PyResult<_> { Ok(module.getattr(name)?.cast_into::<PyType>()?) };
+    let module = calling::import(py, "_contextvars")?;
+    let class = |name| -> PyResult<_> { Ok(module.attr(name)?.cast_into::<PyType>()?) };
     let (context, variable) = (class("Context")?, class("ContextVar")?);
     let replaced = replace::method::<Run>(&context, "run")?
         && replace::method::<Set>(&variable, "set")?
@@ -112,7 +113,7 @@ fn change(called: Called<'_>, may: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<bo
 fn token_exit(called: Called<'_>) -> Returned {
     make_if(called, |py| {
         let token = called.receiver();
-        let variable = token.getattr(pyo3::intern!(py, "var"))?;
+        let variable = token.attr(pyo3::intern!(py, "var"))?;
         Ok(!carry::is_var(&variable) || carry::may_reset(&token)?)
     })
 }

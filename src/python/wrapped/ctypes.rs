@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
 use crate::python::cpython::called::{CalledByTuple, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::replace::{self, wrapped};
@@ -25,7 +25,7 @@ wrapped! {
 /// Routes the calls of such functions here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.getattr_opt(CLASS)? else {
+    let Some(class) = module.attr_opt(CLASS)? else {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;

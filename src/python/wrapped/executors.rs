@@ -15,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
@@ -42,7 +42,7 @@ static JOBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Routes the calls of executors' queues here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(class) = module.getattr_opt("SimpleQueue")? else {
+    let Some(class) = module.attr_opt("SimpleQueue")? else {
         return Ok(());
     };
     let Ok(class) = class.cast_into::<PyType>() else {
@@ -156,8 +156,8 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     let code = frames::code(frame.cast()?);
-    let name = code.getattr(pyo3::intern!(py, "co_name"))?;
-    Ok(name.eq(pyo3::intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
+    let name = code.attr(pyo3::intern!(py, "co_name"))?;
+    Ok(name.equals(pyo3::intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
 }
 
 /// The method that runs a `Job`.

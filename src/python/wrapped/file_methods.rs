@@ -4,6 +4,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::wrapped::quota::{Writes, count};
 
@@ -18,7 +19,9 @@ wrapped! {
 /// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
 /// that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    let class = py.import("_io")?.getattr("FileIO")?.cast_into::<PyType>()?;
+    let class = calling::import(py, "_io")?
+        .attr("FileIO")?
+        .cast_into::<PyType>()?;
     let replaced = |name, done: bool| {
         done.then_some(()).ok_or_else(|| {
             PyRuntimeError::new_err(format!(

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned, ours};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
@@ -42,7 +43,7 @@ static CONTEXT: OnceLock<Attribute> = OnceLock::new();
 /// Routes the making and starting of greenlets here, and changes of their contexts.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // An old version has none, and its greenlets share the context of the thread.
-    let Some(class) = module.getattr_opt("greenlet")? else {
+    let Some(class) = module.attr_opt("greenlet")? else {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;
@@ -90,7 +91,7 @@ fn equip_new(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(known) = KNOWN.get() else {
         return Ok(());
     };
-    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.is_truthy()? {
+    if known.is_active.is_true(greenlet) || known.dead.get(greenlet)?.truth()? {
         return Ok(());
     }
     equip(greenlet)

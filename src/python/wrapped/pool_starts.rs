@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::python::cpython::called::{CalledByTuple, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
@@ -42,7 +43,7 @@ wrapped! {
 
 /// Routes the making of locks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(class) = module.getattr_opt("SemLock")? else {
+    let Some(class) = module.attr_opt("SemLock")? else {
         return Ok(());
     };
     let Ok(class) = class.cast_into::<PyType>() else {

@@ -1,15 +1,16 @@
 //! The number of bytes written to files under one guard: CPython raises no event for writing, so
 //! that the functions that all Python code writes by are made to count.
 //!
-//! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted.
+//! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted. A gap
+//! that a write beyond the end of a file leaves counts: the file is longer by it.
 
 use std::mem::ManuallyDrop;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyInt, PyList, PyString, PyTuple};
 
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
@@ -21,14 +22,17 @@ use crate::python::guard::scope::{self, Active};
 /// The kind of writing of a function, with the layout of its arguments.
 #[derive(Clone, Copy)]
 pub enum Writes {
-    /// `(fd, data, …)`.
+    /// `(fd, data)`, `(fd, data, position)`.
     Data,
-    /// `(fd, [data, …], …)`.
+    /// `(fd, [data, …])`, `(fd, [data, …], position, …)`.
     Vector,
-    /// Copies: the places and names of the target, the source, the most that is copied and where
-    /// in the source it begins.
-    Copy([(usize, &'static std::ffi::CStr); 4]),
-    /// `(fd, length)`: makes it that long.
+    /// Copies: the places and names of the target, the source, the most that is copied, where in
+    /// the source it begins, and where in the target, if that can be given.
+    Copy(
+        [(usize, &'static std::ffi::CStr); 4],
+        Option<(usize, &'static std::ffi::CStr)>,
+    ),
+    /// `(fd or path, length)`: makes it that long.
     Length,
     /// `(fd, offset, length)`: makes it as long as both.
     Allocate,
@@ -37,8 +41,25 @@ pub enum Writes {
 /// The write that is about to happen, if it counts.
 struct Planned {
     fd: i32,
+    /// How much is written, or how much longer the file gets where nothing is.
     bytes: u64,
+    /// How far beyond the end of the file that begins.
+    gap: u64,
 }
+
+impl Planned {
+    /// What a write counts that writes so many bytes.
+    fn counted(&self, written: u64) -> u64 {
+        match written {
+            0 => 0,
+            _ => written.saturating_add(self.gap),
+        }
+    }
+}
+
+/// The arguments of `os.copy_file_range` and `os.splice`.
+const BETWEEN: [(usize, &std::ffi::CStr); 4] =
+    [(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")];
 
 macro_rules! counted {
     ($($function:ident, $name:literal, $writes:expr;)*) => {
@@ -60,10 +81,10 @@ counted! {
     Pwrite, "pwrite", Writes::Data;
     Writev, "writev", Writes::Vector;
     Pwritev, "pwritev", Writes::Vector;
-    Sendfile, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")]);
+    Sendfile, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")], None);
     CopyFileRange, "copy_file_range",
-        Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
-    Splice, "splice", Writes::Copy([(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")]);
+        Writes::Copy(BETWEEN, Some((4, c"offset_dst")));
+    Splice, "splice", Writes::Copy(BETWEEN, Some((4, c"offset_dst")));
     Ftruncate, "ftruncate", Writes::Length;
     Truncate, "truncate", Writes::Length;
     PosixFallocate, "posix_fallocate", Writes::Allocate;
@@ -83,25 +104,42 @@ pub fn count(called: Called<'_>, writes: Writes) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();
     }
+    let Some(position) = asked_argument(called, writes) else {
+        return count_plain(called, writes);
+    };
+    // It is asked once: what it says is counted, and is what the function gets.
+    let plain = called.ours(|py| {
+        let given = called.arguments.at(py, position);
+        match matches!(writes, Writes::Vector) && position == 1 {
+            true => calling::list(&given),
+            false => calling::index(&given),
+        }
+    });
+    match plain {
+        None => Returned::failed(),
+        Some(plain) => called.replacing(position, plain, |called| count(called, writes)),
+    }
+}
+
+/// Counts the bytes of a call whose arguments are plain.
+fn count_plain(called: Called<'_>, writes: Writes) -> Returned {
     let counted = called.ours(|py| {
         let limited = limits(py)?;
-        if limited.is_empty() {
-            return Ok(None);
-        }
         // The streams that the process was started with are the host's.
         let planned = plan(called, writes);
         let Some(planned) = planned.filter(|planned| !(0..=2).contains(&planned.fd)) else {
             return Ok(None);
         };
+        let bytes = planned.counted(planned.bytes);
         for (index, (active, max)) in limited.iter().enumerate() {
-            if let Err(error) = ask(py, active.get().log(), *max, &planned) {
+            if let Err(error) = ask(py, active.get().log(), *max, planned.fd, bytes) {
                 for (active, _) in &limited[..index] {
-                    active.get().log().take_back(planned.bytes);
+                    active.get().log().take_back(bytes);
                 }
                 return Err(error);
             }
         }
-        Ok(Some((limited, planned.bytes)))
+        Ok(Some((limited, planned)))
     });
     let Some(counted) = counted else {
         return Returned::failed();
@@ -112,18 +150,43 @@ pub fn count(called: Called<'_>, writes: Writes) -> Returned {
         // Fewer bytes may have been written than planned.
         let written = match (result.object(called.py), writes) {
             (None, _) => 0,
-            (_, Writes::Length | Writes::Allocate) => planned,
+            (_, Writes::Length | Writes::Allocate) => planned.bytes,
             (Some(told), _) => {
-                raw::int_value(&told).map_or(planned, |written| written.max(0) as u64)
+                raw::int_value(&told).map_or(planned.bytes, |written| written.max(0) as u64)
             }
         };
+        let (before, after) = (planned.counted(planned.bytes), planned.counted(written));
         for (active, _) in &limited {
             let log = active.get().log();
-            log.take_back(planned.saturating_sub(written));
+            log.add_written(after.saturating_sub(before));
+            log.take_back(before.saturating_sub(after));
         }
         raw::with_attachment_counted(|| drop(limited));
     }
     result
+}
+
+/// The place of the first argument that says its number, or its items, by code of its class.
+fn asked_argument(called: Called<'_>, writes: Writes) -> Option<usize> {
+    let data = match writes {
+        Writes::Data | Writes::Vector => Some(usize::from(called.is_of_function())),
+        _ => None,
+    };
+    let count = called.arguments.positional() + called.arguments.named();
+    (0..count).find(|&position| {
+        let given = called.arguments.at(called.py, position);
+        match (data == Some(position), writes) {
+            (true, Writes::Vector) => {
+                let is_read = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
+                !is_read && objects::is_sequence(&given)
+            }
+            (true, _) => false,
+            _ => {
+                let is_read = given.is_instance_of::<PyInt>() || given.is_instance_of::<PyString>();
+                !is_read && raw::is_index(&given)
+            }
+        }
+    })
 }
 
 /// The guards in force that limit the bytes written, and their limits.
@@ -139,15 +202,15 @@ fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
 }
 
 /// Counts the planned bytes, or has the write denied.
-fn ask(py: Python<'_>, log: &Log, max: u64, planned: &Planned) -> PyResult<()> {
-    let before = log.add_written(planned.bytes);
-    if before.saturating_add(planned.bytes) <= max {
+fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()> {
+    let before = log.add_written(bytes);
+    if before.saturating_add(bytes) <= max {
         return Ok(());
     }
-    let args = (planned.fd, planned.bytes, before).into_pyobject(py)?;
+    let args = (fd, bytes, before).into_pyobject(py)?;
     let items: Vec<_> = args.iter().collect();
     let items: Vec<_> = items.iter().collect();
-    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(planned.bytes))
+    raw::audit(py, c"fastaudit.write", &items).inspect_err(|_| log.take_back(bytes))
 }
 
 /// Returns the write that a call is about to make; `None` if it cannot be told, or is not to a
@@ -156,81 +219,99 @@ fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
     let py = called.py;
     let at = |index: usize| called.arguments.find(py, index, None);
     let number = |index: usize| raw::int_value(&at(index)?);
-    if !called.is_of_function() {
-        let file = called.receiver();
-        let fd = file_descriptor(&file)?;
-        let size = size_of_file(fd)?;
-        return Some(Planned {
-            fd,
-            bytes: match writes {
-                Writes::Length => {
-                    let length = number(0).and_then(|length| u64::try_from(length).ok());
-                    length.unwrap_or(0).saturating_sub(size)
+    let named = |(index, name)| raw::int_value(&called.arguments.find(py, index, Some(name))?);
+    let grows = |fd, bytes| Planned { fd, bytes, gap: 0 };
+    let is_method = !called.is_of_function();
+    let (fd, first) = match writes {
+        _ if is_method => (file_descriptor(&called.receiver())?, 0),
+        Writes::Copy([target, ..], _) => (i32::try_from(named(target)?).ok()?, 0),
+        Writes::Length => {
+            // A path, or a descriptor.
+            let given = called.arguments.find(py, 0, Some(c"path"))?;
+            let length = u64::try_from(named((1, c"length"))?).ok()?;
+            let (fd, size) = match raw::int_value(&given) {
+                Some(fd) => {
+                    let fd = i32::try_from(fd).ok()?;
+                    (fd, size_of_file(fd)?)
                 }
-                _ => objects::buffer_length(&at(0)?)?,
-            },
-        });
-    }
-    if let Writes::Copy([target, source, count, offset]) = writes {
-        let named =
-            |(index, name)| raw::int_value(&called.arguments.find(py, index, Some(name))?);
-        let fd = i32::try_from(named(target)?).ok()?;
-        size_of_file(fd)?;
-        let most = u64::try_from(named(count)?).ok()?;
-        let source = i32::try_from(named(source)?).ok()?;
-        let begins = match named(offset) {
-            Some(offset) => u64::try_from(offset).ok()?,
-            None => position(source),
-        };
-        let bytes = size_of_file(source).map_or(most, |size| size.saturating_sub(begins).min(most));
-        return Some(Planned { fd, bytes });
-    }
-    if let Writes::Length = writes {
-        // A path, or a descriptor.
-        let length = u64::try_from(number(1)?).ok()?;
-        let given = at(0)?;
-        let (fd, size) = match raw::int_value(&given) {
-            Some(fd) => {
-                let fd = i32::try_from(fd).ok()?;
-                (fd, size_of_file(fd)?)
-            }
-            None => (-1, size_of_path(&given)?),
-        };
-        let bytes = length.saturating_sub(size);
-        return Some(Planned { fd, bytes });
-    }
-    let fd = i32::try_from(number(0)?).ok()?;
+                None => (-1, size_of_path(&given)?),
+            };
+            return Some(grows(fd, length.saturating_sub(size)));
+        }
+        _ => (i32::try_from(number(0)?).ok()?, 1),
+    };
     let size = size_of_file(fd)?;
-    let bytes = match writes {
+    let (bytes, begins) = match writes {
+        Writes::Data => (objects::buffer_length(&at(first)?)?, number(first + 1)),
         Writes::Vector => {
-            let buffers = at(1)?;
+            let buffers = at(first)?;
             let items: Vec<_> = if let Ok(items) = buffers.cast::<PyList>() {
                 items.iter().collect()
             } else {
                 buffers.cast::<PyTuple>().ok()?.iter().collect()
             };
-            items.iter().filter_map(objects::buffer_length).sum()
+            let bytes = items.iter().filter_map(objects::buffer_length).sum();
+            (bytes, number(first + 1))
+        }
+        Writes::Copy([_, source, count, offset], begins) => {
+            let most = u64::try_from(named(count)?).ok()?;
+            let source = i32::try_from(named(source)?).ok()?;
+            let offset = match named(offset) {
+                Some(offset) => u64::try_from(offset).ok()?,
+                None => position(source),
+            };
+            let rest = size_of_file(source).map(|size| size.saturating_sub(offset));
+            (
+                rest.map_or(most, |rest| rest.min(most)),
+                begins.and_then(named),
+            )
+        }
+        Writes::Length => {
+            let length = number(first).and_then(|length| u64::try_from(length).ok());
+            let length = length.unwrap_or(0);
+            return Some(grows(fd, length.saturating_sub(size)));
         }
         Writes::Allocate => {
             let end = number(1)?.checked_add(number(2)?)?;
-            u64::try_from(end).ok()?.saturating_sub(size)
+            let end = u64::try_from(end).ok()?;
+            return Some(grows(fd, end.saturating_sub(size)));
         }
-        _ => objects::buffer_length(&at(1)?)?,
     };
-    Some(Planned { fd, bytes })
+    let begins = match begins {
+        // So pwritev2(2) takes -1.
+        None | Some(-1) => position(fd),
+        Some(begins) => begins.max(0) as u64,
+    };
+    let gap = match begins.saturating_sub(size) {
+        gap if gap > 0 && !is_for_appending(fd) => gap,
+        _ => 0,
+    };
+    Some(Planned { fd, bytes, gap })
 }
 
 /// The descriptor of a `FileIO`, whatever a subclass says it is.
 fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     let py = file.py();
     let io = raw::imported_module(py, pyo3::intern!(py, "_io")).ok()??;
-    let class = io.getattr(pyo3::intern!(py, "FileIO")).ok()?;
-    let fileno = class.getattr(pyo3::intern!(py, "fileno")).ok()?;
-    let fd = fileno.call1((file,)).ok()?;
+    let class = io.attr(pyo3::intern!(py, "FileIO")).ok()?;
+    let fileno = class.attr(pyo3::intern!(py, "fileno")).ok()?;
+    let fd = fileno.invoke1((file,)).ok()?;
     i32::try_from(raw::int_value(&fd)?).ok()
 }
 
-/// The position at which a descriptor's file is read next.
+/// Returns whether all that is written to a descriptor goes to the end of its file.
+#[cfg(unix)]
+fn is_for_appending(fd: i32) -> bool {
+    let flags = descriptors::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
+    flags.is_some_and(|flags| flags.contains(rustix::fs::OFlags::APPEND))
+}
+
+#[cfg(not(unix))]
+fn is_for_appending(_fd: i32) -> bool {
+    false
+}
+
+/// The position at which a descriptor's file is read or written next.
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
     descriptors::borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
 use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::scope;
@@ -69,10 +70,10 @@ fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
     let Some(module) = module else {
         return Ok(None);
     };
-    let Some(server) = module.getattr_opt(pyo3::intern!(py, "_forkserver"))? else {
+    let Some(server) = module.attr_opt(pyo3::intern!(py, "_forkserver"))? else {
         return Ok(None);
     };
-    let pipe = server.getattr_opt(pyo3::intern!(py, "_forkserver_alive_fd"))?;
+    let pipe = server.attr_opt(pyo3::intern!(py, "_forkserver_alive_fd"))?;
     let pipe = pipe.and_then(|pipe| raw::int_value(&pipe));
     Ok(pipe
         .and_then(|pipe| i32::try_from(pipe).ok())

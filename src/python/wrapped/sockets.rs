@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::is_method_descriptor;
 use crate::python::cpython::replace::{self, wrapped};
@@ -51,11 +51,11 @@ thread_local! {
 /// `RuntimeError` if a method is called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.getattr_opt(CLASS)? else {
+    let Some(class) = module.attr_opt(CLASS)? else {
         return Ok(());
     };
     let class = class.cast_into::<PyType>()?;
-    let told = |name| match class.getattr(name)? {
+    let told = |name| match class.attr(name)? {
         method if is_method_descriptor(&method) => Ok(method.unbind()),
         _ => Err(errors::unknown_method(CLASS, name)),
     };

@@ -1,14 +1,16 @@
-//! SQL statements that open databases by themselves: `sqlite3` raises no event for them, and SQLite
+//! SQL statements that open databases by themselves, or say where temporary ones are: `sqlite3` raises no event for them, and SQLite
 //! asks nobody. Under a guard each raises `sqlite3.attach` first, also on a connection that was
 //! open before.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 
-use crate::policy::sql::statements::{Opened, may_open, opened};
-use crate::python::cpython::called::{Called, Returned};
+use crate::policy::sql::statements::{Opened, may_open, opened, opened_unrun};
+use crate::python::cpython::called::{Called, CalledByTuple, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::values::errors::unknown_method;
 
@@ -20,6 +22,11 @@ wrapped! {
     ConnectionScript: Wrapped(Called) => run;
     Cursor: Wrapped(Called) => run;
     CursorScript: Wrapped(Called) => run;
+}
+
+wrapped! {
+    // `connection(sql)` has SQLite read a statement; `executemany` calls it too.
+    Statement: WrappedByTuple(CalledByTuple) => read;
 }
 
 /// Makes the methods that run statements look at them.
@@ -42,9 +49,12 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
         ("Cursor", "execute", replace::method::<Cursor>),
         ("Cursor", "executescript", replace::method::<CursorScript>),
     ];
+    if let Some(connection) = module.attr_opt("Connection")? {
+        replace::slot::<Statement>(&connection.cast_into()?, Slot::Call)?;
+    }
     for (class, name, replace) in METHODS {
         // If the module is not ready yet, it will be looked at again.
-        if let Some(found) = module.getattr_opt(class)? {
+        if let Some(found) = module.attr_opt(class)? {
             let found = found.cast_into::<PyType>()?;
             if !replace(&found, name)? {
                 return Err(unknown_method(class, name));
@@ -60,13 +70,8 @@ fn run(called: Called<'_>) -> Returned {
         return called.make();
     }
     let asked = called.ours(|py| {
-        let sql = called.arguments.at(py, 0);
         let parameters = called.arguments.find(py, 1, None);
-        // A statement that is not text is an error of its own.
-        match sql.cast::<PyString>() {
-            Ok(sql) => raise(sql, parameters.as_ref()),
-            Err(_) => Ok(()),
-        }
+        ask(&called.arguments.at(py, 0), parameters.as_ref(), opened)
     });
     match asked {
         Some(()) => called.make(),
@@ -74,8 +79,39 @@ fn run(called: Called<'_>) -> Returned {
     }
 }
 
+/// Has a statement read, as `run` does.
+fn read(called: CalledByTuple<'_>) -> Returned {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    let asked = called.ours(|_| match called.args().get_item(0) {
+        Ok(sql) => ask(&sql, None, opened_unrun),
+        Err(_) => Ok(()),
+    });
+    match asked {
+        Some(()) => called.make(),
+        None => Returned::failed(),
+    }
+}
+
+/// Asks about a statement; one that is not text is an error of its own.
+fn ask(
+    sql: &Bound<'_, PyAny>,
+    parameters: Option<&Bound<'_, PyAny>>,
+    opened: fn(&[u8]) -> Vec<Opened>,
+) -> PyResult<()> {
+    match sql.cast::<PyString>() {
+        Ok(sql) => raise(sql, parameters, opened),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Raises an event for each database that the statements open.
-fn raise(sql: &Bound<'_, PyString>, parameters: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+fn raise(
+    sql: &Bound<'_, PyString>,
+    parameters: Option<&Bound<'_, PyAny>>,
+    opened: fn(&[u8]) -> Vec<Opened>,
+) -> PyResult<()> {
     let py = sql.py();
     let text = raw::fs_encode(sql.as_borrowed())?;
     if !may_open(text.as_bytes()) {

@@ -10,6 +10,7 @@ use pyo3::types::PyString;
 #[cfg(Py_3_12)]
 use crate::python::calls::monitoring;
 use crate::python::cpython::called::{Called, Returned};
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
@@ -113,20 +114,20 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let Some(sys) = loaded else {
         return Ok(());
     };
-    let modules = sys.getattr("modules")?;
+    let modules = sys.attr("modules")?;
     // The functions of `posix` are called most.
     let names = ["posix", "_imp", "atexit"]
         .into_iter()
         .chain(CLASSES.iter().map(|(module, _)| *module))
         .chain(without_event::modules());
     for name in names {
-        let Ok(module) = modules.get_item(name) else {
+        let Ok(module) = modules.item(name) else {
             continue;
         };
         add(&module, name)?;
     }
     // An attribute of `sys` alone.
-    match sys.getattr_opt("monitoring")? {
+    match sys.attr_opt("monitoring")? {
         Some(monitoring) => add(&monitoring, "sys.monitoring"),
         None => Ok(()),
     }
@@ -154,7 +155,7 @@ fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         install(module)?;
     }
     for (name, what) in wanted(name) {
-        if let Some(function) = module.getattr_opt(name)? {
+        if let Some(function) = module.attr_opt(name)? {
             replace::list::<Functions>(&function, what);
         }
     }
@@ -168,7 +169,7 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
         return Some(());
     }
     called.ours(|py| {
-        let own = module.getattr_opt(pyo3::intern!(py, "__name__"))?;
+        let own = module.attr_opt(pyo3::intern!(py, "__name__"))?;
         let own = own.and_then(|name| name.cast_into::<PyString>().ok());
         let own = own.map(|name| name.to_string_lossy().into_owned());
         if let Some(name) = &own {
@@ -194,7 +195,7 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
 fn add_other(module: &Bound<'_, PyAny>, name: &str) {
     // The data about the classes come from the module of this name, or from none.
     if CLASSES.iter().any(|(module, _)| *module == name) {
-        let _ = module.py().import(name);
+        let _ = calling::import(module.py(), name);
     }
     // Another package's module of the same name may work in another way.
     let _ = add(module, name);

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 use crate::python::cpython::called::{CalledByTuple, Returned};
+use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
@@ -28,8 +29,8 @@ static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 /// Routes the making of tasks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let (Some(class), Some(running)) = (
-        module.getattr_opt("Task")?,
-        module.getattr_opt("_get_running_loop")?,
+        module.attr_opt("Task")?,
+        module.attr_opt("_get_running_loop")?,
     ) else {
         return Ok(());
     };
@@ -81,11 +82,8 @@ fn guarded<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDic
         Current::Unguarded => return Ok(None),
         Current::Tampered => return Err(errors::variable_changed()),
     };
-    let running = RUNNING_LOOP.get().map(|running| running.call0(py));
-    if running
-        .transpose()?
-        .is_none_or(|running| running.is_none(py))
-    {
+    let running = RUNNING_LOOP.get().map(|running| running.bind(py).invoke0());
+    if running.transpose()?.is_none_or(|running| running.is_none()) {
         return Ok(None);
     }
     let Some(context) = carry::with_guard(Some(&context), &active)? else {

@@ -5,6 +5,7 @@ import contextlib
 import enum
 import re
 import ssl
+from collections.abc import Iterator
 from typing import TypeVar
 
 from .failures import MALFORMED, Failed
@@ -127,6 +128,58 @@ class FirstLine:
             self._said = None
 
 
+class _Hello:
+    """The first message of TLS: `ssl` tells the host's standard error of names that are none."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._at, self._message = 0, bytearray()
+
+    def has_a_fit_name(self, said: bytes) -> bool:
+        """Return whether `ssl` can read the name, if the message has come as a whole.
+
+        Args:
+            said: All that the client has said, of which the beginning is known.
+        """
+        while len(said) >= self._at + 5:
+            end = self._at + 5 + _number(said[self._at + 3 : self._at + 5])
+            if len(said) < end:
+                break
+            self._message += said[self._at + 5 : end]
+            self._at = end
+        message = self._message
+        if len(message) < 4 or len(message) < 4 + _number(message[1:4]):
+            return True
+        return all(map(_is_fit, _names(bytes(message))))
+
+
+def _number(data: bytes | bytearray) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _names(message: bytes) -> Iterator[bytes]:
+    """The names of servers in a first message of TLS (RFC 8446, 4.1.2; RFC 6066, 3)."""
+    at = 4 + 2 + 32
+    for size in (1, 2, 1):
+        # The session, the ciphers and the methods of compression.
+        at += size + _number(message[at : at + size])
+    at += 2
+    while at + 4 <= len(message):
+        kind, size = _number(message[at : at + 2]), _number(message[at + 2 : at + 4])
+        if kind == 0:
+            # The length of the list, the kind of its first entry, and the length of that.
+            yield message[at + 9 : at + 4 + size]
+        at += 4 + size
+
+
+def _is_fit(name: bytes) -> bool:
+    try:
+        name.decode("ascii").encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 async def server_name(guest: Stream) -> str | None:
     """Return the name that a client of TLS asks for, in small letters; `None` if it names none.
 
@@ -134,6 +187,7 @@ async def server_name(guest: Stream) -> str | None:
         Failed: It is no beginning of TLS that is understood.
     """
     said = b""
+    hello = _Hello()
     names: list[str | None] = []
 
     def named(_: object, name: str | None, __: object) -> int:
@@ -153,6 +207,8 @@ async def server_name(guest: Stream) -> str | None:
             said += more
             if said[0] != HANDSHAKE:
                 # Some servers go on after a warning, and read a name that is not seen here.
+                break
+            if not hello.has_a_fit_name(said):
                 break
             incoming.write(more)
             with contextlib.suppress(ssl.SSLWantReadError):
