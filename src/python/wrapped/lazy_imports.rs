@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
-use crate::python::cpython::calling;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::guard::scope;
 use crate::python::values::imports;
@@ -33,13 +33,13 @@ static EARLIER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 /// Errors raised while making the filter.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     FUNCTIONS.get_or_try_init(py, || {
-        let sys = py.import("sys")?;
-        let Some(set) = sys.getattr_opt("set_lazy_imports_filter")? else {
+        let sys = calling::import(py, "sys")?;
+        let Some(set) = sys.attr_opt("set_lazy_imports_filter")? else {
             return Ok::<_, PyErr>(None);
         };
         Ok(Some(Functions {
             set: set.unbind(),
-            get: sys.getattr("get_lazy_imports_filter")?.unbind(),
+            get: sys.attr("get_lazy_imports_filter")?.unbind(),
             own: wrap_pyfunction!(may_be_lazy, py)?.into_any().unbind(),
         }))
     })?;
@@ -51,7 +51,7 @@ pub fn begin(py: Python<'_>) {
     exchange(py, |functions, present| {
         if !present.is(&functions.own) {
             keep((!present.is_none()).then(|| present.unbind()));
-            functions.set.bind(py).call1((&functions.own,))?;
+            functions.set.bind(py).invoke1((&functions.own,))?;
         }
         Ok(())
     });
@@ -62,7 +62,7 @@ pub fn end(py: Python<'_>) {
     exchange(py, |functions, present| {
         // The host may have set another one meanwhile.
         if present.is(&functions.own) {
-            functions.set.bind(py).call1((keep(None),))?;
+            functions.set.bind(py).invoke1((keep(None),))?;
         }
         Ok(())
     });
@@ -77,9 +77,9 @@ fn exchange<'py>(
         return;
     };
     let pending = PyErr::take(py);
-    let done = functions.get.bind(py).call0();
+    let done = functions.get.bind(py).invoke0();
     if let Err(error) = done.and_then(|present| work(functions, present)) {
-        error.write_unraisable(py, None);
+        calling::write_unraisable(py, error);
     }
     if let Some(pending) = pending {
         pending.restore(py);
