@@ -932,3 +932,15 @@ class TestBeside:
         with policy.guard()():
             assert asyncio.run(main()) == 1
         assert found == [["work"]]
+
+
+def test_a_tool_before_the_first_guard():
+    """A policy can be asked then, too."""
+    code = """
+from fastaudit_rs import Policy
+policy = Policy()
+policy.tool(len)
+print(policy.explain("os.mkdir", "/srv/x", 0, -1).allowed)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -81,6 +81,13 @@ pub fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
         .ok_or_else(|| PyRuntimeError::new_err("fastaudit_rs: the audit hook is not installed"))
 }
 
+/// The value of the variable in the current context; none before the first guard.
+#[inline]
+fn value<'py>(py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    VAR.get(py)
+        .map_or(Ok(None), |var| raw::context_var_get(py, var.bind(py)))
+}
+
 /// The guard in force in the current context: its own, or else an installed one.
 #[inline]
 pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
@@ -138,7 +145,7 @@ pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>)
 /// The guard that was entered in the current context.
 #[inline]
 pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
-    let Some(value) = raw::context_var_get(py, var(py)?)? else {
+    let Some(value) = value(py)? else {
         return Ok(Current::Unguarded);
     };
     Ok(match value.cast_into_exact::<Active>() {
@@ -153,7 +160,7 @@ pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
 
 /// The rights of a tool, if it is the tool that runs, and not code of the guest in the course of it.
 pub fn tool_in_force(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
-    let Some(value) = raw::context_var_get(py, var(py)?)? else {
+    let Some(value) = value(py)? else {
         return Ok(None);
     };
     let Ok(value) = value.cast_into_exact::<Active>() else {
@@ -174,7 +181,7 @@ pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
     if !tool_rights::any_tool() {
         return Ok(None);
     }
-    let value = raw::context_var_get(py, var(py)?)?;
+    let value = value(py)?;
     let value = value.and_then(|value| value.cast_into_exact::<Active>().ok());
     Ok(value.and_then(|value| {
         let (call, _) = value.get().tool().filter(|(call, _)| !call.is_over())?;
