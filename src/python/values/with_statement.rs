@@ -117,6 +117,8 @@ fn handled(table: &[u8]) -> impl Iterator<Item = Handled> {
 mod blocks {
     use pyo3::prelude::*;
 
+    use crate::python::cpython::calling::Calling;
+
     pub struct Opcodes {
         setting_up: [u8; 2],
         extended: u8,
@@ -126,7 +128,7 @@ mod blocks {
 
     impl Opcodes {
         pub fn read(opmap: &Bound<'_, PyAny>) -> PyResult<Self> {
-            let number = |name: &str| opmap.get_item(name)?.extract::<u8>();
+            let number = |name: &str| opmap.item(name)?.extract::<u8>();
             Ok(Self {
                 setting_up: [number("SETUP_WITH")?, number("SETUP_ASYNC_WITH")?],
                 extended: number("EXTENDED_ARG")?,
@@ -255,7 +257,7 @@ impl Place {
         let Some(opcodes) = OPCODES.get(py) else {
             return Ok(true);
         };
-        let code = code.getattr(pyo3::intern!(py, "co_code"))?;
+        let code = code.attr(pyo3::intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let code = code.as_bytes();
         if code.get(at) == Some(&opcodes.leaving_by_exception) {
