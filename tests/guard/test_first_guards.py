@@ -36,7 +36,7 @@ TOGETHER = """
 def run(code, *, seconds=60, **given):
     for name, value in given.items():
         code = code.replace(name, repr(value))
-    command = [sys.executable, "-c", textwrap.dedent(code)]
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout.strip()

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import sys
 
 import pytest
 
@@ -36,7 +37,11 @@ def test_a_file_of_that_name_is_not_read(policy, tmp_path):
     assert [denied.path for denied in guard.violations] == ["<unknown>"] * 2
 
 
-@pytest.mark.parametrize("name", ["unknown", "<unknown", "a/<unknown>", "/<unknown>", "<a/b>"])
+#: Before 3.12 Python looks for a source in each directory of `sys.path`.
+BELOW = ["a/<unknown>", "/<unknown>"] if sys.version_info >= (3, 12) else []
+
+
+@pytest.mark.parametrize("name", ["unknown", "<unknown", *BELOW, "<a/b>"])
 def test_other_names_are_denied(policy, name):
     with policy.guard(monitor_calls=False)():
         with pytest.raises(AuditDenied):
