@@ -17,7 +17,7 @@ ctypes.pythonapi[name if hasattr(ctypes.pythonapi, name) else "_PyEval_RequestCo
 def denied():
     space = {"os": os}
     exec("def make():\\n try: os.mkdir('/no/new')\\n except PermissionError: return True", space)
-    with Policy(write=[]).guard()():
+    with Policy(write=[]).guard(monitor_calls=False)():
         assert space["make"]()
     return space["make"]
 
