@@ -21,7 +21,8 @@ def link(source, target):
     os.link(source, target, follow_symlinks=False)
 
 
-@pytest.mark.parametrize("move", [os.rename, os.replace, shutil.move, os.link, link])
+# From 3.14 on os.link() follows a link unless told not to.
+@pytest.mark.parametrize("move", [os.rename, os.replace, shutil.move, link])
 def test_a_link_that_would_lead_out(move, root):
     with Policy(write=["."]).guard()():
         os.symlink("../out", "a/link")

@@ -75,8 +75,8 @@ def test_the_filter_of_the_host_is_asked_and_comes_back(tmp_path):
 
     sys.set_lazy_imports_filter(allow)
     try:
-        outer, inner = guard(tmp_path), guard(tmp_path)
-        with outer, inner:
+        nested = Policy(write=[tmp_path / "root"]).guard(monitor_calls=False)
+        with nested(), nested():
             # Code of an installed package, as far as its name says.
             exec(compile("lazy import wave", pytest.__file__, "exec"), {})
         assert sys.get_lazy_imports_filter() is allow

@@ -86,14 +86,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let files = calling::import(py, MODULES[1])?;
     let mut parts = Vec::new();
     for module in MODULES {
-        let module = calling::import(py, module)?.dict();
-        for value in module.values() {
-            let class = value.cast_into::<PyType>().ok();
-            if let Some(class) = class.as_ref().and_then(classes::dictionary) {
-                parts.push(Part::all(class, "__annot"));
-            }
-        }
-        parts.push(Part::all(module, "__"));
+        parts.push(Part::all(calling::import(py, module)?.dict(), "__"));
     }
     for (module, name) in NATIVES {
         let module = calling::import(py, module)?;
@@ -110,23 +103,33 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let code = |function: Bound<'_, PyAny>| frames::function_code(&function).unbind();
     let sources = class(&files, "SourceFileLoader")?;
     let builtins = calling::import(py, "builtins")?;
+    let of_files = vec![
+        (sources, "path"),
+        (class(&files, "SourcelessFileLoader")?, "path"),
+        (
+            class(&calling::import(py, MODULES[2])?, "zipimporter")?,
+            "archive",
+        ),
+    ];
+    let frozen = class(&system, "FrozenImporter")?;
+    // Those of finders are left out: what a finder chose is seen in the loader, and packages change
+    // finders (importlib_metadata does).
+    for loader in of_files.iter().map(|(class, _)| class).chain([&frozen]) {
+        for base in loader.bind(py).mro() {
+            let base = base.cast_into::<PyType>()?;
+            parts.extend(classes::dictionary(&base).map(|of| Part::all(of, "__annot")));
+        }
+    }
     let _ = SYSTEM.set(System {
         wrappers: [
             class(&builtins, "staticmethod")?,
             class(&builtins, "classmethod")?,
         ],
-        runs: code(sources.bind(py).attr("exec_module")?),
-        runs_frozen: code(system.attr("FrozenImporter")?.attr("exec_module")?),
+        runs: code(of_files[0].0.bind(py).attr("exec_module")?),
+        runs_frozen: code(frozen.bind(py).attr("exec_module")?),
         calls: code(system.attr("_call_with_frames_removed")?),
         reads: code(files.attr("_compile_bytecode")?),
-        of_files: vec![
-            (sources, "path"),
-            (class(&files, "SourcelessFileLoader")?, "path"),
-            (
-                class(&calling::import(py, MODULES[2])?, "zipimporter")?,
-                "archive",
-            ),
-        ],
+        of_files,
         parts,
     });
     Ok(())
