@@ -177,7 +177,7 @@ fn hint(event: &Event<'_>, why: Option<Why>, spec: &Spec) -> String {
     };
     let lacks = why.map_or_else(Vec::new, |why| denied.lacks(why, event).unwrap());
     let told = Told::new(Words::Toml, spec.clone());
-    of_policy(&told, event.name, why, lacks, (&Os, &Here), &|_| None).0
+    of_policy(&told, event.name, why, lacks, &Here, &|_| None).0
 }
 
 /// The places that a policy names, as they are.

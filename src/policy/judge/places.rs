@@ -141,18 +141,20 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             let needs = learn::needs(self.fs, operation).into_iter();
             lacks.extend(needs.map(|need| {
                 let need = self.told(need);
+                let place = match &need {
+                    Need::Write(path) | Need::Read(path) => Some(path),
+                    _ => None,
+                };
+                let is_of_file = matches!(
+                    operation,
+                    Operation::OpenForWriting(_) | Operation::ChangeFile(_)
+                );
                 Lack {
-                    is_dir: match &need {
-                        Need::Write(path) | Need::Read(path) => self.fs.is_dir(path),
-                        _ => false,
-                    },
+                    is_dir: place.is_some_and(|path| self.fs.is_dir(path)),
+                    is_file: is_of_file && place.is_some_and(|path| self.fs.exists(path)),
                     need,
                     why,
                     root: root.clone(),
-                    is_file: matches!(
-                        operation,
-                        Operation::OpenForWriting(_) | Operation::ChangeFile(_)
-                    ),
                 }
             }));
         }

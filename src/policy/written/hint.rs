@@ -1,6 +1,5 @@
 //! The permissions that would allow a denied event, in words.
 
-use crate::policy::files::fs::FileSystem;
 use crate::policy::learn::Need;
 use crate::policy::operation::Why;
 use crate::policy::sql::names::{self, Database, UriTarget};
@@ -39,12 +38,12 @@ pub fn of_policy(
     event: &str,
     why: Option<Why>,
     mut lacks: Vec<Lack>,
-    (fs, places): (&impl FileSystem, &impl Places),
+    places: &impl Places,
     literal: Literal<'_>,
 ) -> (String, Option<Spec>) {
     if matches!(told.words, Words::Sandbox | Words::SandboxOptions) {
         for lack in &mut lacks {
-            as_the_kernel_can_hold(fs, lack);
+            as_the_kernel_can_hold(lack);
         }
     }
     let wide = widening::widened(&told.spec, &lacks, places);
@@ -65,12 +64,11 @@ pub fn of_policy(
 
 /// Changes a place to one that the kernel can enforce: an existing file, or the directory of
 /// entries that are made or removed.
-fn as_the_kernel_can_hold(fs: &impl FileSystem, lack: &mut Lack) {
+fn as_the_kernel_can_hold(lack: &mut Lack) {
     let (Need::Write(path), Some(root)) = (&mut lack.need, &lack.root) else {
         return;
     };
-    let is_file_itself = lack.is_file && fs.exists(path);
-    if !is_file_itself && root != b"/" {
+    if !lack.is_file && root != b"/" {
         path.clone_from(root);
     }
 }

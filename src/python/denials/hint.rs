@@ -72,11 +72,20 @@ pub struct Here<'py> {
 }
 
 impl<'py> Here<'py> {
-    /// The places of a hint.
-    pub fn new(py: Python<'py>) -> Self {
+    /// The places of a hint about needs, whose paths were looked up as the denials were made.
+    pub fn new(py: Python<'py>, lacks: &[Lack]) -> Self {
+        let paths = lacks.iter().flat_map(|lack| {
+            let own = match &lack.need {
+                Need::Write(path) | Need::Read(path) => Some(path),
+                _ => None,
+            };
+            own.into_iter().chain(&lack.root)
+        });
+        let known =
+            |path: &Vec<u8>| Some((String::from_utf8(path.clone()).ok()?, Some(path.clone())));
         Self {
             py,
-            resolved: RefCell::default(),
+            resolved: RefCell::new(paths.filter_map(known).collect()),
             files: RefCell::default(),
         }
     }
@@ -131,8 +140,8 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
         lacks = vec![lack];
     }
     let literal = |value: &_| wording::literal(py, value);
-    let places = (&Os, &Here::new(py));
-    let (text, wide) = hint::of_policy(told, event, denial.why, lacks, places, &literal);
+    let places = Here::new(py, &lacks);
+    let (text, wide) = hint::of_policy(told, event, denial.why, lacks, &places, &literal);
     Hint {
         text: Some(text),
         suggestion: wide.and_then(|wide| suggestion(py, told, &wide)),

@@ -56,7 +56,7 @@ impl Denial {
             return None;
         }
         let roots = asked.policy.approves_root_entries();
-        let found = additions(lacks, extent, &Here::new(py), roots)?;
+        let found = additions(lacks, extent, &Here::new(py, lacks), roots)?;
         // Another field may deny it all the same.
         self.why.is_some().then_some(found)
     }
