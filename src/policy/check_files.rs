@@ -205,7 +205,7 @@ impl Policy {
         };
         let (dir, name) = path::split(path);
         let entry = match is_unnamed(name) {
-            true => path::resolve(fs, path, target.base).map(|place| place.as_bytes().into()),
+            true => path::resolve(fs, path, target.base).map(|place| place.into_path()),
             false => path::resolve(fs, dir, target.base).map(|dir| dir.join(name)),
         };
         match entry {

@@ -79,7 +79,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
         let Name::Path(path) = target.name else {
             return None;
         };
-        Some(path::resolve(fs, path, target.base)?.as_bytes().into())
+        Some(path::resolve(fs, path, target.base)?.into_path())
     };
     let changed = |target: Target<'_>| match target.name {
         Name::Descriptor(fd) => match descriptors::to_approve(fs, fd) {
@@ -127,7 +127,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
             } else {
                 path::resolve(fs, path::split(link).0, at.base)
                     .and_then(|dir| path::resolve_beside(fs, text, &dir))
-                    .map(|landing| landing.as_bytes().into())
+                    .map(|landing| landing.into_path())
             };
             landing.map(write).into_iter().collect()
         }
@@ -190,7 +190,7 @@ pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
             text: Name::Path(text),
             ..
         } if text.starts_with(b"/") => {
-            path::resolve(fs, text, Base::CurrentDir).map(|landing| landing.as_bytes().into())
+            path::resolve(fs, text, Base::CurrentDir).map(|landing| landing.into_path())
         }
         _ => needs(fs, operation)
             .into_iter()
@@ -210,7 +210,7 @@ pub fn landing(fs: &impl FileSystem, operation: Operation<'_>) -> Landing {
 fn entry(fs: &impl FileSystem, path: &[u8], base: Base) -> Option<PathBuf> {
     let (dir, name) = path::split(path);
     if matches!(name, b"" | b"." | b"..") {
-        return Some(path::resolve(fs, path, base)?.as_bytes().into());
+        return Some(path::resolve(fs, path, base)?.into_path());
     }
     Some(path::resolve(fs, dir, base)?.join(name))
 }

@@ -66,6 +66,11 @@ impl Resolved {
         &self.0
     }
 
+    /// The path itself.
+    pub fn into_path(self) -> PathBuf {
+        self.0
+    }
+
     /// Returns the directory that it is in; for the top directory, itself.
     pub fn parent(&self) -> &[u8] {
         let slash = memrchr(b'/', &self.0).unwrap_or(0);

@@ -1,9 +1,9 @@
 //! The rules of a policy for paths beside the approved roots: places that nothing opens, and names
 //! that are kept from writing wherever they are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use memchr::memchr_iter;
 
 use crate::policy::files::fs::FileSystem;
@@ -94,9 +94,9 @@ pub const PRESET: &[&str] = &[
 /// The files by which a host governs code: policies, answers, logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Governing {
-    paths: AHashSet<Vec<u8>>,
+    paths: BTreeSet<Vec<u8>>,
     /// The devices and numbers of those that have other names, too.
-    linked: AHashSet<(u64, u64)>,
+    linked: BTreeSet<(u64, u64)>,
 }
 
 impl Governing {

@@ -227,25 +227,31 @@ enum Pair {
     Compare(CompareOp),
 }
 
+#[inline(always)]
 fn paired<'py>(
     one: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,
     pair: Pair,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (one_ptr, other_ptr) = (one.as_ptr(), other.as_ptr());
-    // SAFETY: the functions take two objects, the last one a number as well; they give a new reference
-    // or null.
-    unsafe {
-        let getattr: Attribute = unwinding(ffi::PyObject_GetAttr as *const ());
-        let item: Attribute = unwinding(ffi::PyObject_GetItem as *const ());
-        let compare: Compare = unwinding(ffi::PyObject_RichCompare as *const ());
-        let result = held(|| match pair {
-            Pair::Attribute => getattr(one_ptr, other_ptr),
-            Pair::Item => item(one_ptr, other_ptr),
-            Pair::Compare(how) => compare(one_ptr, other_ptr, how as c_int),
-        });
-        Bound::from_owned_ptr_or_err(one.py(), result)
-    }
+    let objects = (one.as_ptr(), other.as_ptr());
+    let by = |function| {
+        // SAFETY: both functions take two objects.
+        let function: Attribute = unsafe { unwinding(function) };
+        // SAFETY: both objects are alive.
+        held(|| unsafe { function(objects.0, objects.1) })
+    };
+    let result = match pair {
+        Pair::Attribute => by(ffi::PyObject_GetAttr as *const ()),
+        Pair::Item => by(ffi::PyObject_GetItem as *const ()),
+        Pair::Compare(how) => {
+            // SAFETY: it takes two objects, and a number.
+            let compare: Compare = unsafe { unwinding(ffi::PyObject_RichCompare as *const ()) };
+            // SAFETY: both objects are alive.
+            held(|| unsafe { compare(objects.0, objects.1, how as c_int) })
+        }
+    };
+    // SAFETY: each of them gives a new reference, or null with an error.
+    unsafe { Bound::from_owned_ptr_or_err(one.py(), result) }
 }
 
 /// `hash(object)`.

@@ -9,7 +9,6 @@ use pyo3::types::PyString;
 
 use crate::policy::Why;
 use crate::policy::events;
-use crate::policy::files::fs::PathBuf;
 use crate::policy::judge::Reason;
 use crate::policy::learn::Landing;
 use crate::python::cpython::ffi as raw;
@@ -18,7 +17,6 @@ use crate::python::denials::denial::{Decision, Denial, Message, Told};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
-use crate::python::values::decode;
 use crate::python::values::place;
 use crate::python::values::simple;
 use crate::python::values::stack;
@@ -33,7 +31,7 @@ pub struct Refusal<'a, 'py> {
     pub told: Option<Box<Told>>,
     /// The reason.
     pub reason: Reason,
-    landing: Landing,
+    landing: &'a Landing,
     first_line: FirstLine,
     message: OnceCell<Bound<'py, PyString>>,
 }
@@ -45,7 +43,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
     /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
     /// in its least form while the interpreter ends.
     #[inline]
-    pub fn new(event: &'a Event<'a, 'py>, reason: Reason, landing: Landing) -> PyResult<Self> {
+    pub fn new(event: &'a Event<'a, 'py>, reason: Reason, landing: &'a Landing) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
             true => Some(Told::new(event.active, py)?),
@@ -118,8 +116,8 @@ impl<'a, 'py> Refusal<'a, 'py> {
                 Reason::Path(index, _) => Some(index),
             },
             why,
-            resolved: text(py, self.landing.place)?,
-            link: text(py, self.landing.link)?,
+            resolved: text(py, self.landing.place.as_deref())?,
+            link: text(py, self.landing.link.as_deref())?,
             roots: Some(config.oks(py)),
             asked: Some(asked),
             told: self.told,
@@ -136,13 +134,8 @@ impl<'a, 'py> Refusal<'a, 'py> {
 }
 
 /// A place as text.
-fn text(py: Python<'_>, place: Option<PathBuf>) -> PyResult<Option<Bound<'_, PyString>>> {
-    let text = |place| {
-        decode::native_path(place)
-            .into_os_string()
-            .into_pyobject(py)
-    };
-    Ok(place.map(text).transpose()?)
+fn text<'py>(py: Python<'py>, place: Option<&[u8]>) -> PyResult<Option<Bound<'py, PyString>>> {
+    place.map(|place| raw::fs_decode(py, place)).transpose()
 }
 
 /// Adds a denial to the guard's log.

@@ -65,7 +65,7 @@ pub fn meet(
         })
     };
     let asked_for = landing();
-    let refusal = Refusal::new(event, reason, asked_for.clone())?;
+    let refusal = Refusal::new(event, reason, &asked_for)?;
     let mut is_elsewhere = false;
     if (refusal.told.is_some() || config.asks_before_deny().is_some()) && !is_asking_host() {
         let answer = host::is_approved(&refusal)?;

@@ -16,8 +16,8 @@ static FILES: Mutex<Option<Arc<Governing>>> = Mutex::new(None);
 
 /// The files that were named so far.
 pub fn files() -> Arc<Governing> {
-    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    files.clone().unwrap_or_default()
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(files.get_or_insert_default())
 }
 
 /// Notes a file that a host named; it need not exist yet. Guarded code names none.

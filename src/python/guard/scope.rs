@@ -82,10 +82,12 @@ pub fn var(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 }
 
 /// The value of the variable in the current context; none before the first guard.
-#[inline]
+#[inline(always)]
 fn value<'py>(py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    VAR.get(py)
-        .map_or(Ok(None), |var| raw::context_var_get(py, var.bind(py)))
+    match VAR.get(py) {
+        Some(var) => raw::context_var_get(py, var.bind(py)),
+        None => Ok(None),
+    }
 }
 
 /// The guard in force in the current context: its own, or else an installed one.
