@@ -79,7 +79,7 @@ impl Resolved {
 
     /// The path of an entry of this directory.
     pub fn join(&self, name: &[u8]) -> PathBuf {
-        let mut path = self.0.clone();
+        let mut path = PathBuf::from_slice(&self.0);
         push(&mut path, name);
         path
     }
