@@ -1,13 +1,20 @@
 """Runs of pytest that tests of the plugin start, each in a process of its own."""
 
+from importlib.metadata import entry_points
+
 PROLOGUE = """
 import os
 import pytest
 OUT = {out!r}
 """
 
-# They take longer to load than the tests take.
-OTHERS = ("asyncio", "cov", "hypothesispytest", "xdist")
+# Plugins of other packages that are installed: they take longer to load than the tests take.
+OTHERS = {plugin.name for plugin in entry_points(group="pytest11")} - {"fastaudit_rs"}
+
+
+def without_others(*needs):
+    """The options by which pytest loads no plugin of another package but these."""
+    return [f"-pno:{name}" for name in sorted(OTHERS.difference(needs))]
 
 
 def runner(pytester, out):
@@ -15,7 +22,7 @@ def runner(pytester, out):
 
     def run(code, *options, needs=()):
         pytester.makepyfile(test_it=PROLOGUE.format(out=out) + code)
-        without = [f"-pno:{name}" for name in OTHERS if name not in needs]
-        return pytester.runpytest_subprocess("-pno:cacheprovider", *without, *options)
+        others = without_others(*needs)
+        return pytester.runpytest_subprocess("-pno:cacheprovider", *others, *options)
 
     return run

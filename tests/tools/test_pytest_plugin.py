@@ -7,6 +7,7 @@ import textwrap
 from functools import partial
 
 import pytest
+from pytest_runs import without_others
 from repository import ROOT
 
 PAGE = ROOT / "docs" / "pytest.md"
@@ -295,7 +296,7 @@ async def reach():
         ).assert_outcomes(passed=1, failed=1)
 
     def test_coverage(self, run):
-        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["cov"])
+        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["pytest_cov"])
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(["test_it.py *100%"])
 
@@ -346,7 +347,7 @@ def test_the_page(pytester, monkeypatch, name, options):
     shown = re.findall(r"```python\n(# test_.*?)```.*?```text\n(.*?)```", PAGE.read_text(), re.S)
     ((code, output),) = [found for found in shown if found[0].startswith(f"# test_{name}.py")]
     pytester.makepyfile(**{f"test_{name}": code})
-    lines = pytester.runpytest_subprocess(*options).outlines
+    lines = pytester.runpytest_subprocess(*without_others(), *options).outlines
     expected = output.splitlines()
     start = lines.index(expected[0])
     assert lines[start : start + len(expected)] == expected
