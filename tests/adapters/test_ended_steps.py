@@ -96,6 +96,7 @@ def test_a_step_whose_process_breaks_the_rules_is_not_run_again():
     assert session.ran == ["1", "undone", "2", "undone"]
 
 
+@pytest.mark.slow
 def test_a_step_that_runs_on_keeps_its_thread():
     def run_on(seconds):
         threading.Timer(0.1, session.interrupt).start()

@@ -101,6 +101,7 @@ class TestNesting:
             assert guarded()
         assert not guarded()
 
+    @pytest.mark.slow
     def test_deep_and_never_left(self, audit_perms):
         def enter():
             for _ in range(50_000):

@@ -157,6 +157,7 @@ class TestDask:
         client.submit(guarded_jobs.make, places.out + "/a", pure=False).result()
         assert os.listdir(places.out) == ["a"]
 
+    @pytest.mark.slow
     def test_workers_that_die(self, client, of_workers, places):
         """Nothing that was acknowledged is lost, and new workers have the policy."""
         square = guarded(guarded_jobs.square)

@@ -4,11 +4,13 @@ import importlib.util
 import os
 
 import nbformat
+import pytest
 from repository import ROOT
 
 SCRIPT = ROOT / "scripts" / "tutorial.py"
 
 
+@pytest.mark.slow
 def test_it_gives_what_it_shows(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("tutorial", SCRIPT)
     tutorial = importlib.util.module_from_spec(spec)

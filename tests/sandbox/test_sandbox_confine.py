@@ -22,6 +22,7 @@ def test_an_old_kernel(monkeypatch):
         Sandbox(Policy())
 
 
+@pytest.mark.slow
 def test_without_it(monkeypatch, tmp_path):
     """The policy and what the host itself watches hold."""
     monkeypatch.setitem(sys.modules, "sandlock", None)  # where it is installed
@@ -56,6 +57,7 @@ for kind in (socket.socket, _socket.socket):
     assert [denied.event for denied in ran.violations] == ["socket.listen"] * 2
 
 
+@pytest.mark.slow
 def test_its_part_of_a_processor_without_it():
     """By a control group, where one can be made."""
     if not by_group("cpu"):

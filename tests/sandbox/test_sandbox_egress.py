@@ -155,6 +155,7 @@ class TestClients:
         assert "\n".join(lines) in ran.for_model()
         assert {request.rule for request in ran.requests} == {None, "network.hosts"}
 
+    @pytest.mark.slow
     def test_pip(self, sandbox, site):
         name = "egress_example-1.0-py3-none-any.whl"
         site.pages = {
@@ -222,6 +223,7 @@ class TestNothingElse:
             with pytest.raises(TimeoutError):
                 here.recv(1)
 
+    @pytest.mark.slow
     def test_by_an_address_that_changes(self, sandbox, site):
         """Another thread writes another place, or family, where the kernel reads the address."""
         with served() as other:
@@ -367,6 +369,7 @@ def test_as_many_connections_as_the_policy_says(make_sandbox, site):
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_descriptors_are_left_for_the_host(make_sandbox, site):
     """All connections of all sandboxes take no more than half of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -536,6 +539,7 @@ class TestOtherProtocols:
         )
         assert ran.value == "b'cba\\x00'", ran.stderr
 
+    @pytest.mark.slow
     def test_requests_for_others(self, spoken):
         """Nothing of them reaches the server, after a silence neither."""
         heard = []

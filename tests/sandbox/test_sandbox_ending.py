@@ -146,6 +146,7 @@ def test_closing_ends_the_runs_of_a_pool(closed):
     assert gone(of(sandbox)) and not sandbox.directory.exists()
 
 
+@pytest.mark.slow
 def test_closing_by_a_callback_of_its_own_thread(make_sandbox, monkeypatch):
     """A signal handler may close the sandbox whose run its thread waits for."""
     import signal

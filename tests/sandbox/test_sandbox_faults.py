@@ -32,6 +32,7 @@ class TestFaults:
         assert gone("62.5")
 
     @pytest.mark.holds("host", promises.LEFT)
+    @pytest.mark.slow
     def test_what_it_leaves_running_when_it_is_ended(self, make_sandbox):
         code = (
             "import subprocess, time; subprocess.Popen(['setsid', 'sleep', '63.5']); time.sleep(60)"
@@ -40,6 +41,7 @@ class TestFaults:
         assert gone("63.5")
 
     @pytest.mark.holds("host", promises.LEFT)
+    @pytest.mark.slow
     def test_it_copies_itself_without_end(self, make_sandbox):
         code = """
             import os
@@ -55,6 +57,7 @@ class TestFaults:
         assert gone(of(sandbox))
 
     @pytest.mark.holds("host", promises.WALL)
+    @pytest.mark.slow
     def test_it_ignores_signals(self, make_sandbox):
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
         sandbox = make_sandbox(wall_seconds=1)
@@ -62,6 +65,7 @@ class TestFaults:
         assert ran.timed_out and ran.duration < 2
         assert gone(of(sandbox))
 
+    @pytest.mark.slow
     def test_it_closes_its_descriptors(self, make_sandbox):
         code = "import os\nos.closerange(0, 200)\nimport time\ntime.sleep(0.3)"
         ran = make_sandbox().run(code)
@@ -142,6 +146,7 @@ class TestFaults:
         assert gone(mark, 3)
         shutil.rmtree(place)
 
+    @pytest.mark.slow
     def test_an_interrupt(self, make_sandbox):
         """The host's `Ctrl-C` ends the run, and leaves nothing."""
         code = """

@@ -60,6 +60,7 @@ while time.monotonic() < end:
 
 @pytest.mark.holds("host", promises.INSIDE)
 @by_each_user
+@pytest.mark.slow
 def test_a_directory_that_becomes_a_link(user):
     """`write_file` while a run swaps a directory for a link to one outside."""
     program = f"""
@@ -196,6 +197,7 @@ for name, depth in (("a", 3000), ("b" * 255, 40)):
 
 @pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
+@pytest.mark.slow
 def test_odd_files(user):
     """A run, a list and closing mind neither modes nor names, links or depth."""
     program = f"""

@@ -114,6 +114,7 @@ def test_a_timeline_has_requests_beside_files():
     assert [(act.kind, act.time) for act in plain.timeline] == [("request", 2.0), ("changed", None)]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_has_its_denials(path):
     from fastaudit_rs import Limits
 

@@ -73,6 +73,7 @@ class TestEnvironments:
         manager.create("one")
         assert manager["one"].list_files() == []
 
+    @pytest.mark.slow
     def test_each_has_its_own(self, manager):
         manager.create("one", limits=Limits(wall_seconds=1))
         manager.create("two", Policy(commands=True))

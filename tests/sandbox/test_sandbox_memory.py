@@ -115,6 +115,7 @@ def test_a_kill_is_told(make_sandbox):
     assert sandbox.run("print(1)").success
 
 
+@pytest.mark.slow
 def test_groups_are_removed(monkeypatch):
     """After runs, kills and at the end; also those that a killed host left behind."""
     if not group.are_there():

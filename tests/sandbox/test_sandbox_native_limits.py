@@ -278,6 +278,7 @@ told([passed, {name: error_of(act) for name, act in ways.items()}])
 
 
 @pytest.mark.holds("kernel", promises.OPEN_FILES)
+@pytest.mark.slow
 def test_open_files(user):
     ran = raw(user, OPEN, limits="open_files=40", before=WATCH, after=AFTER)
     raised, errors = ran["told"]

@@ -106,6 +106,7 @@ class TestConnecting:
 
 
 @pytest.mark.holds("kernel", promises.LISTEN)
+@pytest.mark.slow
 def test_listening(tried):
     port = free_port()
     may = [("listen", "127.0.0.1", port)]

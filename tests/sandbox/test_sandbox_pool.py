@@ -68,6 +68,7 @@ class TestWorker:
             found = [pool.run(code, value=True).value for _ in range(3)]
         assert len({number for pair in found for number in pair}) == 6
 
+    @pytest.mark.slow
     def test_it_is_another_one_after_a_limit(self, sandbox):
         with Sandbox(LOOSE, Limits(wall_seconds=1)) as sandbox:
             before = worker_of(sandbox)
@@ -130,6 +131,7 @@ class TestWorker:
         )
         assert done.stdout == "True\nTrue True\n", done.stderr
 
+    @pytest.mark.slow
     def test_no_descriptor_is_left(self, sandbox):
         """In a host of its own: here others come and go."""
         code = """
@@ -269,6 +271,7 @@ class TestPool:
             ran = pool.run(tmp_path / "script.py", ["a"])
         assert ran.stdout == f"{tmp_path}/script.py ['a']\n"
 
+    @pytest.mark.slow
     def test_what_ended_is_replaced(self):
         with Sandbox(LOOSE, Limits(wall_seconds=1)) as sandbox, sandbox.pool(2) as pool:
             before = {pool.run("import os; os.getppid()", value=True).value for _ in range(4)}
@@ -313,6 +316,7 @@ class TestPool:
             sandbox.pool(2, preload)
         assert sandbox.run("1").success
 
+    @pytest.mark.slow
     def test_nothing_native_is_left_to_be_freed(self, sandbox):
         """By the garbage collector, perhaps under a guard, where native calls are denied."""
         gc.collect()

@@ -422,6 +422,7 @@ class TestEnds:
         )
         assert session.run("x").value == 2
 
+    @pytest.mark.slow
     def test_a_limit_that_is_ignored(self, session):
         session.run("x = 1")
         ran = session.run("x = 2" + STUBBORN, timeout=0.2)
@@ -429,6 +430,7 @@ class TestEnds:
         assert ran.duration < 5
         assert session.run("x").value == 1
 
+    @pytest.mark.slow
     def test_a_limit_that_is_ignored_without_a_state(self, shared):
         with shared.session(keep=0) as session:
             ran = session.run(STUBBORN, timeout=0.2)
@@ -572,6 +574,7 @@ class TestAsync:
 
         assert asyncio.run(host()) == 2
 
+    @pytest.mark.slow
     def test_output_as_it_comes(self, session):
         async def host():
             code = "import time, sys\nfor n in range(3):\n  print(n)\n  time.sleep(0.3)\n'end'"

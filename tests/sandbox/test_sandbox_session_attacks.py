@@ -206,6 +206,7 @@ async def slow():
 
 
 @pytest.mark.parametrize("name", ["big", "slow"])
+@pytest.mark.slow
 def test_answers_that_nobody_reads(shared, name):
     """They wait in the host's memory: from some on a call is an error."""
     from fastaudit_rs.sandbox.host import calls

@@ -56,6 +56,7 @@ def test_a_process_that_ended(shared, keep):
         assert session.names == []
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_without_a_state(shared):
     """A step that ignores its interrupt, where no state from before it is kept."""
     with shared.session(keep=0) as session:

@@ -42,6 +42,7 @@ def test_statuses(make_sandbox, code, status):
         ("class A:\n    def __repr__(self): return 3\nA()", "TypeError: __repr__ returned"),
     ],
 )
+@pytest.mark.slow
 def test_values_that_cannot_be_told(make_sandbox, code, says):
     """The run is as it was without them."""
     if "**" in code and "limit" in says and not hasattr(sys, "set_int_max_str_digits"):

@@ -127,6 +127,7 @@ def test_more_directories_than_are_watched(sandbox, count, depth):
         assert sandbox.run(f"import os; os.system({command!r})").changed == sorted(changed)
 
 
+@pytest.mark.slow
 def test_side_by_side(make_sandbox):
     """Each run is told of all that changed while it went on."""
     from concurrent.futures import ThreadPoolExecutor

@@ -223,6 +223,7 @@ def test_native_code_that_waits_does_not_hold_the_host(session):
     assert session.names == []
 
 
+@pytest.mark.slow
 def test_a_step_goes_on_once_a_given_up_one_has_ended(session):
     assert session.run("x = 1\nimport time\ntime.sleep(1)\ny = 1", timeout=0.1).killed_by
     assert until(lambda: session._guest.job is None)

@@ -66,6 +66,7 @@ def test_a_function_that_interrupts_and_fails(stopping):
     assert result.killed_by == "interrupt" and not {1, 2} & {*calls}
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_a_step_that_is_ending_is_none_of_the_next(session):
     for number in range(100):
         timer = threading.Timer(0.003 + 0.00001 * number, session.interrupt)

@@ -180,6 +180,7 @@ def test_keys_with_one_hash(form):
         unpack(message(form, b"\0"))
 
 
+@pytest.mark.slow
 def test_many_keys_that_are_no_text():
     """Those whose places in a table follow one another take long too; a host's own may be any."""
     sets = [set(range(40_000)), {(number,) for number in range(40_000)}]

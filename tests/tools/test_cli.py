@@ -259,6 +259,7 @@ class TestLearn:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
+@pytest.mark.slow
 def test_the_page(places):
     """The page docs/shell.md shows what is printed."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -163,6 +163,7 @@ def test_an_interrupt_ends_the_program(terminal, places):
     assert os.listdir(places.out) == []
 
 
+@pytest.mark.slow
 def test_keys_that_were_pressed_before_are_no_answer(terminal, places):
     code = f"input('ready'); {writing(places.out + '/a')}"
     reading, giving = os.pipe()

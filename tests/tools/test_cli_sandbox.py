@@ -30,6 +30,7 @@ class TestThere:
     def sandboxes(self, make_sandbox):
         pytest.importorskip("sandlock")
 
+    @pytest.mark.slow
     def test_programs_are_the_same_there(self, command, places):
         show = (
             "import os, sys\nprint(sys.argv, __name__, os.getcwd(), input(), file=sys.stdout)\n"
@@ -56,6 +57,7 @@ class TestThere:
         assert command("--write", places.out, "-c", code).stdout == "passes\n"
         assert os.listdir(places.out) == ["a"]
 
+    @pytest.mark.slow
     def test_what_it_reads(self, command, places):
         """The directory of its modules, and what `--read` names."""
         Path("beside").write_text("own")
@@ -85,6 +87,7 @@ class TestThere:
         assert done.stderr.startswith("fastaudit-rs: denied: open /srv/a")
         assert done.stderr.endswith("to allow it: --write /srv\n")
 
+    @pytest.mark.slow
     def test_limits(self, command):
         done = command("--timeout", "2", "-c", "print('began', flush=True)\nwhile True: pass")
         assert (done.returncode, done.stdout) == (124, "began\n")

@@ -296,7 +296,9 @@ async def reach():
         ).assert_outcomes(passed=1, failed=1)
 
     def test_coverage(self, run):
-        result = run(REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["pytest_cov"])
+        result = run(
+            REACHES, "--audit=raise", "--cov=test_it", "--cov-report=term", needs=["pytest_cov"]
+        )
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(["test_it.py *100%"])
 

@@ -101,6 +101,7 @@ def test_values_in_and_out(run):
     assert "lock" in run("%%sandbox -i lock\n1").err
 
 
+@pytest.mark.slow
 def test_output_comes_while_it_runs(run):
     request = run.client.execute(
         "%%sandbox\nimport time\nprint('first', flush=True)\ntime.sleep(1)\nprint('second')"
