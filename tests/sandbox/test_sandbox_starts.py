@@ -152,6 +152,23 @@ def test_what_keeps_it_from_starting_is_named(before, first, words):
     assert words in found, said
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can run as another user")
+def test_too_few_processes_are_named():
+    """They count by user, and not for root."""
+    code = """
+        import resource
+        from fastaudit_rs import Sandbox, SandboxError
+        resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+        try:
+            with Sandbox() as sandbox:
+                print(sandbox.run("1"))
+        except SandboxError as error:
+            print(error)
+    """
+    said = run_as("nameless", textwrap.dedent(code))
+    assert "of 2 processes and threads: raise the limit (ulimit -u)" in said, said
+
+
 def test_too_few_descriptors_are_named_and_nothing_is_left(tmp_path):
     code = f"""
         import os, resource
