@@ -69,7 +69,10 @@ nightly: ## Everything that takes long: each Python, wheels, containers, conform
 	scripts/nightly
 
 .PHONY: lint
-lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
+lint: lint-rust lint-python ## Check formatting, lints and types of Rust and Python
+
+.PHONY: lint-rust
+lint-rust: $(VENV)/.built
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
@@ -77,6 +80,9 @@ lint: $(VENV)/.built ## Check formatting, lints and types of Rust and Python
 	# Where calls are not watched other code is built.
 	if old=$$(scripts/find-python 3.11 || scripts/find-python 3.10); then \
 		PYO3_PYTHON=$$old CARGO_TARGET_DIR=target/lint cargo clippy --quiet --lib -- -D warnings; fi
+
+.PHONY: lint-python
+lint-python: $(VENV)/.built
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy --strict fastaudit_rs
@@ -99,6 +105,10 @@ test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3
 .PHONY: $(VERSIONS:%=test-%)
 $(VERSIONS:%=test-%): test-%:
 	scripts/test-version $* $(if $(QUICK),quick,tests)
+
+.PHONY: $(VERSIONS:%=install-%)
+$(VERSIONS:%=install-%): install-%:
+	scripts/test-version $* install
 
 .PHONY: test-docker
 test-docker: ## Run the tests of sandboxes in containers on a real runtime, on 3.13
