@@ -309,6 +309,10 @@ def test_wrong_arguments():
         GuardedExecutor("workspace")
     with pytest.raises(TypeError, match="limits"):
         GuardedExecutor(POLICY, limits=1)
+
+
+def test_wrong_arguments_of_a_sandbox():
+    pytest.importorskip("sandlock")
     with pytest.raises(TypeError, match="no_such"):
         GuardedExecutor(POLICY, "sandbox", no_such=1)
 
