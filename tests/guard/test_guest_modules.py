@@ -215,14 +215,15 @@ class TestFilesOfTheHost:
         assert (place / "out/a").exists()
 
     def test_a_package_changed_a_finder(self, place, monkeypatch):
-        """importlib_metadata takes a method from the finder of files as it is imported."""
+        """importlib_metadata takes this method from the finder of files as it is imported."""
         (place / "host/planted.py").write_text(PLANTED)
         policy = Policy(write=[place / "root"])
         call = policy.tool(lambda path: importlib.import_module("planted").act(path))
         guard = policy.guard(monitor_calls=False)
         with guard():
             pass
-        monkeypatch.delattr(importlib.machinery.PathFinder, "find_distributions")
+        finder = importlib.machinery.PathFinder
+        monkeypatch.setattr(finder, "find_distributions", None, raising=False)
         with guard():
             call(str(place / "out/a"))
         assert (place / "out/a").exists()
