@@ -114,10 +114,15 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let frozen = class(&system, "FrozenImporter")?;
     // Those of finders are left out: what a finder chose is seen in the loader, and packages change
     // finders (importlib_metadata does).
+    let mut seen: Vec<Bound<'_, PyAny>> = Vec::new();
     for loader in of_files.iter().map(|(class, _)| class).chain([&frozen]) {
         for base in loader.bind(py).mro() {
-            let base = base.cast_into::<PyType>()?;
-            parts.extend(classes::dictionary(&base).map(|of| Part::all(of, "__annot")));
+            if seen.iter().any(|known| known.is(&base)) {
+                continue;
+            }
+            let of = base.cast::<PyType>().ok().and_then(classes::dictionary);
+            parts.extend(of.map(|of| Part::all(of, "__annot")));
+            seen.push(base);
         }
     }
     let _ = SYSTEM.set(System {
