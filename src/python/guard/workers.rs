@@ -4,7 +4,6 @@
 //! The command line is one that `multiprocessing` or `loky` makes for itself. It gets code that
 //! comes first and installs the policy: if that fails nothing else runs. The worker runs its jobs
 //! as the guarded code would.
-#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::OnceLock;

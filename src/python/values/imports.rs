@@ -1,6 +1,5 @@
 //! The code that imports: the imports of installed modules, and their acts while they are imported,
 //! are not what the guarded code chose.
-#![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 
