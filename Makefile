@@ -28,9 +28,10 @@ SOURCES := $(shell find src fastaudit_rs -name '*.rs' -o -name '*.py' -o -name '
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-# The environment and the build in it. Touched only when all of it succeeded.
+# The environment and the build in it, with more EXTRAS if they are named. Touched only when all of it
+# succeeded.
 $(VENV)/.built: $(SOURCES) scripts/find-python scripts/make-venv
-	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop adapters dask demo docker lint notebook recipes sandbox test
+	scripts/make-venv "$$(scripts/find-python --best)" $(VENV) develop adapters dask demo docker lint notebook recipes sandbox test $(EXTRAS)
 	@touch $(VENV)/.demo $@
 
 # The same with what the demo needs alone.
@@ -57,12 +58,13 @@ test: $(VENV)/.built ## Build, and run the quick tests, for about three minutes,
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 .PHONY: test-full
-test-full: $(VENV)/.built ## The same with the slow tests
+test-full: $(VENV)/.built ## The same with the slow tests, but for those that `make nightly` has
 	cargo test --quiet --no-default-features
-	$(PY) -m pytest $(SIDE_BY_SIDE)
+	BUILDS=$(abspath target/py$(shell $(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])')) \
+		$(PY) -m pytest $(SIDE_BY_SIDE) -m "not nightly"
 
 .PHONY: check
-check: lint test-full ## Everything that a change must pass: lint and all tests
+check: lint test-full ## Everything that a change must pass: lint, and all tests but those for the night
 
 .PHONY: nightly
 nightly: ## Everything that takes long: each Python, wheels, containers, conformance, instructions, fuzzing, random faults

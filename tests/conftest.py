@@ -43,6 +43,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes long; `make test` leaves it out")
     config.addinivalue_line(
+        "markers", "nightly: takes very long; `make test-full` leaves it out as well"
+    )
+    config.addinivalue_line(
         "markers",
         "once: does not depend on the version of Python; `make test-all QUICK=1` leaves it out, "
         "`make test` and `make test-full` have it",
@@ -62,6 +65,11 @@ def pytest_configure(config):
         "original_fails(since=None, until=None): the original fails this test, on the Python "
         "versions from `since` up to `until`; test_against_original.py sees to it that it does",
     )
+
+
+def pytest_itemcollected(item):
+    if item.get_closest_marker("nightly"):
+        item.add_marker("slow")
 
 
 def pytest_ignore_collect(collection_path, config):

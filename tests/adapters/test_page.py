@@ -13,6 +13,7 @@ EXAMPLES = EXAMPLE.findall(PAGE)
 QUIET = f"-Wignore:Python 3.{sys.version_info.minor} cannot watch calls:RuntimeWarning"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_example(code, output, tmp_path):
     for package in re.findall(r"^from ([\w.]+)", code, re.MULTILINE):

@@ -25,6 +25,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPERATIONS)
 @pytest.mark.parametrize("before_deny", [None, lambda *args: False], ids=["plain", "asked"])
 def test_nothing_piles_up(guard, places, kind, before_deny):

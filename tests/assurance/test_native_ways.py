@@ -48,6 +48,7 @@ def reached(tmp_path_factory):
     return {result[0]: result[1:] for result in results}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", WAYS)
 def test_ways(reached, row):
     wrong = []

@@ -115,6 +115,7 @@ def run_thread(actors, until):
     asyncio.run(main())
 
 
+@pytest.mark.nightly
 def test_no_verdict_is_taken_from_another_guard(mk_audit, directories):
     monitor = sys.version_info >= (3, 12)
     factories = [

@@ -954,7 +954,7 @@ def test_the_file_is_not_written(name, attempt):
     assert not attempt(name, guarded=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - HARMLESS))
 def test_without_a_guard_it_is(name, attempt):
     """The attempts are in earnest."""

@@ -387,6 +387,7 @@ class TestEvents:
     def events(self):
         return sys.monitoring.get_events(3)
 
+    @pytest.mark.slow
     @pytest.mark.original_fails()
     def test_off_outside_guards(self, watch):
         guard = watch()
@@ -395,6 +396,7 @@ class TestEvents:
             assert self.events() == CALL
         assert self.events() == 0
 
+    @pytest.mark.slow
     @pytest.mark.original_fails()
     def test_on_while_any_context_has_the_guard(self, watch):
         guard = watch()
@@ -407,6 +409,7 @@ class TestEvents:
         gc.collect()
         assert self.events() == 0
 
+    @pytest.mark.slow
     @pytest.mark.original_fails()
     def test_other_tools_keep_theirs(self, watch):
         sys.monitoring.use_tool_id(4, "other")

@@ -241,6 +241,7 @@ class TestCoverage:
 
 
 class TestKernel:
+    @pytest.mark.slow
     def test_prun(self, tmp_path):
         """In a cell under a guard, and in the ones after it."""
         kernels = pytest.importorskip("kernels", exc_type=ImportError)

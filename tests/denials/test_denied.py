@@ -263,6 +263,7 @@ def test_the_call_chain_is_not_built_before_it_is_read(perms, places):
     assert str(violation).splitlines()[1].startswith("To allow it")
 
 
+@pytest.mark.slow
 def test_it_keeps_no_argument_alive(perms):
     class Argument:
         pass

@@ -540,6 +540,7 @@ def test_of_mk_audit(case, name, places):
 IN_SANDBOX = [*OF_SURFACES, "read", "block"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_SANDBOX)
 def test_of_a_sandbox(make_sandbox, case, name, places):
     """Where the kernel has its say as well."""

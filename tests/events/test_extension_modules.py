@@ -230,6 +230,7 @@ sys.meta_path.append(Finder)
         assert run(copy + code, GUARDS[guard], before, python=python)[0] == "denied import"
 
 
+@pytest.mark.slow
 def test_packages_that_are_links(run, package, places, environment):
     site, python = environment
     package(places.out + "/store")

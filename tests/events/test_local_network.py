@@ -76,6 +76,7 @@ def run_in_workspace(tmp_path):
 
 
 class TestServers:
+    @pytest.mark.slow
     def test_of_http(self, run):
         code = """
         for host in ("127.0.0.1", "localhost"):

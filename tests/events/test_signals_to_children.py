@@ -198,6 +198,7 @@ class TestChildrenOfTheGuard:
             child.kill()
         assert child.wait(5) == -signal.SIGKILL
 
+    @pytest.mark.slow
     def test_under_an_installed_policy_and_a_guard(self):
         guard = "Policy(commands=['sleep']).guard(monitor_calls=False)()"
         before = "Policy(commands=['sleep'], env=True).install(monitor_calls=False)"

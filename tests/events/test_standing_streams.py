@@ -93,6 +93,7 @@ def run(places, guard, ways, names=NAMES, stdout=None, stderr=None):
     return ended, verdicts, kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", GUARDS)
 def test_a_log_is_not_cut(places, guard):
     _, verdicts, log = run(places, guard, "OPENS")

@@ -95,7 +95,7 @@ def test_sqlite_says_what_it_opens(asked):
     assert asked("select 'attach'", False) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whatever_sqlite_opens_is_seen(asked, mk_audit, places):
     events = []
 

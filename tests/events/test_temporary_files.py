@@ -414,6 +414,7 @@ class TestItsEnd:
             kept = tempfile.TemporaryDirectory()
         """)
 
+    @pytest.mark.slow
     def test_spares_nothing_and_follows_nothing(self, run):
         made = run("""
         import tempfile

@@ -346,7 +346,7 @@ NOT_FOR_CALLS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_scenarios():
     """Scenarios that a guard must stop are stopped in such a call, and ordinary code passes."""
     scenarios = [one for one in runner.load() if one["name"] not in NOT_FOR_CALLS]

@@ -352,6 +352,7 @@ class TestDecorator:
             audit_perms()(3)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_alive(mk_audit, places):
     class Data:
         pass
@@ -368,6 +369,7 @@ def test_nothing_is_kept_alive(mk_audit, places):
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_entering_and_leaving_leaks_nothing(audit_perms):
     def enter(times):
         for _ in range(times):

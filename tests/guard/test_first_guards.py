@@ -42,7 +42,7 @@ def run(code, *, seconds=60, **given):
     return ended.stdout.strip()
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.nightly)])
 def test_none_of_twenty_threads_fails(tmp_path, times):
     for _ in range(times):
         assert run(TOGETHER, FILE=str(tmp_path / "new")) == "20 AuditDenied"

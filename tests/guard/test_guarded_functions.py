@@ -128,6 +128,7 @@ class TestDask:
         yield
         client.unregister_worker_plugin("fastaudit_rs")
 
+    @pytest.mark.slow
     def test_the_policy_of_the_workers(self, client, of_workers, places):
         make = guarded(guarded_jobs.make)
         paths = [f"{places.ok}/{number}" for number in range(12)]
@@ -183,6 +184,7 @@ class TestDask:
         assert os.listdir(places.out) == []
 
 
+@pytest.mark.slow
 def test_without_dask(monkeypatch, policy):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "fastaudit_rs.dask", raising=False)

@@ -55,6 +55,7 @@ def run(out):
 
 
 class TestOfTheHost:
+    @pytest.mark.slow
     def test_a_file_that_is_opened_late(self, run, out):
         run("""
             for guard in guards():
@@ -65,6 +66,7 @@ class TestOfTheHost:
         """)
         assert (out / "a.log").read_text() == "said\n" * 3
 
+    @pytest.mark.slow
     def test_files_that_are_rolled_over(self, run, out):
         run("""
             rotating = logging.handlers.RotatingFileHandler
@@ -97,6 +99,7 @@ class TestOfTheHost:
         """)
         assert (out / "a.log").read_text() == "said\n"
 
+    @pytest.mark.slow
     def test_a_class_of_its_own(self, run, out):
         run("""
             log.handlers = [Custom()]
@@ -106,6 +109,7 @@ class TestOfTheHost:
         """)
         assert (out / "custom.log").read_text() == "said\n" * 3
 
+    @pytest.mark.slow
     def test_a_socket(self, run):
         said = run("""
             import pickle
@@ -123,6 +127,7 @@ class TestOfTheHost:
         """)
         assert said == "said\n" * 3
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are not watched")
     def test_native_code(self, run):
         said = run("""
@@ -137,6 +142,7 @@ class TestOfTheHost:
         """)
         assert said == '"said"\n' * 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("changes", [False, True])
     def test_a_socket_of_another_host(self, run, changes):
         said = run(f"""

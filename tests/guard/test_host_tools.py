@@ -643,6 +643,7 @@ class TestAsync:
             assert asyncio.run(main())
         assert sorted(path.name for path in out.iterdir()) == ["a", "b"]
 
+    @pytest.mark.slow
     def test_closing_reaches_it_too(self, policy, out):
         @policy.tool
         async def slow(path):
@@ -766,6 +767,7 @@ class TestLooks:
         with pytest.raises(TypeError):
             pickle.dumps(tool)
 
+    @pytest.mark.slow
     def test_the_function_goes_with_the_tool(self, policy):
         def function():
             pass

@@ -95,6 +95,7 @@ class TestWhatIsGuardedCannotLeaveIt:
                 assert guarded()
         sys.setprofile(None)
 
+    @pytest.mark.slow
     def test_by_the_collector(self, audit_perms, guarded):
         with audit_perms() as guard:
             leave = functools.partial(guard.__exit__, None)

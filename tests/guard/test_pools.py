@@ -282,6 +282,7 @@ class TestWorkers:
         for method in ("spawn", "forkserver"):
             run(code, guard, method)
 
+    @pytest.mark.slow
     def test_also_under_an_installed_policy(self, run):
         before = "Policy.preset('workspace').install(monitor_calls=False)"
         code = """
@@ -321,6 +322,7 @@ class TestWorkers:
 class TestWhatTheHostHas:
     """The server of workers is one for the process: it is the host's or the guard's, never both."""
 
+    @pytest.mark.slow
     def test_its_server_makes_no_workers_for_guarded_code(self, run):
         before = """
         with context.Pool(1) as pool:
@@ -386,6 +388,7 @@ class TestWhatTheHostHas:
         code = "monitor_calls = sys.version_info >= (3, 12)\n" + textwrap.dedent(code)
         run(code, preset("workspace"), "forkserver")
 
+    @pytest.mark.slow
     def test_its_managers_and_temporary_files_work_after_a_guard(self, run):
         code = """
         with guard():

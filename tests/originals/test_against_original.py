@@ -28,7 +28,7 @@ def marked(request):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_original_fails_what_is_marked(marked, tmp_path):
     if not marked:
         pytest.skip("no test that is marked was collected")

@@ -154,6 +154,7 @@ RELEASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("release", "version", "package", "told"), RELEASES)
 def test_it_stands_in_for_what_is_installed_and_says_so(run, release, version, package, told):
     done = run("-m", "fastaudit_rs.as_fastaudit", "-c", PROGRAM)

@@ -31,7 +31,7 @@ def ask(tree):
         yield ask_both
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_verdicts_and_messages_agree(ask, tree):
     compare_all(ask, tree, requests(tree, tuple(EVENTS), SHAPES_02), EVENTS, explanations)
 

@@ -46,6 +46,7 @@ SEEN = {
 }
 
 
+@pytest.mark.slow
 def test_names_are_those_of_the_original(ask):
     original, ours = ask("names", "fastaudit"), ask("names")
     assert original["a function"] == [NATIVE]
@@ -53,6 +54,7 @@ def test_names_are_those_of_the_original(ask):
         assert ours[name] == SEEN.get(name, asked), name
 
 
+@pytest.mark.slow
 def test_denials_are_those_of_the_original(ask):
     original, ours = ask("denied_names", "fastaudit"), ask("denied_names")
     assert NATIVE in original["partial"]
@@ -66,6 +68,7 @@ def test_denials_are_those_of_the_original(ask):
         assert ours[name] == told, name
 
 
+@pytest.mark.slow
 def test_no_callee_blinds_a_call_site(ask):
     assert ask("one_site") == ["ran"] * 4 + ["denied"]
     assert ask("one_site", "fastaudit") == ["ran"] * 5
@@ -80,7 +83,7 @@ def test_a_host_may_switch_a_site_off_for_its_guard(ask):
     assert ask("after_a_disable") == [NATIVE] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_first_imports_pass(ask):
     assert ask("first_import") == dict.fromkeys(
         ["ctypes", "numpy", "pandas", "matplotlib.pyplot", "asyncio"], True
@@ -92,6 +95,7 @@ def test_first_imports_pass(ask):
     assert denied[-1] == "matplotlib.pyplot"
 
 
+@pytest.mark.slow
 def test_what_was_imported_is_watched(ask):
     first, second = ask("ctypes_after_import")
     assert first == "Audit: ctypes.dlopen"

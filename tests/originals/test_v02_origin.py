@@ -144,6 +144,7 @@ class TestOrigin:
         enter(alive, kept)
         assert alive[1]() is None
 
+    @pytest.mark.slow
     def test_a_guard_never_left_is_collected(self, perms):
         class Local:
             pass

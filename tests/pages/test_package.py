@@ -74,6 +74,7 @@ print(fastaudit_rs.sandbox.Sandbox is fastaudit_rs.Sandbox)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "names"),
     [

@@ -198,6 +198,7 @@ def test_dask_workers(tmp_path):
     assert done.stdout == shown("dask_workers"), done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="safepyrun needs sys.monitoring")
 def test_solveit(tmp_path):
     done = subprocess.run(

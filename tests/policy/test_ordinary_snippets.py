@@ -100,6 +100,7 @@ def snippet_of(code, **fields):
     return {"name": "made up", "packages": [], "code": code, **fields}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "verdict", "said"),
     [

@@ -140,6 +140,7 @@ class TestHTTP:
         (request,) = log.taken(wait=True)
         assert (request.status, log.connections) == (None, 0)
 
+    @pytest.mark.slow
     def test_of_a_client_that_reads_nothing(self, connected, serve, log):
         """The host keeps no more than some pieces of what nobody takes."""
         sent = 0

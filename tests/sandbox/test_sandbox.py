@@ -199,6 +199,7 @@ class TestPolicy:
         for name in ("home", "here"):
             assert sorted(os.listdir(tmp_path / name / "out")) == ["a", "b"]
 
+    @pytest.mark.slow
     def test_the_environment(self, make_sandbox, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         monkeypatch.setenv("MODE", "fast")
@@ -223,6 +224,7 @@ class TestPolicy:
 
 
 class TestLimits:
+    @pytest.mark.slow
     @pytest.mark.holds("kernel", promises.MEMORY)
     def test_memory(self, make_sandbox):
         for code in ("x = bytearray(10**9)", "x = []\nwhile True: x.append(bytearray(10**6))"):
@@ -231,6 +233,7 @@ class TestLimits:
             if group.are_there() or "MemoryError" not in ran.stderr:
                 assert (ran.killed_by, ran.success, ran.returncode) == ("memory", False, -9)
 
+    @pytest.mark.slow
     @pytest.mark.holds("host", promises.WALL)
     def test_wall_seconds(self, make_sandbox):
         sandbox = make_sandbox(wall_seconds=0.5)
@@ -239,6 +242,7 @@ class TestLimits:
         assert ran.duration < 1.5
         assert gone(of(sandbox))
 
+    @pytest.mark.slow
     @pytest.mark.holds("kernel", promises.CPU)
     def test_cpu_seconds(self, make_sandbox):
         ran = make_sandbox(cpu_seconds=1).run("while True: pass")

@@ -113,6 +113,7 @@ def test_without_it_nobody_is_asked_about_what_the_kernel_holds(asking, out):
     assert os.listdir(out) == ["there"]
 
 
+@pytest.mark.slow
 def test_without_it_a_warning_says_so(tmp_path):
     with Sandbox(parent=tmp_path) as sandbox:
         with pytest.warns(UserWarning, match=r"ask_up_to=Policy\(write") as warned:
@@ -127,6 +128,7 @@ def test_without_the_kernel_an_answer_opens_what_it_says(asking, out):
     assert (len(asked), os.listdir(out)) == (1, ["a"])
 
 
+@pytest.mark.slow
 def test_an_answer_for_the_guard_alone(asking):
     session, asked = asking("guard", ask_up_to=Policy())
     code = "import os; os.environ['LD_LIBRARY_PATH'] = '1'; os.environ['LD_LIBRARY_PATH'] = '2'"
@@ -134,6 +136,7 @@ def test_an_answer_for_the_guard_alone(asking):
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["maybe", 3])
 def test_another_answer_is_a_denial(asking, out, answer):
     session, _ = asking(answer, ask_up_to=Policy(write=[str(out)]))
@@ -150,6 +153,7 @@ def test_what_the_host_raises_is_told(tmp_path, out):
     assert "on_ask raised LookupError: nobody" in denied.answer
 
 
+@pytest.mark.slow
 def test_a_coroutine_answers(tmp_path, out):
     async def on_ask(denied):
         return "once"
@@ -159,6 +163,7 @@ def test_a_coroutine_answers(tmp_path, out):
     assert os.listdir(out) == ["a"]
 
 
+@pytest.mark.slow
 def test_what_is_blocked_stays_so(asking, out):
     (out / "secret").mkdir()
     (out / "secret" / "key").write_text("key")
@@ -215,6 +220,7 @@ with Sandbox(ask_up_to=Policy(write=[out])) as sandbox:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_for_each_user(user):
     assert run_as(user, OF_A_USER) == "None ['a']\nfastaudit_rs.AuditDenied []\n"

@@ -66,6 +66,7 @@ def test_a_sandbox_that_has_run(confine):
     assert gone(of(sandbox))
 
 
+@pytest.mark.slow
 def test_a_session_is_the_originals(sandbox):
     with sandbox.session() as session:
         assert session.run("a = 1; a").value == 1
@@ -114,6 +115,7 @@ def test_the_words_are_those_of_a_session_in_this_process(sandbox):
         in_copy(compare)
 
 
+@pytest.mark.slow
 def test_the_processes_end_with_the_original_though_a_copy_lives(sandbox):
     code = """
         import os, sys, time
@@ -136,6 +138,7 @@ def test_the_processes_end_with_the_original_though_a_copy_lives(sandbox):
     subprocess.run(["rm", "-r", place], check=True)
 
 
+@pytest.mark.slow
 def test_a_pool(sandbox):
     with sandbox.pool(2) as pool:
         assert pool.run("1", value=True).value == 1
@@ -149,6 +152,7 @@ def test_a_pool(sandbox):
         assert pool.run("2", value=True).value == 2
 
 
+@pytest.mark.slow
 def test_a_manager():
     with SandboxManager(limits=LIMITS) as manager:
         manager.create("a")
@@ -165,6 +169,7 @@ def test_a_manager():
         assert manager.run("a", "4", value=True).value == 4
 
 
+@pytest.mark.slow
 def test_a_network_that_the_host_carries():
     from fastaudit_rs import Network
 

@@ -41,6 +41,7 @@ RAW_POLICY = "Policy(native=True, commands=True, threads='inherit', env=True)"
 
 @pytest.mark.parametrize("user", USERS)
 class TestReading:
+    @pytest.mark.slow
     @pytest.mark.holds("kernel", promises.READ)
     def test_the_kernel_opens_nothing_of_the_host(self, user):
         """Native code, whatever guard there is."""
@@ -74,6 +75,7 @@ with Sandbox({policy}) as sandbox:
 """
         assert run_as(user, code) == "()\n"
 
+    @pytest.mark.slow
     def test_all_may_be_read_by_request(self, user):
         code = f"""{HOST}
 with Sandbox(Policy(read=["/"])) as sandbox:
@@ -209,6 +211,7 @@ with Sandbox() as sandbox:
 
 
 class TestWordsThatLeadToThePreset:
+    @pytest.mark.slow
     def test_where_numpy_stops(self, make_sandbox):
         pytest.importorskip("numpy")
         ran = make_sandbox(Policy(network=False)).run("import numpy")

@@ -53,6 +53,7 @@ def make(request):
         assert containers.left(made) == []
 
 
+@pytest.mark.slow
 def test_a_manager_of_containers(daemon):
     with SandboxManager(backend="docker", image="python:3.13") as manager:
         assert manager.create("one").policy == Policy.preset("sandbox")
@@ -61,6 +62,7 @@ def test_a_manager_of_containers(daemon):
 
 
 class TestRuns:
+    @pytest.mark.slow
     def test_a_program(self, make):
         sandbox = make()
         ran = sandbox.run(
@@ -73,12 +75,14 @@ class TestRuns:
         assert (ran.success, ran.value, ran.violations, ran.confined) == (True, 42, [], True)
         assert os.listdir(sandbox.directory.parent) == ["work"]
 
+    @pytest.mark.slow
     def test_a_denial(self, make, tmp_path):
         ran = make(Policy()).run(f"open({str(tmp_path / 'a')!r}, 'w')")
         assert ran.returncode == 77
         assert [denied.path for denied in ran.violations] == [str(tmp_path / "a")]
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.slow
     def test_files(self, make, tmp_path):
         (tmp_path / "helper.py").write_text("VALUE = 7")
         sandbox = make(path=[tmp_path])
@@ -87,6 +91,7 @@ class TestRuns:
         assert (ran.success, ran.changed, ran.violations) == (True, ["out"], []), ran
         assert sandbox.read_file("out") == b"x" * 7
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "status"),
         [
@@ -102,27 +107,33 @@ class TestRuns:
 
 
 class TestLimits:
+    @pytest.mark.slow
     def test_wall_seconds(self, make):
         ran = make(wall_seconds=1).run("import time; time.sleep(60)")
         assert (ran.killed_by, ran.returncode, ran.timed_out) == ("wall_seconds", -9, True)
         assert ran.duration < (10 if containers.IMAGE else 4)
 
+    @pytest.mark.slow
     def test_output(self, make):
         ran = make(output="1M").run("while True: print('x' * 10_000)")
         assert (ran.killed_by, len(ran.stdout)) == ("output", 1 << 20)
 
+    @pytest.mark.slow
     def test_disk(self, make):
         ran = make(disk="20M").run("file = open('a', 'wb')\nwhile True: file.write(bytes(10**6))")
         assert ran.killed_by == "disk"
 
+    @pytest.mark.slow
     def test_cpu_seconds(self, make):
         assert make(cpu_seconds=1).run("while True: pass").killed_by == "cpu_seconds"
 
+    @pytest.mark.slow
     def test_a_kill_without_a_limit_on_memory(self, make):
         kill = "import subprocess; subprocess.run(['sh', '-c', 'kill -KILL $PPID'])"
         ran = make(memory=None).run(kill)
         assert (ran.returncode, ran.killed_by) == (-9, None)
 
+    @pytest.mark.slow
     def test_an_interrupt(self, make, monkeypatch):
         """The container goes with what waits for it."""
         import fastaudit_rs.sandbox.host.watch
@@ -144,6 +155,7 @@ class TestAsked:
         make(policy, **limits).run("1")
         return daemon.asked[-1], daemon.asked[-1]["HostConfig"]
 
+    @pytest.mark.slow
     def test_little_power(self, make, daemon):
         asked, host = self.asked(make, daemon)
         assert host["ReadonlyRootfs"] is True
@@ -174,6 +186,7 @@ class TestAsked:
         _, host = self.asked(make, daemon, LOOSE.replace(network=network))
         assert host["NetworkMode"] == mode
 
+    @pytest.mark.slow
     def test_limits(self, make, daemon):
         _, host = self.asked(
             make, daemon, memory="300M", cpu_percent=50, processes=20, open_files=40
@@ -182,6 +195,7 @@ class TestAsked:
         assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 20)
         assert host["Ulimits"] == [{"Name": "nofile", "Soft": 40, "Hard": 40}]
 
+    @pytest.mark.slow
     def test_mounts(self, make, daemon, tmp_path):
         """Nothing but what the policy names."""
         for name in ("in", "out", "out/hidden"):
@@ -220,6 +234,7 @@ class TestAsked:
         *places, _, _, _ = found
         assert places == sorted(places)
 
+    @pytest.mark.slow
     def test_the_root_is_that_of_the_image(self, make, daemon):
         sandbox = make(LOOSE.replace(read=["/"], write=["/"]))
         sandbox.run("1")
@@ -229,6 +244,7 @@ class TestAsked:
         job = {f"/fastaudit-rs/{name}" for name in ("input", "job", "report")}
         assert named == {own, *job}
 
+    @pytest.mark.slow
     def test_the_environment(self, make, daemon, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         asked, _ = self.asked(make, daemon)
@@ -250,12 +266,14 @@ class TestErrors:
         with pytest.raises(SandboxError, match="it cannot be run: .*No such image: python:3.13"):
             sandbox.run("1")
 
+    @pytest.mark.slow
     def test_a_runtime_that_kills_at_the_second_order(self, make, daemon):
         daemon.deaf = 1
         ran = make(wall_seconds=0.5).run("import time; time.sleep(60)")
         assert (ran.killed_by, ran.returncode) == ("wall_seconds", -9)
         assert ran.duration < 10
 
+    @pytest.mark.slow
     def test_a_runtime_that_does_not_kill(self, make, daemon, monkeypatch):
         import fastaudit_rs.sandbox.host.watch
 
@@ -274,6 +292,7 @@ class TestErrors:
         with pytest.raises(SandboxError, match="needs docker: pip install"):
             Sandbox(LOOSE, backend="docker", image="python:3.13")
 
+    @pytest.mark.slow
     def test_no_pool(self, make):
         with pytest.raises(ValueError, match="a pool needs backend='process'"):
             make().pool(1)

@@ -105,6 +105,7 @@ asyncio.run(get())
 
 
 class TestClients:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", CLIENTS)
     def test_reach_the_name_and_nothing_else(self, sandbox, site, name):
         if name in ("requests", "httpx"):
@@ -311,6 +312,7 @@ for descriptor in (-1, 200):
 
 
 class TestNames:
+    @pytest.mark.slow
     def test_below_a_wildcard_lead_into_no_private_network(self, make_sandbox, site):
         code = (
             f"import urllib.request\nurllib.request.urlopen('http://below.wild.test:{site.port}')"
@@ -357,6 +359,7 @@ class TestNames:
         ]
 
 
+@pytest.mark.slow
 def test_as_many_connections_as_the_policy_says(make_sandbox, site):
     """They are counted for programs too, until they are closed."""
     network = Network(hosts=["good.test"], max_connections=2)
@@ -429,6 +432,7 @@ print(f"{together()} of 5, {together()} of 5, {sum(apart() for _ in range(20))} 
 
 
 class TestRequests:
+    @pytest.mark.slow
     def test_of_steps(self, sandbox, site):
         get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
         with sandbox.session() as session:
@@ -438,6 +442,7 @@ class TestRequests:
                 assert [request.path for request in ran.requests] == [f"/{path}"]
             assert session.run("1").requests == []
 
+    @pytest.mark.slow
     def test_of_runs_side_by_side(self, sandbox, site):
         found = {}
         get = f"import urllib.request as u; u.urlopen('http://good.test:{site.port}/{{}}').read()"
@@ -470,6 +475,7 @@ class TestRequests:
         assert (request.method, request.sent, request.received) == ("POST", 10_000_000, 20_000_000)
         assert len(site.seen[0][3]) == 10_000_000
 
+    @pytest.mark.slow
     def test_are_kept_up_to_a_number(self, sandbox, site):
         """Many that are denied hide none that is allowed."""
         command = [sys.executable, "-I", "-c", MANY]
@@ -523,6 +529,7 @@ class TestOtherProtocols:
 
             yield run
 
+    @pytest.mark.slow
     def test_where_the_server_speaks_first(self, spoken):
         def serve(one):
             one.sendall(b"220 hello\r\n")

@@ -122,6 +122,7 @@ answer = get("https://good.test:{site.port}/a", Authorization="Bearer " + os.env
         assert site.seen[0][2]["authorization"] == f"Bearer {VALUE}"
         assert told(ran) == [("good.test", "GET", "/a", 200, None)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("client", ["requests", "httpx", "curl"])
     def test_of_clients(self, made, site, client):
         url = f"https://good.test:{site.port}/a"
@@ -143,6 +144,7 @@ answer = get("https://good.test:{site.port}/a", Authorization="Bearer " + os.env
         basic = base64.b64encode(f"me:{VALUE}".encode()).decode()
         assert site.seen[0][2]["authorization"] == f"Basic {basic}"
 
+    @pytest.mark.slow
     def test_go_to_no_other_host(self, made, site):
         """Nor into another header, a path or a body."""
         secret = Secret("KEY", hosts=["good.test"], value=VALUE, header="X-Key")
@@ -167,6 +169,7 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         assert "403" in ran.stderr and site.seen == []
         assert told(ran) == [("other.test", "GET", "/", None, "network.hosts")]
 
+    @pytest.mark.slow
     def test_in_the_clear_where_the_host_says_so(self, made, monkeypatch):
         monkeypatch.setattr(socket, "getaddrinfo", resolver({"good.test": "127.0.0.1"}))
         with served() as site:
@@ -179,6 +182,7 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
                 sent = site.seen[-1][2]["x-key"]
                 assert sent == value or (value is None and VALUE not in sent)
 
+    @pytest.mark.slow
     def test_no_server_that_is_not_verified(self, made, site):
         secret = Secret("KEY", hosts=["wrong.test"], value=VALUE)
         code = f"{GET}\nget('https://wrong.test:{site.port}/', X_Key=os.environ['KEY'])"
@@ -187,6 +191,7 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         (request,) = ran.requests
         assert "certificate" in request.error and site.seen == []
 
+    @pytest.mark.slow
     def test_of_sessions(self, made, site):
         secret = Secret("KEY", hosts=["good.test"], value=VALUE)
         with made(site, secret).session() as session:
@@ -197,6 +202,7 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
             assert ran.value == b"/s", ran.stderr
         assert site.seen[0][2]["x-key"] == VALUE
 
+    @pytest.mark.slow
     def test_of_a_manager(self, site):
         network = Network(hosts=["good.test"])
         secret = Secret("KEY", hosts=["good.test"], value=VALUE)
@@ -220,6 +226,7 @@ get("https://good.test:{site.port}/5", X_Key=key).read()
         assert body == page.decode().replace(VALUE, placeholder)
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.HOST_ENV)
 def test_the_value_is_nowhere_in_the_sandbox(made, site, monkeypatch):
     """Not in its variables, its memory and what it may read of /proc, though it has used it."""

@@ -55,6 +55,7 @@ print(json.dumps([ran.stdout.split(), seen[1:], told, ran.stderr]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_names_and_secrets(user):
     program = HOST.format(support=str(ROOT / "tests/support"))

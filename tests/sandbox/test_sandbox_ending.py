@@ -76,6 +76,7 @@ def last_sign(sandbox):
     return float(before or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.ENDING)
 @pytest.mark.parametrize("through", ["sandbox", "pool", "manager"])
 def test_a_cancelled_run_ends(through):
@@ -95,6 +96,7 @@ def test_a_cancelled_run_ends(through):
         assert again.success
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_that_waits_for_its_turn(make_sandbox):
     sandbox = make_sandbox()
 

@@ -121,6 +121,7 @@ class TestFaults:
         assert sandbox.run(textwrap.dedent(code)).stdout == "['1', '2']\n"
         assert running(of(sandbox)) == [worker]
 
+    @pytest.mark.slow
     def test_the_host_dies(self):
         code = """
             from fastaudit_rs import Limits, Policy, Sandbox
@@ -275,7 +276,7 @@ print(json.dumps([ran, before, state()]))
 
 
 @pytest.mark.holds("host", promises.LEFT)
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("user", USERS)
 def test_many_faults_leave_nothing(user, monkeypatch):
     """A thousand runs: half of them as root, where it is there."""

@@ -220,6 +220,7 @@ print(json.dumps(passed))
 )
 
 
+@pytest.mark.slow
 @numbers
 @pytest.mark.holds("kernel", promises.BLOCK)
 def test_block_by_system_calls(user):
@@ -252,6 +253,7 @@ def test_block_by_system_calls(user):
     assert ran["after"] == {name: [name, "0o644"] for name in ran["after"]}
 
 
+@pytest.mark.slow
 @numbers
 @pytest.mark.holds("kernel", promises.BLOCK)
 def test_block_where_all_may_be_written(user):
@@ -312,6 +314,7 @@ os._exit(0)
 )
 
 
+@pytest.mark.slow
 @numbers
 @pytest.mark.holds("kernel", promises.STARTED)
 def test_what_is_started(user):
@@ -346,6 +349,7 @@ os.environ["LC_TIME"] = "C.UTF-8"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.HOST_ENV)
 @pytest.mark.holds("kernel", promises.HOST_ENV)
 def test_variables_of_the_host(user):
@@ -355,6 +359,7 @@ def test_variables_of_the_host(user):
     assert not any(f"{name}=" in seen for name in ("USER", "LOGNAME", "SSH_AUTH_SOCK", "OLDPWD"))
 
 
+@pytest.mark.slow
 @numbers
 @pytest.mark.holds("kernel", promises.HOST_ENV)
 def test_memory_of_the_host(user):

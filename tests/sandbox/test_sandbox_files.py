@@ -121,6 +121,7 @@ def test_what_is_no_regular_file(user):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.holds("host", promises.UNHURT)
 @by_each_user
 def test_a_file_that_is_too_large(user):

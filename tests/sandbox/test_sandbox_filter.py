@@ -125,6 +125,7 @@ def test_allowed_data_leave(user, network):
     assert ("mptcp" in ran["told"]) <= (network == "True")
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.LISTEN)
 @pytest.mark.parametrize("network", ["False", "Network(hosts=['127.0.0.1'], lookup=False)"])
 def test_nothing_listens(user, network):
@@ -132,10 +133,12 @@ def test_nothing_listens(user, network):
     assert passed <= ({"family 16"} if "hosts" in network else set())
 
 
+@pytest.mark.slow
 def test_some_may_listen(user):
     assert {"0 None", "0 0"} <= set(raw(user, LISTEN, network="Network(listen=True)")["told"])
 
 
+@pytest.mark.slow
 def test_unix_sockets_stay(user):
     code = """
 import asyncio, json, os, socket
@@ -189,6 +192,7 @@ own = os.getpid()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.OTHERS)
 def test_other_processes_are_left_alone(user):
     before, after = STATE.format(name="before"), STATE.format(name="after")

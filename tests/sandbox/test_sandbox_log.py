@@ -151,6 +151,7 @@ def test_a_guest_that_writes_what_it_likes(sandbox, path):
     assert (lost["lost"], lost["source"]) == (9, "guest")
 
 
+@pytest.mark.slow
 def test_a_guest_that_writes_without_end(sandbox, path):
     code = """
         import os, stat

@@ -79,6 +79,7 @@ def test_all_memory_counts(user, way):
         assert "PermissionError" in ran["stderr"], ran
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.MEMORY)
 @pytest.mark.parametrize("user", USERS)
 def test_pipes_are_small(user):
@@ -86,6 +87,7 @@ def test_pipes_are_small(user):
     assert ran["killed_by"] == "memory" or ran["told"] < 200, ran
 
 
+@pytest.mark.slow
 def test_memory_that_is_reserved(make_sandbox):
     """Common libraries reserve much more than they use."""
     if not group.are_there():
@@ -95,6 +97,7 @@ def test_memory_that_is_reserved(make_sandbox):
     assert make_sandbox(memory="200M").run("x = bytearray(10**9)").killed_by == "memory"
 
 
+@pytest.mark.slow
 def test_a_kill_is_told(make_sandbox):
     """Also of a program that the code started; a `MemoryError` is not a kill."""
     if not group.are_there():
@@ -137,6 +140,7 @@ def test_groups_are_removed(monkeypatch):
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_without_groups(monkeypatch):
     """Each process has the limit by itself, and no files in memory."""
     monkeypatch.setattr(group, "made", lambda limits: None)
@@ -194,6 +198,7 @@ def forks():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("confine", ["prefer", "audit"])
 def test_limits_without_the_kernel_part(user, confine):
@@ -228,6 +233,7 @@ with Sandbox(Policy()) as sandbox:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_host_leaves_an_empty_group():
     host = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True)
     paths = list(map(Path, host.stdout.split()))

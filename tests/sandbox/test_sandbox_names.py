@@ -32,6 +32,7 @@ def run(user, code):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_used_where_may_be_written(user):
     """Also by way of links, and of links that have such names themselves."""
@@ -67,6 +68,7 @@ os.rename(b"caf\\xe9", b"th\\xe9")
     assert found["th\udce9"] == 0o640
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_links_lead_nowhere_else(user):
     code = """

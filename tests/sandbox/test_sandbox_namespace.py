@@ -87,6 +87,7 @@ def test_not_with_a_network(user):
     assert found == {name: [own, own] for name in WITH}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
 @pytest.mark.holds("kernel", promises.DATA)
 @by_each_user
@@ -151,6 +152,7 @@ with Sandbox(Policy.preset("sandbox").replace(network=network)) as sandbox:
     run_as(user, program)
 
 
+@pytest.mark.slow
 @by_each_user
 def test_run_under_a_guard(user):
     """A guard that lets a sandbox be run is asked nothing more for the network."""

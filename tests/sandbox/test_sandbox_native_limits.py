@@ -95,6 +95,7 @@ ctypes.CFUNCTYPE(None)(SPIN)()
 )
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.CPU)
 @pytest.mark.parametrize(
     "how", ["plain", "threads", pytest.param("signals", marks=pytest.mark.slow)]

@@ -75,6 +75,7 @@ class TestConnecting:
         others = [("tcp", "127.0.0.2", one), ("udp", "127.0.0.2", one), ("tcp", "::1", one)]
         assert tried(Network(hosts=[host]), here + others) == here
 
+    @pytest.mark.slow
     def test_to_ports(self, tried, ports):
         one, two = ports
         may = [(kind, f"127.0.0.{last}", one) for kind in ("tcp", "udp") for last in (1, 2)]

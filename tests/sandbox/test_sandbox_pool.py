@@ -59,6 +59,7 @@ class TestWorker:
             code = "import random; [hasattr(random, 'MARK'), hasattr(random, 'Random')]"
             assert sandbox.run(code, value=True).value == [False, True]
 
+    @pytest.mark.slow
     def test_random_numbers_differ(self, sandbox):
         code = "import random; random.random()"
         assert len({sandbox.run(code, value=True).value for _ in range(3)}) == 3
@@ -95,6 +96,7 @@ class TestWorker:
         with pytest.raises(ProcessLookupError):
             os.kill(worker, 0)
 
+    @pytest.mark.slow
     def test_it_is_closed_meanwhile(self, sandbox):
         sandbox.run("1")
         threading.Timer(0.5, sandbox.close).start()
@@ -102,6 +104,7 @@ class TestWorker:
             sandbox.run("import time; time.sleep(60)")
         assert gone(of(sandbox))
 
+    @pytest.mark.slow
     def test_side_by_side(self, sandbox):
         """Runs that come at the same time do not wait for each other."""
         code = "import time; time.sleep(0.5); print(1)"
@@ -236,6 +239,7 @@ class TestEnds:
 
 
 class TestPool:
+    @pytest.mark.slow
     def test_what_is_preloaded_is_there(self, sandbox):
         code = "import sys; 'decimal' in sys.modules"
         assert sandbox.run(code, value=True).value is False
@@ -280,6 +284,7 @@ class TestPool:
             after = {pool.run("import os; os.getppid()", value=True).value for _ in range(4)}
             assert len(after) == 2 and not after & before
 
+    @pytest.mark.slow
     def test_more_runs_than_processes(self, sandbox):
         with sandbox.pool(2) as pool, ThreadPoolExecutor(8) as threads:
             found = list(threads.map(pool.run, [f"print({number})" for number in range(60)]))
@@ -307,6 +312,7 @@ class TestPool:
             ran = pool.run("import sys; 'decimal' in sys.modules", value=True)
             assert (ran.value, ran.confined) == (True, False)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("preload", "says"),
         [(["no_such_module"], "No module named 'no_such_module'"), (["os.path.no"], "os.path.no")],

@@ -119,6 +119,7 @@ def test_an_answer_does_not_open_what_the_kernel_holds(asking, tmp_path):
     assert asked == []
 
 
+@pytest.mark.slow
 def test_without_a_bound_a_run_and_a_pool_do_not_ask_about_files(tmp_path, out):
     asked = []
     with pytest.warns(UserWarning, match="on_ask without ask_up_to") as warned:
@@ -138,6 +139,7 @@ def test_a_pool_asks(asking, out):
     assert len(asked) == 2 and sorted(os.listdir(out)) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_sessions_ask_too(asking, out):
     sandbox, asked = asking("once")
     others = []
@@ -148,6 +150,7 @@ def test_sessions_ask_too(asking, out):
     assert (len(asked), len(others)) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async_run", [True, False])
 def test_a_coroutine_answers(out, tmp_path, is_async_run):
     loops = []
@@ -171,6 +174,7 @@ def test_a_coroutine_answers(out, tmp_path, is_async_run):
     assert os.listdir(out) == ["a"]
 
 
+@pytest.mark.slow
 def test_errors_of_the_host(asking, out):
     sandbox, _ = asking(ValueError("broken"), 5, KeyboardInterrupt(), "once")
     for _ in range(2):

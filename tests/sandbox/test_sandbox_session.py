@@ -101,6 +101,7 @@ class TestSteps:
         ran = session.run("b'x' * (65 << 20)")
         assert ran.value is None and "too large" in ran.value_error
 
+    @pytest.mark.slow
     def test_two_at_once_and_a_run_beside(self, shared):
         with shared.session() as first, shared.session() as second:
             first.run("x = 1")
@@ -191,6 +192,7 @@ class TestFunctions:
         assert session.run("add(open)").error.kind == "TypeError"
         assert "its result" in session.run("strange()").error.message
 
+    @pytest.mark.slow
     def test_coroutines_run_side_by_side(self, session):
         code = "import asyncio\nawait asyncio.gather(*[slow(n, 0.3) for n in range(5)])"
         begun = time.monotonic()
@@ -280,6 +282,7 @@ class TestQuestions:
             session.undo()
             assert session.run(self.STEP).success
 
+    @pytest.mark.slow
     def test_a_coroutine(self, strict):
         async def ask(denied):
             await asyncio.sleep(0.1)
@@ -299,6 +302,7 @@ class TestQuestions:
             assert asyncio.run(host(session)).returncode == 77
             assert time.monotonic() - begun < 10
 
+    @pytest.mark.slow
     def test_one_that_fails(self, strict):
         def ask(denied):
             raise KeyError("no")
@@ -307,6 +311,7 @@ class TestQuestions:
             ran = session.run(self.STEP)
             assert ran.returncode == 77 and "KeyError" in ran.error.message
 
+    @pytest.mark.slow
     def test_forged_questions(self, strict):
         asked = []
         with strict.session(on_ask=asked.append) as session:
@@ -334,6 +339,7 @@ class TestUndo:
             for _ in range(2):
                 session.undo()
 
+    @pytest.mark.slow
     def test_several(self, shared):
         with shared.session(keep=3) as session:
             for number in range(5):
@@ -354,6 +360,7 @@ class TestUndo:
             with pytest.raises(RuntimeError, match="keeps 0"):
                 session.undo()
 
+    @pytest.mark.slow
     def test_the_policy_holds_in_the_copy(self):
         with Sandbox(Policy.preset("sandbox")) as sandbox, sandbox.session() as session:
             session.run("x = 1")
@@ -411,6 +418,7 @@ class TestUndo:
 
 
 class TestEnds:
+    @pytest.mark.slow
     def test_a_limit_by_an_exception(self, session):
         # Before 3.13 a block's own handlers miss what arrives where its loop goes back.
         wait = "def wait():\n  while True: pass\n"
@@ -442,6 +450,7 @@ class TestEnds:
             session.reset()
             assert session.run("1").value == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("code", ["while True: pass", STUBBORN, "import time; time.sleep(60)"])
     def test_interrupt(self, session, code):
         assert session.interrupt() is False
@@ -478,6 +487,7 @@ class TestEnds:
         session.reset()
         assert session.run("1").value == 1 and session.names == []
 
+    @pytest.mark.slow
     def test_between_steps(self, session):
         code = "import threading; threading.Timer(0.1, ours._child.end, (4,)).start()"
         session.run(OURS + code)
@@ -485,6 +495,7 @@ class TestEnds:
         with pytest.raises(SandboxError, match="exit status 4"):
             session.names
 
+    @pytest.mark.slow
     def test_output_without_end(self):
         with Sandbox(LOOSE, Limits(wall_seconds=20, output=100_000)) as sandbox:
             with sandbox.session() as session:
@@ -492,6 +503,7 @@ class TestEnds:
                 assert (ran.killed_by, len(ran.stdout)) == ("output", 100_000)
                 assert session.run("print(x)").stdout == "1\n"
 
+    @pytest.mark.slow
     def test_files_without_end(self):
         with Sandbox(LOOSE, Limits(wall_seconds=20, disk=10 << 20)) as sandbox:
             with sandbox.session() as session:
@@ -499,6 +511,7 @@ class TestEnds:
                 ran = session.run(code)
                 assert ran.killed_by == "disk", ran
 
+    @pytest.mark.slow
     def test_memory_without_end(self):
         with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
             with sandbox.session() as session:
@@ -512,6 +525,7 @@ class TestEnds:
                 session.reset()
                 assert session.run("1").value == 1
 
+    @pytest.mark.slow
     def test_close_ends_everything(self):
         with Sandbox(LOOSE) as sandbox:
             session = sandbox.session()
@@ -522,6 +536,7 @@ class TestEnds:
                 session.run("1")
             session.close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("what", ["session", "sandbox"])
     def test_close_while_a_step_runs(self, what):
         with Sandbox(LOOSE) as sandbox:
@@ -534,6 +549,7 @@ class TestEnds:
             timer.join()
             assert gone(of(sandbox))
 
+    @pytest.mark.slow
     def test_one_step_at_a_time(self, session):
         thread = threading.Thread(target=session.run, args=("import time; time.sleep(1)",))
         thread.start()
@@ -553,6 +569,7 @@ class TestEnds:
 
 
 class TestAsync:
+    @pytest.mark.slow
     def test_the_event_loop_goes_on(self, session):
         async def host():
             step = asyncio.create_task(session.arun("import time; time.sleep(0.5); 3"))
@@ -565,6 +582,7 @@ class TestAsync:
         value, ticks = asyncio.run(host())
         assert value == 3 and ticks > 5
 
+    @pytest.mark.slow
     def test_cancelling_interrupts(self, session):
         async def host():
             session.run("x = 1")
@@ -591,6 +609,7 @@ class TestAsync:
         assert result.value == "end"
         assert found[0][2] < found[-1][2] - 0.3
 
+    @pytest.mark.slow
     def test_leaving_a_stream(self, session):
         async def host():
             stream = session.stream("print('x')\nwhile True: pass")

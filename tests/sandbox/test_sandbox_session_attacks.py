@@ -189,6 +189,7 @@ def test_a_forged_value_is_no_code(session):
     assert ran.value is None and "cannot be read" in ran.value_error
 
 
+@pytest.mark.slow
 def test_functions_are_called_with_data_alone(session):
     """And no more often than they may be."""
     seen = []
@@ -230,6 +231,7 @@ def test_answers_that_nobody_reads(shared, name):
         assert ran.success and session.run("x").value == 1
 
 
+@pytest.mark.slow
 def test_denials_that_are_long(session):
     """A step's denials have a bound of bytes together, as the report of a run has."""
     code = """
@@ -240,6 +242,7 @@ for _ in range(40): raw(told)
     assert 10 < len(ran.violations) < 17
 
 
+@pytest.mark.slow
 def test_a_function_is_called_in_a_step_alone(session):
     seen = []
     session.run("1", functions={"see": seen.append})
@@ -353,7 +356,7 @@ with Sandbox(Policy(read=["/"]), Limits(wall_seconds=20)) as sandbox:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_steps_leave_nothing():
     before, after = json.loads(run_as(NAMES[0], LASTING, timeout=240))
     files, used, threads, files_inside, pages_inside = zip(before, after, strict=True)

@@ -118,6 +118,7 @@ def test_killed_between_steps(shared, moment):
         usable(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["session", "worker"])
 def test_killed_in_a_step(shared, of):
     with shared.session(functions={"add": add}) as session:
@@ -171,6 +172,7 @@ def test_killed_in_a_question(of):
             usable(session)
 
 
+@pytest.mark.slow
 def test_killed_before_undo(shared):
     with shared.session(functions={"add": add}) as session:
         session.run("x = 1")
@@ -198,6 +200,7 @@ def test_killed_in_undo(shared):
             usable(session)
 
 
+@pytest.mark.slow
 def test_memory_of_a_step():
     with Sandbox(LOOSE, Limits(wall_seconds=20, memory="300M")) as sandbox:
         with sandbox.session(functions={"add": add}) as session:

@@ -91,6 +91,7 @@ print(json.dumps(passed))
 )
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.READ)
 def test_nothing_is_watched(user):
     before = """

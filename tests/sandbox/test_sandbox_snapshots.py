@@ -89,6 +89,7 @@ def test_a_snapshot_that_is_killed(session):
     assert session.get("x") == 1
 
 
+@pytest.mark.slow
 def test_the_process_of_all_is_killed(session):
     kept = session.snapshot()
     os.kill(session._process.worker.pid, 9)

@@ -40,7 +40,8 @@ def can(*command):
     return not subprocess.run([*command, "true"], capture_output=True, check=False).returncode
 
 
-@pytest.mark.parametrize("starts", [3, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("starts", [3, pytest.param(40, marks=pytest.mark.nightly)])
 def test_signals_meanwhile(starts):
     code = f"""
         import os, signal
@@ -61,8 +62,9 @@ def test_signals_meanwhile(starts):
     assert (said.stdout, said.stderr) == ("none\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can(*APART), reason="no namespaces can be made here")
-@pytest.mark.parametrize("hosts", [4, pytest.param(48, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hosts", [4, pytest.param(48, marks=pytest.mark.nightly)])
 def test_hosts_that_share_an_ipc_namespace_alone(hosts):
     said = []
     for _ in range(hosts // 4):
@@ -74,6 +76,7 @@ def test_hosts_that_share_an_ipc_namespace_alone(hosts):
     assert said == [("7\n", "")] * hosts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["0>&-", "0>&- 1>&- 2>&-"])
 def test_standard_streams_are_closed(tmp_path, closed):
     file = tmp_path / "said"
@@ -115,6 +118,7 @@ def test_one_that_cannot_be_made_leaves_no_directory_and_no_descriptor(monkeypat
     assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "first", "words"),
     [
@@ -152,6 +156,7 @@ def test_what_keeps_it_from_starting_is_named(before, first, words):
     assert words in found, said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone can run as another user")
 def test_too_few_processes_are_named():
     """They count by user, and not for root."""
@@ -169,6 +174,7 @@ def test_too_few_processes_are_named():
     assert "of 2 processes and threads: raise the limit (ulimit -u)" in said, said
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_are_named_and_nothing_is_left(tmp_path):
     code = f"""
         import os, resource
@@ -207,6 +213,7 @@ def test_too_few_descriptors_are_named_and_nothing_is_left(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can("unshare", "-m"), reason="nothing can be mounted here")
 def test_a_full_disk():
     code = """
@@ -228,6 +235,7 @@ def test_a_full_disk():
     assert said.stdout == "28 []\n" * 3 + "7 True\n", said
 
 
+@pytest.mark.slow
 def test_a_user_without_a_name_and_a_home():
     code = RUN + "\nimport os; print('HOME' in os.environ)"
     assert run_as("nameless", code) == "7\nFalse\n"

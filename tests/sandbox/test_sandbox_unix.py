@@ -133,6 +133,7 @@ def test_none_of_the_host(user, network):
     assert reached(user, network) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.UNIX)
 def test_no_others_than_the_named_one(user):
     """By its full path alone, however it is written."""
@@ -170,6 +171,7 @@ print(json.dumps(passed))
 )
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_the_host(user):
     """Of the host a run has pipes alone: its streams and its report. Two are its own process's."""
@@ -187,6 +189,7 @@ def test_no_descriptors_of_the_host(user):
             assert to == "anon_inode:[landlock-ruleset]" or to.endswith("/children"), ran
 
 
+@pytest.mark.slow
 @pytest.mark.holds("kernel", promises.UNIX)
 def test_no_descriptors_of_other_processes(user):
     assert raw(user, TAKE, "HOST")["told"] == []

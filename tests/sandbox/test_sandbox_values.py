@@ -59,6 +59,7 @@ def test_values_that_can(make_sandbox, code):
     assert (ran.value_error, ran.success) == (None, True)
 
 
+@pytest.mark.slow
 def test_a_report_that_is_cut_off(make_sandbox):
     """A run may write more to its report than is read of it; a value is missing then."""
     code = """

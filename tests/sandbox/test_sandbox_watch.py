@@ -51,6 +51,7 @@ ACTS = (
 NAMES = ("a", "b", "c", "d/a", "d/b", "d/e/a", "e", "d", "d/e", "f/a", "f")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_all_that_changed(make_sandbox, seed):
     """Compared with all files before and after."""
@@ -200,7 +201,7 @@ def test_a_run_among_many_files():
 
 
 @pytest.mark.holds("host", promises.WALL)
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("code", ["import time; time.sleep(60)", WRITING])
 def test_wall_seconds_among_many_files(code):
     with Sandbox(LOOSE, Limits(wall_seconds=2), parent=MEMORY) as sandbox:
@@ -216,7 +217,7 @@ def test_wall_seconds_among_many_files(code):
 
 
 @pytest.mark.holds("host", promises.UNHURT)
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_half_a_million_names(sandbox):
     sandbox.run("1")
     for number in range(500_000):

@@ -411,6 +411,7 @@ class TestGuards:
         assert_none_ran(out)
 
 
+@pytest.mark.slow
 def test_finalizers_of_a_step_that_was_given_up_are_guarded(out, tmp_path):
     go_on = tmp_path / "go on"
     with Policy(write=[]).session(monitor_calls=False) as session:

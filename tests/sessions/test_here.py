@@ -185,6 +185,7 @@ def test_a_display_that_is_malformed_leaves_the_value(session):
         assert ran.display[0]["text/html"] == "<b>"
 
 
+@pytest.mark.slow
 def test_a_step_that_catches_every_interrupt_is_given_up(session):
     began = time.monotonic()
     # Before 3.13 a block's own handlers miss what arrives where its loop goes back.
@@ -206,6 +207,7 @@ while n < 100:
     assert value(session, "n") == 100
 
 
+@pytest.mark.slow
 def test_native_code_that_waits_does_not_hold_the_host(session):
     began = time.monotonic()
     result = session.run("x = 1\nimport time\ntime.sleep(3)\ny = 1", timeout=0.2)
@@ -259,6 +261,7 @@ def test_an_interrupt_waits_for_a_function_of_the_host(session):
     assert ended == [1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_step_and_is_raised(directory):
     code = (
         "import os, signal, threading, time\n"
@@ -277,6 +280,7 @@ def test_ctrl_c_ends_the_step_and_is_raised(directory):
     assert (done.stdout, done.stderr) == ("raised 1\n", "")
 
 
+@pytest.mark.slow
 def test_a_process_ends_beside_a_step_that_does_not():
     code = (
         "from fastaudit_rs import Policy\n"
@@ -334,6 +338,7 @@ def test_a_task_of_an_earlier_step_is_guarded_and_told(session, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_finalizers_run_under_the_guard(session, tmp_path):
     code = (
         "class A:\n    def __init__(self, name): self.name = name\n"
@@ -398,6 +403,7 @@ def test_temporary_files_last(directory):
         assert value(session, "f.write('1')\nf.close()\nopen(f.name).read()") == "1"
 
 
+@pytest.mark.slow
 def test_a_session_that_is_dropped_ends_its_thread():
     session = Policy().session()
     session.run("x = 1")
@@ -572,6 +578,7 @@ sorted(set(found))
         assert (ran.error, ran.value) == (None, "a!")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "method", "object"])
 def test_an_interrupt_waits_for_the_answer(kind, tmp_path):
     """Whatever kind of callable is asked."""

@@ -77,6 +77,7 @@ def test_an_interrupt_of_a_step_that_is_ending_is_none_of_the_next(session):
     assert session.interrupt() is False
 
 
+@pytest.mark.slow
 def test_interrupts_of_threads_that_wait_for_functions(session):
     """The main thread of a step waits for another one to read its answer."""
 

@@ -20,6 +20,7 @@ def kernel(tmp_path_factory):
     kernel.manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.slow
 def test_output_and_figures_are_those_of_the_step(kernel):
     ran = kernel("print('host')\nresult = session.run('print(1)\\ndisplay(2)\\n3')\nprint('host')")
     assert (ran.status, ran.out, ran.data) == ("ok", "host\nhost\n", [])

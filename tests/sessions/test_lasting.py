@@ -112,7 +112,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.mark.alone
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_steps(make, place):
     before = left()
     session = make(functions={"add": add, "fail": fail, "later": later})
@@ -142,7 +142,7 @@ def test_a_thousand_steps(make, place):
 
 
 @pytest.mark.alone
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_sessions(make):
     """Each with some steps."""
 

@@ -159,6 +159,7 @@ def test_objects_of_a_closed_snapshot_are_freed_under_the_guard(session, tmp_pat
     assert again() is session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["here"], indirect=True)
 def test_objects_that_are_changed_in_place_stay_so(session):
     """As docs/limits.md says; a copy of a process has its own."""

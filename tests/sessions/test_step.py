@@ -192,6 +192,7 @@ def test_a_display_has_a_limit():
     assert outcome.display == [{"text/plain": "(1 more thing left out: at most 3 of 0.001 MB)"}]
 
 
+@pytest.mark.slow
 def test_figures_are_shown_and_closed(steps, recwarn):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     mine = pyplot.figure()

@@ -70,6 +70,7 @@ def test_inputs_are_copied(session):
     assert value(session, "x") == {"a": [1, 2, 3]}
 
 
+@pytest.mark.slow
 def test_arrays_and_frames_go_in_and_out(session):
     numpy = pytest.importorskip("numpy")
     pandas = pytest.importorskip("pandas")
@@ -282,6 +283,7 @@ def test_cancelling_interrupts_the_step(session):
     assert asyncio.run(main()) == 1
 
 
+@pytest.mark.slow
 def test_output_comes_as_it_is_written(session):
     async def main():
         stream = session.stream(
@@ -390,6 +392,7 @@ def test_with(make):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_session_runs_one_step_at_a_time(session):
     thread = threading.Thread(target=session.run, args=("import time\ntime.sleep(0.5)",))
     thread.start()
@@ -406,6 +409,7 @@ async def double(n):
     return 2 * n
 
 
+@pytest.mark.slow
 def test_a_step_that_is_refused_leaves_functions_to_the_one_that_runs(make):
     """In the same event loop, and in another thread."""
     session = make(functions={"double": double}, timeout=5)

@@ -35,6 +35,7 @@ def test_denials_are_told_once_with_their_hints(session):
     assert denied.startswith("open '/srv/a' not in") and denied.count("not in (") == 1
 
 
+@pytest.mark.slow
 def test_ends_are_told(session):
     told = session.run("print('a')\nwhile True: pass", timeout=0.5).for_model()
     assert told.startswith("stdout:\na\n\n") and "ended by the limit wall_seconds" in told

@@ -89,6 +89,7 @@ def test_too_deep_and_cyclic():
         pack(cycle)
 
 
+@pytest.mark.slow
 def test_too_many():
     with pytest.raises(NotData, match="more than 1048576 values"):
         pack([0] * (1 << 20))

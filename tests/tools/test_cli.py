@@ -74,6 +74,7 @@ class TestPrograms:
         assert command("run", "-m", "own", "a", "-c").stdout == "['a', '-c'] __main__\n"
         assert command("run", "-m", "json.tool", stdin="[1]").stdout.split() == ["[", "1", "]"]
 
+    @pytest.mark.slow
     def test_exit_statuses(self, command):
         for code, status, printed in [
             ("pass", 0, ""),
@@ -200,6 +201,7 @@ try:
         if options != ["--read", "any"] and "--env" not in options:
             assert command("run", "-c", program).returncode == 77
 
+    @pytest.mark.slow
     def test_env_and_read_restrict(self, command, places):
         Path(places.out, "a").write_text("x")
         done = command("run", "--env", "LANG", "-c", "import os; os.environ['A'] = 'B'")
@@ -209,6 +211,7 @@ try:
         assert command("run", "--read", ".", "-c", read).returncode == 77
         assert command("run", "--read", places.out, "-c", read).returncode == 0
 
+    @pytest.mark.slow
     def test_a_policy_file(self, command, places):
         Path("policy.toml").write_text(
             f'write = ["{places.ok}"]\nnetwork = {{hosts = ["192.0.2.1"]}}\ncommands = ["true"]\n'
@@ -240,6 +243,7 @@ for work in (
 
 
 class TestLearn:
+    @pytest.mark.slow
     def test_what_it_prints_is_enough(self, command, script, places):
         path = script(f"print('out')\nopen({places.out + '/a'!r}, 'w').close()")
         done = command("learn", path)
@@ -285,6 +289,7 @@ def test_the_page(places):
 
 
 class TestDoctor:
+    @pytest.mark.slow
     def test_it_works_here(self, command):
         done = command("doctor")
         assert (done.returncode, done.stderr) == (0, "")

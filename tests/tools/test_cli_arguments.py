@@ -47,6 +47,7 @@ class TestWhatIsTheProgramsOwn:
         assert learned(done, str(arguments)), done
         assert done.returncode == 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["run", "learn", "trace"])
     def test_after_each_target(self, command, name):
         Path("own.py").write_text(SHOW)
@@ -58,6 +59,7 @@ class TestWhatIsTheProgramsOwn:
     def test_of_standard_input(self, command):
         assert command("run", "-", "-m", "a", stdin=SHOW).stdout == "['-m', 'a']\n"
 
+    @pytest.mark.slow
     def test_it_grants_nothing(self, command, places):
         Path("own.py").write_text(f"open({places.out!r} + '/granted', 'w').close()")
         for target in (["-m", "own"], ["own.py"], ["-c", Path("own.py").read_text()]):
@@ -70,6 +72,7 @@ class TestWhatIsTheProgramsOwn:
             done = command("run", *own, "-c", code, "-x")
             assert (done.stdout, done.stderr) == ("['-c', '-x']\n", "")
 
+    @pytest.mark.slow
     def test_modules_of_the_standard_library(self, command):
         done = command("run", "-m", "venv", "--help")
         assert done.returncode == 0
@@ -83,6 +86,7 @@ class TestWhatIsTheProgramsOwn:
         Path("own.py").write_text(SHOW)
         assert command("run", "--", "own.py", "--", "-x").stdout == "['--', '-x']\n"
 
+    @pytest.mark.slow
     def test_where_modules_are_looked_for(self, command, places):
         """No directory but those that plain Python has."""
         Path("sub").mkdir()
@@ -94,6 +98,7 @@ class TestWhatIsTheProgramsOwn:
 
 
 class TestOptionsOfTheInterpreter:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("given", "code"),
         [
@@ -115,6 +120,7 @@ class TestOptionsOfTheInterpreter:
         assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
         assert done.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
 
+    @pytest.mark.slow
     def test_beside_own_options(self, command, places):
         code = "open(sys.argv[1], 'w'); print(sys.flags.optimize, sys.argv[1:], input())"
         code = "import sys; " + code
@@ -123,11 +129,13 @@ class TestOptionsOfTheInterpreter:
         assert done.stdout == f"1 {[places.out + '/a', '-O']} typed\n", done.stderr
         assert command("run", *arguments[:1], "-c", "raise SystemExit(5)").returncode == 5
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["learn", "trace"])
     def test_of_the_others(self, command, name):
         done = command(name, "-O", "-c", "import sys; print(sys.flags.optimize)")
         assert learned(done, "1")
 
+    @pytest.mark.slow
     def test_those_of_the_command_itself_stay(self):
         code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode)"
         command = [sys.executable, "-X", "dev", "-m", "fastaudit_rs", "run", "-O", "-c", code]
@@ -167,6 +175,7 @@ class TestWrongOptions:
             assert done.returncode == 2
             assert f"{option}: expected one argument" in done.stderr.splitlines()[-1]
 
+    @pytest.mark.slow
     def test_help_is_plain_text(self, command):
         for name in ([], ["run"], ["learn"], ["trace"], ["doctor"], ["completion"]):
             done = command(*name, "--help")

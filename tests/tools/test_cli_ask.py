@@ -193,6 +193,7 @@ print(termios.tcgetattr(terminal) == before)
     assert run.end() == (0, "a\nTrue\n", "")
 
 
+@pytest.mark.slow
 def test_never_is_kept_in_a_file(terminal, places, command):
     arguments = ["--approvals", "kept.toml", "-c", writing(f"{places.out}/a")]
     run = terminal("--ask", *arguments)
@@ -300,6 +301,7 @@ class TestSandbox:
             file.write(f"write = [{places.out!r}]\nnetwork = false\n")
         return ["--sandbox", "--ask", "--ask-up-to", "up-to.toml"]
 
+    @pytest.mark.slow
     def test_answers_open_what_the_file_names(self, terminal, places, options):
         code = f"{writing(f'{places.out}/a', f'{places.out}/b')}\nprint(input())"
         reading, giving = os.pipe()
@@ -315,11 +317,13 @@ class TestSandbox:
         assert run.end() == (0, "a\nb\ntyped\n", "")
         assert sorted(os.listdir(places.out)) == ["a", "b"]
 
+    @pytest.mark.slow
     def test_answers_open_no_more(self, terminal, places, options):
         status, _, err = terminal(*options, "-c", writing(f"{places.cwd}/a")).end()
         assert status == 77 and "--ask-up-to names what answers may open" in err
         assert not os.path.exists("a")
 
+    @pytest.mark.slow
     def test_a_forged_question_acts_on_no_terminal(self, terminal, places, options):
         """The guest words it, and may have got around its guard."""
         run = terminal(*options, "-c", FORGED.format(path=f"{places.out}/a"))
@@ -330,6 +334,7 @@ class TestSandbox:
             run.type("n\n")
         assert run.end()[:2] == (0, "asked\n")
 
+    @pytest.mark.slow
     def test_no_and_an_interrupt(self, terminal, places, options):
         run = terminal(*options, "-c", writing(f"{places.out}/a"))
         run.until(PROMPT)

@@ -71,6 +71,7 @@ class TestTimeout:
 
 
 class TestMemory:
+    @pytest.mark.slow
     def test_more_is_an_error_of_the_program(self, command):
         code = "x = bytearray(400 << 20)"
         done = command("--memory", "300M", "-c", code)
@@ -120,6 +121,7 @@ class TestListen:
         with socket.create_server(("127.0.0.1", 0)) as made:
             return made.getsockname()[1]
 
+    @pytest.mark.slow
     def test_a_port_is_that_of_all_addresses(self, command, port):
         for host in ("127.0.0.1", "0.0.0.0", ""):
             code = self.LISTEN.format(host=host, port=port)
@@ -133,11 +135,13 @@ class TestListen:
             code = self.LISTEN.format(host=host, port=port)
             assert command(*options, "-c", code).returncode == status
 
+    @pytest.mark.slow
     def test_it_reaches_nothing(self, command, port):
         code = "import socket; socket.socket().connect_ex(('127.0.0.1', 9))"
         assert command("--listen", str(port), "-c", code).returncode == 77
         assert command("--listen", str(port), "--net", "127.0.0.1", "-c", code).returncode == 0
 
+    @pytest.mark.slow
     def test_the_hint(self, command, port):
         code = self.LISTEN.format(host="127.0.0.1", port=port)
         for given in ([], ["--net", "example.com"]):

@@ -47,6 +47,7 @@ class TestThere:
             assert ran[0].stdout == ran[1].stdout
         assert command("-", "a", stdin="import sys; print(sys.argv)").stdout == "['-', 'a']\n"
 
+    @pytest.mark.slow
     def test_options_hold_there(self, command, places):
         code = f"open({places.out!r} + '/a', 'w').close(); print('passes')"
         done = command("-c", code)
@@ -70,17 +71,20 @@ class TestThere:
         for named in (places.out, "any"):
             assert command("--read", named, "-c", code).stdout == "SECRET\n"
 
+    @pytest.mark.slow
     def test_the_current_directory_of_a_policy(self, command, places):
         """It is the one where the program begins, as without a sandbox."""
         Path("policy.toml").write_text('write = ["."]')
         assert command("--policy", "policy.toml", "-c", "open('a', 'w')").returncode == 0
         assert Path("a").exists()
 
+    @pytest.mark.slow
     def test_tracebacks_are_those_of_the_program(self, command):
         done = command("-c", "def f():\n    1 / 0\nf()")
         assert done.returncode == 1
         assert "programs.py" not in done.stderr and "sandbox" not in done.stderr
 
+    @pytest.mark.slow
     def test_what_was_swallowed(self, command):
         done = command("-c", "try:\n    open('/srv/a', 'w')\nexcept OSError:\n    pass")
         assert done.returncode == 0

@@ -68,6 +68,7 @@ def guarded(kernel, request):
 
 
 class TestOutput:
+    @pytest.mark.slow
     def test_print(self, guarded):
         ran = guarded("for number in range(100):\n    print(number, flush=number % 10 == 0)")
         assert ran.out.split() == [str(number) for number in range(100)], ran.error

@@ -106,10 +106,12 @@ class TestStdio:
 
         return talk
 
+    @pytest.mark.slow
     def test_a_session(self, talk, place, places, environment):
         talk(lambda client: conversation(client, places.out), *place)
         assert left(environment) == []
 
+    @pytest.mark.slow
     def test_the_configuration_of_the_page(self, mcp, environment, places):
         """The one in docs/shell.md, with directories of this machine."""
         pytest.importorskip("sandlock")
@@ -137,6 +139,7 @@ class TestStdio:
         assert denied["denials"][0]["path"] == f"{places.out}/data"
         assert Path(places.ok, "report").read_text() == "7"
 
+    @pytest.mark.slow
     def test_its_options(self, talk, places):
         async def talks(client):
             wrote = await ask(client, "open('a', 'w').write('x')")
@@ -276,6 +279,7 @@ class TestHttp:
             serve_http(Made(), "127.0.0.1", 0, sessions)
         assert sorted(map(str, met)) == sorted(map(str, range(sessions)))
 
+    @pytest.mark.slow
     def test_what_is_refused(self, mcp, address):
         url, _ = address("--no-sandbox")
         self.pages_of_others(url)

@@ -133,6 +133,7 @@ def test_an_image_that_is_none(opens):
     assert texts(result)[1] == "no image"
 
 
+@pytest.mark.slow
 def test_progress_while_it_runs(opens):
     heard = []
 
@@ -169,6 +170,7 @@ def test_much_output_is_few_notifications(opens):
     assert told(result)["stdout"].endswith("7999")
 
 
+@pytest.mark.slow
 def test_cancellation(opens):
     async def conversation(client, run):
         await run("x = 1")
@@ -186,6 +188,7 @@ def test_cancellation(opens):
     assert seconds < 5
 
 
+@pytest.mark.slow
 def test_a_limit_of_time(opens):
     async def conversation(client, run):
         return await run("print('began', flush=True)\nwhile True: pass")
@@ -213,6 +216,7 @@ def test_reset(opens):
     assert told(second)["error"]["kind"] == "NameError"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "names"), [(0, False), (1, True)])
 def test_a_process_that_ended(keep, names):
     """Names from before are kept where the session keeps a state."""
@@ -237,6 +241,7 @@ def test_a_process_that_ended(keep, names):
     assert not told(later)["restarted"]
 
 
+@pytest.mark.slow
 def test_requests_over_the_network():
     pytest.importorskip("sandlock")
     pytest.importorskip("h11")

@@ -54,6 +54,7 @@ def run(shared_kernel, tmp_path):
 
 
 class TestCell:
+    @pytest.mark.slow
     def test_a_denial_is_short(self, run, tmp_path):
         ran = run("%%audit\nx = 1\nopen('out.txt', 'w')\nprint('not reached')")
         assert ran.error.splitlines()[1].strip().startswith("Cell In[")
@@ -236,6 +237,7 @@ class TestWrapped:
         assert ran.error.endswith("ZeroDivisionError: division by zero")
         assert ran.err == ""
 
+    @pytest.mark.slow
     def test_all_frames_where_they_are_asked_for(self, run):
         run("%xmode Verbose")
         ran = run(f"%%audit\n{WRAPPED['urllib'][0]}")
@@ -313,6 +315,7 @@ class TestOptions:
         assert first.endswith(f"(the near one is {near})") == (near is not None)
         assert usage.startswith(f"usage: {line.split(' --')[0]} [--write DIR]")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("code", "matches"),
         [
@@ -398,6 +401,7 @@ class TestWhatKernelsDo:
             )
             assert ran.value == "['hello 2', 4]"
 
+    @pytest.mark.slow
     def test_figures(self, run):
         ran = run("%%audit\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]);")
         assert ran.status == "ok", ran.error
@@ -487,6 +491,7 @@ class TestRecord:
         assert ran.out.startswith(f"%%audit --write {tmp_path}/out.txt --run ")
         assert ran.out.endswith(" would allow it\n")
 
+    @pytest.mark.slow
     def test_a_plot_fits_one_screen(self, run):
         pytest.importorskip("pandas")
         pytest.importorskip("matplotlib")
@@ -654,6 +659,7 @@ class TestSession:
         assert run("%audit").out == "off\n"
 
 
+@pytest.mark.slow
 def test_the_recipe_for_all_notebooks(environment, tmp_path):
     """The lines of docs/notebook.md, as the configuration of a real kernel."""
     page = ROOT / "docs" / "notebook.md"
@@ -677,6 +683,7 @@ def test_the_recipe_for_all_notebooks(environment, tmp_path):
     assert [str(path.relative_to(work)) for path in work.rglob("*")] == ["out", "out/a"]
 
 
+@pytest.mark.slow
 def test_a_denial_is_short_without_the_extension(home, environment, tmp_path):
     kernel = Kernel(tmp_path, environment)
     try:

@@ -40,6 +40,7 @@ def run(kernel, tmp_path):
 WRITE = "open('a', 'w').close(); open('a', 'w').close(); print('done')"
 
 
+@pytest.mark.slow
 def test_once_and_no(run, tmp_path):
     questions, ran = run(f"%%audit --ask\n{WRITE}", "y", "n")
     assert f"┌ The program asks to write {tmp_path}/a\n" in questions[0]

@@ -144,6 +144,7 @@ class TestWholeRun:
         result.assert_outcomes(passed=2)
         assert "No test reached outside." in result.stdout.str()
 
+    @pytest.mark.slow
     def test_raise(self, run, out):
         result = run(REACHES, "--audit=raise")
         result.assert_outcomes(passed=1, failed=2)

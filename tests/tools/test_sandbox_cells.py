@@ -43,6 +43,7 @@ def run(shared_kernel, tmp_path):
     shared_kernel("%audit off")
 
 
+@pytest.mark.slow
 def test_names_last(run, tmp_path):
     run("x = 'of the notebook'")
     first = run("%%sandbox\nimport os\nprint('hi')\nx = 40\nos.getcwd()")
@@ -52,6 +53,7 @@ def test_names_last(run, tmp_path):
     assert run("x").value == "'of the notebook'"
 
 
+@pytest.mark.slow
 def test_a_denial(run, tmp_path):
     run("%%sandbox\nx = 1")
     ran = run(f"%%sandbox\nx = 2\nopen({str(tmp_path / 'a')!r}, 'w')\nx = 3")
@@ -132,6 +134,7 @@ def test_displays(run):
     ].keys() <= {"text/plain", "text/html"}
 
 
+@pytest.mark.slow
 def test_frames(run):
     pytest.importorskip("pandas")
     run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2]})")
@@ -143,6 +146,7 @@ def test_frames(run):
 
 
 class TestEnds:
+    @pytest.mark.slow
     def test_a_limit_of_time(self, run):
         run("%%sandbox\nx = 1")
         ran = run("%%sandbox --timeout 0.3\nwhile True: pass")
@@ -160,6 +164,7 @@ class TestEnds:
         assert ran.status == "error" and ran.error.splitlines()[-1] == "KeyboardInterrupt"
         assert run("%%sandbox\nx").value == "1"
 
+    @pytest.mark.slow
     def test_a_process_that_ended(self, run):
         code = "import signal, time; signal.setitimer(0, 0.01); time.sleep(9)"
         assert run(f"%%sandbox\n{code}").status == "error"
@@ -177,6 +182,7 @@ class TestEnds:
 
 
 class TestPermissions:
+    @pytest.mark.slow
     def test_they_hold_until_it_begins_anew(self, run, tmp_path):
         run(f"%%sandbox --write {tmp_path}\nx = 1")
         assert run("%%sandbox\nx").value == "1"

@@ -84,6 +84,7 @@ class TestAlike:
 
         assert shown(recorded(work)) == [("--write", "write", places.out + "/a", 1)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [30, 3000])
     def test_many_files(self, places, count):
         for name in "pqr":
