@@ -142,6 +142,19 @@ class AuditDenied(PermissionError):
         return _of(self).tool
 
     @property
+    def library(self) -> str | None:
+        """The file of the native library that asked for the operation.
+
+        ``None`` if Python asked for it.
+        """
+        return _of(self).library
+
+    @property
+    def package(self) -> str | None:
+        """The package that installed ``library``, by the name that one imports."""
+        return _of(self).package
+
+    @property
     def origin(self) -> str | None:
         """Where the guard was entered, if that was in another thread or task.
 
@@ -202,8 +215,9 @@ class AuditDenied(PermissionError):
 
         The keys are ``message``, ``event``, ``args`` (those of the event), ``effect``, ``path``,
         ``resolved``, ``link``, ``rule``, ``host``, ``command``, ``callee``, ``roots``,
-        ``call_chain``, ``place``, ``origin``, ``tool``, ``hint``, ``suggestion``, ``approvals``
-        (``approval()`` of ``'guard'`` and ``'pattern'``) and ``answer``.
+        ``call_chain``, ``place``, ``origin``, ``tool``, ``library``, ``package``, ``hint``,
+        ``suggestion``, ``approvals`` (``approval()`` of ``'guard'`` and ``'pattern'``) and
+        ``answer``.
         """
         return _of(self).to_dict(self.__traceback__)
 

@@ -6,12 +6,15 @@
 //! - [`policy`]: the rules of a guard. Safe Rust over plain values, no interpreter needed.
 //! - [`kernel`]: the same policy, as far as the kernel can hold it for a thread, and the processes
 //!   that a guard or a sandbox started.
+//! - [`native`]: effects of native code, judged as its functions of the C library are called.
 //! - `python` (feature `python`, on by default): the CPython binding, a PEP 578 audit hook and
 //!   a PEP 669 CALL monitor that decode Python objects, ask the policy and raise the denial.
 
 #![deny(unsafe_code)]
 
 pub mod kernel;
+#[cfg(judges_native)]
+pub mod native;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;

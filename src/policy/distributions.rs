@@ -138,22 +138,32 @@ impl Installed {
     }
 
     /// Returns the name by which one imports the distribution of a top-level module or directory:
-    /// `duckdb` for `_duckdb`; its own name if it belongs to none.
+    /// `duckdb` for `_duckdb`, and `polars` for `_polars_runtime_32`, whose distribution polars
+    /// requires; its own name if it belongs to none.
     pub fn package_of<'a>(&'a self, module: &'a str) -> &'a str {
         let is_public = |name: &str| !name.starts_with('_') && !name.contains('.');
         if is_public(module) {
             return module;
         }
-        let owners = self.by_module.get(module).into_iter().flatten();
-        let mut modules = owners.filter_map(|index| {
-            let owner = self.distributions.get(*index)?;
+        let public = |owner: &'a Distribution| {
             let modules = || owner.modules.iter().map(String::as_str);
-            let same = |name: &&str| normalised(name) == owner.name;
+            let same = |name: &&str| is_public(name) && normalised(name) == owner.name;
             modules()
                 .find(same)
                 .or_else(|| modules().find(|name| is_public(name)))
-        });
-        modules.next().unwrap_or(module)
+        };
+        let owners = self.by_module.get(module).into_iter().flatten();
+        let owners = || {
+            owners
+                .clone()
+                .filter_map(|index| self.distributions.get(*index))
+        };
+        let needs = |user: &Distribution| owners().any(|owner| user.requires.contains(&owner.name));
+        let users = || self.distributions.iter().filter(|user| needs(user));
+        let named = owners()
+            .find_map(public)
+            .or_else(|| users().find_map(public));
+        named.unwrap_or(module)
     }
 
     /// Returns the modules of these names: top-level modules, and the distributions of these names
@@ -322,6 +332,12 @@ mod tests {
             "",
         );
         add("e_mail-2.dist-info", &["email_x/_a.so"], "");
+        add(
+            "frames-1.dist-info",
+            &["frames/__init__.py"],
+            "Requires-Dist: frames-runtime\n",
+        );
+        add("frames_runtime-1.dist-info", &["_frames_runtime/a.so"], "");
         let egg = site.path().join("old-1.egg-info");
         fs::create_dir(&egg).unwrap();
         fs::write(egg.join("top_level.txt"), "old\n_old\n").unwrap();
@@ -351,6 +367,7 @@ mod tests {
         }
         assert_eq!(installed.package_of("_duckdb"), "duckdb");
         assert_eq!(installed.package_of("pydantic_core"), "pydantic_core");
+        assert_eq!(installed.package_of("_frames_runtime"), "frames");
         assert_eq!(installed.package_of("_unknown"), "_unknown");
         assert_eq!(installed.near("pydantik"), Some("pydantic"));
         assert_eq!(installed.near("elsewhere"), None);

@@ -7,6 +7,7 @@ macro_rules! doc {
     };
 }
 
+mod acts;
 mod api;
 mod calls;
 mod cpython;

@@ -5,11 +5,12 @@ import contextvars
 import ctypes
 import faulthandler
 import fcntl
-import importlib
 import inspect
 import locale
+import mmap
 import multiprocessing
 import os
+import platform
 import pty
 import re
 import signal
@@ -86,48 +87,28 @@ def child_status(places):
 
 
 def native_files(places):
-    """By the C library, which stands for those that write by calls of their own."""
-    function = ctypes.CDLL(None).creat
+    """By a system call of its own."""
+    if platform.machine() != "x86_64":
+        pytest.skip("has machine code for x86-64")
+    # The number and three arguments are moved to where the kernel takes them.
+    code = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 0f05 c3")
+    memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    memory.write(code)
+    signature = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 4)
+    function = signature(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
     yield
     yield
     policy = Policy.preset("workspace")
     assert policy == policy.replace(native=True)
-    path = os.fsencode(places.out + "/written")
+    path = ctypes.create_string_buffer(os.fsencode(places.out + "/written"))
+    address, creat = ctypes.addressof(path), 85
     with policy.guard()():
         try:
-            os.close(function(path, 0o600))
+            os.close(function(creat, address, 0o600, 0))
         except AuditDenied as denied:  # an event of ctypes, since 3.14
             assert denied.event == "ctypes.call_function"
             return
     assert os.listdir(places.out) == ["written"]
-
-
-@pytest.mark.parametrize("library", ["lxml", "pyarrow", "h5py", "polars", "cv2", "duckdb"])
-def test_native_libraries_write_files(library, places):
-    """Each that is installed."""
-    module = pytest.importorskip(library)
-    path = places.out + "/written"
-
-    def write():
-        match library:
-            case "lxml":
-                etree = importlib.import_module("lxml.etree")
-                etree.ElementTree(etree.fromstring("<a/>")).write(path)
-            case "pyarrow":
-                module.OSFile(path, "wb").close()
-            case "h5py":
-                module.File(path, "w").close()
-            case "polars":
-                module.DataFrame({"a": [1]}).write_parquet(path)
-            case "cv2":
-                numpy = pytest.importorskip("numpy")
-                module.imwrite(path + ".png", numpy.zeros((1, 1)))
-            case "duckdb":
-                module.connect(path).close()
-
-    with Policy.preset("workspace").guard()():
-        write()
-    assert len(os.listdir(places.out)) >= 1
 
 
 def semaphore(places):

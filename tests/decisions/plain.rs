@@ -4,17 +4,14 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 
 use fastaudit_rs::policy::check::Origin;
-use fastaudit_rs::policy::distributions::Installed;
 use fastaudit_rs::policy::files::fs::PathBuf;
-use fastaudit_rs::policy::files::path::{Base, Name, Resolved};
+use fastaudit_rs::policy::files::path::{Name, Resolved};
 use fastaudit_rs::policy::judge::{
-    Arguments, Endpoint, FAMILIES, Follows, Host, Knowledge, Named, PathLikes, Reason,
-    Surroundings, UNIX_FAMILY,
+    Arguments, Endpoint, FAMILIES, Host, Knowledge, Named, PathLikes, Reason, Surroundings,
+    UNIX_FAMILY,
 };
-use fastaudit_rs::policy::learn::Need;
 use fastaudit_rs::policy::{Operation, Os, Policy};
 use rustix::fs::{Mode, OFlags};
 use toml::{Table, Value};
@@ -305,59 +302,9 @@ impl Surroundings for Event<'_> {
         Err(reason)
     }
 
-    fn excuses(&self, _reason: Reason) -> Result<bool, Reason> {
-        Ok(false)
-    }
-
-    fn records(&self) -> bool {
-        false
-    }
-
-    fn observes(&self) -> bool {
-        false
-    }
-
-    fn note(&self, _operation: Operation<'_>) {}
-
-    fn need(&self, _need: Need) {}
-
-    fn reads_passed(&self) -> bool {
-        false
-    }
-
-    fn base(&self) -> Base {
-        Base::CurrentDir
-    }
-
-    fn follows(&self) -> Follows {
-        Follows::Always
-    }
-
     fn first_dir(&self) -> Option<&[u8]> {
         self.first_dir.as_deref()
     }
-
-    fn is_temporary(&self, _operation: Operation<'_>) -> bool {
-        false
-    }
-
-    fn is_in_temporary(&self, _landing: &Resolved) -> bool {
-        false
-    }
-
-    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        None
-    }
-
-    fn is_own(&self) -> bool {
-        false
-    }
-
-    fn is_start_covered(&self) -> bool {
-        false
-    }
-
-    fn allow_start(&self) {}
 
     fn own_path(&self) -> Vec<u8> {
         self.search.clone()
@@ -371,22 +318,8 @@ impl Surroundings for Event<'_> {
         Ok(self.is("other_threads"))
     }
 
-    fn before_fork(&self) -> Result<(), Reason> {
-        Ok(())
-    }
-
-    fn before_removal(&self) {}
-
     fn carries_guard(&self) -> bool {
         self.is("real_thread")
-    }
-
-    fn is_of_event_loop(&self) -> Result<bool, Reason> {
-        Ok(false)
-    }
-
-    fn only_marks_awaitable(&self) -> bool {
-        false
     }
 
     fn origin(&self, file: &[u8], _landing: &Resolved) -> Origin {
@@ -416,30 +349,6 @@ impl Surroundings for Event<'_> {
         Ok(self.imports(modules))
     }
 
-    fn declared_loading_native(&self) -> &[String] {
-        &[]
-    }
-
-    fn package_being_called(&self) -> String {
-        String::new()
-    }
-
-    fn module_being_called(&self) -> Option<String> {
-        None
-    }
-
-    fn installed(&self) -> Arc<Installed> {
-        Arc::new(Installed::read(&[]))
-    }
-
-    fn wraps_socket(&self) -> bool {
-        false
-    }
-
-    fn has_only_unix_sockets(&self) -> bool {
-        false
-    }
-
     /// Knows this machine alone.
     fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr> {
         match name == "localhost" && family == FAMILIES[0] {
@@ -447,12 +356,6 @@ impl Surroundings for Event<'_> {
             false => Vec::new(),
         }
     }
-
-    fn names_of(&self, _address: IpAddr) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn remember(&self, _name: &str, _addresses: &[IpAddr]) {}
 
     fn may_connect(&self, _socket: i32, most: u32) -> bool {
         self.connected.replace(self.connected.get() + 1) < most

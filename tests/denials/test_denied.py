@@ -284,7 +284,7 @@ def test_it_keeps_no_argument_alive(perms):
 
 FIELDS = """
 message event args effect path resolved link rule host command callee roots call_chain place origin
-tool hint suggestion approvals answer
+tool library package hint suggestion approvals answer
 """.split()
 
 

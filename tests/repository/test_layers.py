@@ -11,9 +11,20 @@ import pytest
 from repository import ROOT
 
 #: The folders of the binding, from the ground up.
-BINDING = ("cpython", "values", "guard", "denials", "calls", "wrapped", "excuses", "events", "api")
+BINDING = (
+    "cpython",
+    "values",
+    "guard",
+    "denials",
+    "calls",
+    "wrapped",
+    "excuses",
+    "events",
+    "acts",
+    "api",
+)
 #: The wings of `src`, from the ground up, with those of the binding at the top.
-RUST = ("policy", "kernel", *(f"python/{folder}" for folder in BINDING), "python")
+RUST = ("policy", "kernel", "native", *(f"python/{folder}" for folder in BINDING), "python")
 #: The folders of the package, from the ground up. `""` has what all of them use.
 PYTHON = ("", "v02", "sessions", "sandbox", "sandbox/inside", "sandbox/host", "adapters", "tools")
 

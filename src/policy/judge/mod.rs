@@ -4,6 +4,7 @@
 //! that only the interpreter can: the binding implements both for Python objects, a test for plain
 //! values.
 
+mod act;
 mod address;
 mod arguments;
 mod event;
@@ -15,6 +16,7 @@ mod places;
 mod program;
 mod surroundings;
 
+pub use act::{Act, Refused, Rules, Value, Values};
 pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet, parse_address};
 pub use arguments::{Arguments, Named, PathLikes, is_open_for_reading};
 pub use event::{judge, judge_any};

@@ -46,7 +46,8 @@ pub enum Follows {
 }
 
 /// An event under a guard. The judge asks it for the facts that a policy's rules depend on, each
-/// when it is needed: most answers cost a look at frames or threads.
+/// when it is needed: most answers cost a look at frames or threads. What has an answer here is
+/// answered so where no interpreter is.
 pub trait Surroundings {
     /// The denial, and the error that looking raised.
     type Error;
@@ -74,68 +75,108 @@ pub trait Surroundings {
     ///
     /// # Errors
     /// Errors raised while looking at frames or arguments. The event is denied then.
-    fn excuses(&self, reason: Reason) -> Result<bool, Self::Error>;
+    fn excuses(&self, _reason: Reason) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 
     /// Returns whether what the event needs is recorded, whatever the policy says.
-    fn records(&self) -> bool;
+    fn records(&self) -> bool {
+        false
+    }
     /// Returns whether the event is only observed, and happens whatever the policy says.
-    fn observes(&self) -> bool;
+    fn observes(&self) -> bool {
+        false
+    }
     /// Records the needs of an operation.
-    fn note(&self, operation: Operation<'_>);
+    fn note(&self, _operation: Operation<'_>) {}
     /// Records a need that is not an operation.
-    fn need(&self, need: Need);
+    fn need(&self, _need: Need) {}
 
     /// Returns whether an `open` that only reads was let pass before.
-    fn reads_passed(&self) -> bool;
+    fn reads_passed(&self) -> bool {
+        false
+    }
     /// Returns the directory that a relative name of `os.open` starts from.
-    fn base(&self) -> Base;
+    fn base(&self) -> Base {
+        Base::CurrentDir
+    }
     /// Returns the treatment of links by the call that raised the event.
-    fn follows(&self) -> Follows;
+    fn follows(&self) -> Follows {
+        Follows::Always
+    }
     /// Returns the directory that the guarded code was in before it first changed it.
-    fn first_dir(&self) -> Option<&[u8]>;
+    fn first_dir(&self) -> Option<&[u8]> {
+        None
+    }
     /// Returns whether the guard's own temporary directory allows an operation that the roots do
     /// not.
-    fn is_temporary(&self, operation: Operation<'_>) -> bool;
+    fn is_temporary(&self, _operation: Operation<'_>) -> bool {
+        false
+    }
     /// Returns whether a place is in the guard's own temporary directory.
-    fn is_in_temporary(&self, landing: &Resolved) -> bool;
+    fn is_in_temporary(&self, _landing: &Resolved) -> bool {
+        false
+    }
     /// Returns the policy with the guard's own temporary directory, once there is one.
-    fn policy_with_temporary(&self) -> Option<Arc<Policy>>;
+    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
+        None
+    }
 
     /// Returns whether it is this package that raised the event, for a callback of its own.
-    fn is_own(&self) -> bool;
+    fn is_own(&self) -> bool {
+        false
+    }
     /// Returns whether the event belongs to the start of a program that was allowed just before.
-    fn is_start_covered(&self) -> bool;
+    fn is_start_covered(&self) -> bool {
+        false
+    }
     /// Notes that the start of a program was allowed.
-    fn allow_start(&self);
+    fn allow_start(&self) {}
     /// Returns the `PATH` of this process.
-    fn own_path(&self) -> Vec<u8>;
+    fn own_path(&self) -> Vec<u8> {
+        Vec::new()
+    }
     /// Returns whether the process is a copy of the one that entered the guard.
-    fn is_in_copy(&self) -> bool;
+    fn is_in_copy(&self) -> bool {
+        false
+    }
     /// Returns whether other threads run.
     ///
     /// # Errors
     /// The error that counting them raised.
-    fn has_other_threads(&self) -> Result<bool, Self::Error>;
+    fn has_other_threads(&self) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
     /// Prepares for a copy of the process.
     ///
     /// # Errors
     /// The error that preparing raised.
-    fn before_fork(&self) -> Result<(), Self::Error>;
+    fn before_fork(&self) -> Result<(), Self::Error> {
+        Ok(())
+    }
     /// Notes the environment before variables are removed from it.
-    fn before_removal(&self);
+    fn before_removal(&self) {}
     /// Returns whether the thread which is started carries this guard.
-    fn carries_guard(&self) -> bool;
+    fn carries_guard(&self) -> bool {
+        false
+    }
     /// Returns whether the thread which is started is one of an event loop's own.
     ///
     /// # Errors
     /// The error that looking at frames raised.
-    fn is_of_event_loop(&self) -> Result<bool, Self::Error>;
+    fn is_of_event_loop(&self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
     /// Returns whether the value assigned to `__code__` differs from that before in being awaitable
     /// alone.
-    fn only_marks_awaitable(&self) -> bool;
+    fn only_marks_awaitable(&self) -> bool {
+        false
+    }
 
     /// Returns the origin of an extension module's file.
-    fn origin(&self, file: &[u8], landing: &Resolved) -> Origin;
+    fn origin(&self, _file: &[u8], _landing: &Resolved) -> Origin {
+        Origin::Unknown
+    }
     /// Hands on the module whose code is about to run because it is imported, if that is so.
     ///
     /// # Errors
@@ -143,44 +184,70 @@ pub trait Surroundings {
     fn with_module_being_loaded<R>(
         &self,
         judge: impl FnOnce(Option<&str>) -> R,
-    ) -> Result<R, Self::Error>;
+    ) -> Result<R, Self::Error> {
+        Ok(judge(None))
+    }
     /// Returns whether an installed module, or one of the standard library, imports in turn.
     ///
     /// # Errors
     /// The error that looking at frames raised.
-    fn is_in_turn(&self) -> Result<bool, Self::Error>;
+    fn is_in_turn(&self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
     /// Returns whether one of these packages, or one that they require, is being imported.
     ///
     /// # Errors
     /// The error that looking at frames raised.
-    fn is_importing(&self, packages: &[String]) -> Result<bool, Self::Error>;
+    fn is_importing(&self, _packages: &[String]) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
     /// Returns whether one of these modules is being imported, by the rules of fastaudit 0.2.
     ///
     /// # Errors
     /// The error that looking at frames raised.
-    fn is_importing_named(&self, modules: &[String]) -> Result<bool, Self::Error>;
+    fn is_importing_named(&self, _modules: &[String]) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
     /// Returns the packages that declare native code which is safe to load as they are imported.
-    fn declared_loading_native(&self) -> &[String];
+    fn declared_loading_native(&self) -> &[String] {
+        &[]
+    }
 
     /// Returns the package of the native code that is about to be called, and remembers it for the
     /// hint.
-    fn package_being_called(&self) -> String;
+    fn package_being_called(&self) -> String {
+        String::new()
+    }
     /// Returns the top-level module of the native code that is about to be called.
-    fn module_being_called(&self) -> Option<String>;
+    fn module_being_called(&self) -> Option<String> {
+        None
+    }
     /// Returns the packages that are installed.
-    fn installed(&self) -> Arc<Installed>;
+    fn installed(&self) -> Arc<Installed> {
+        Arc::new(Installed::read(&[]))
+    }
 
     /// Returns whether the socket which is made is that of a descriptor that is open already.
-    fn wraps_socket(&self) -> bool;
+    fn wraps_socket(&self) -> bool {
+        false
+    }
     /// Returns whether the kernel refuses this process all sockets but Unix sockets.
-    fn has_only_unix_sockets(&self) -> bool;
+    fn has_only_unix_sockets(&self) -> bool {
+        false
+    }
     /// Looks up a name as CPython is going to, for sockets of a family; returns no addresses if
     /// that fails.
-    fn look_up(&self, name: &str, family: i64) -> Vec<IpAddr>;
+    fn look_up(&self, _name: &str, _family: i64) -> Vec<IpAddr> {
+        Vec::new()
+    }
     /// Returns the names that were looked up to an address.
-    fn names_of(&self, address: IpAddr) -> Vec<String>;
+    fn names_of(&self, _address: IpAddr) -> Vec<String> {
+        Vec::new()
+    }
     /// Remembers the addresses of a name.
-    fn remember(&self, name: &str, addresses: &[IpAddr]);
+    fn remember(&self, _name: &str, _addresses: &[IpAddr]) {}
     /// Returns whether a socket may be connected beside those that still are.
-    fn may_connect(&self, socket: i32, most: u32) -> bool;
+    fn may_connect(&self, _socket: i32, _most: u32) -> bool {
+        false
+    }
 }

@@ -9,6 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
+use crate::python::acts;
 use crate::python::api::fields;
 use crate::python::api::readers::OrDefault;
 use crate::python::api::tool;
@@ -235,12 +236,14 @@ impl Guard {
         }
     }
 
-    /// Returns the log since the guard was entered last.
-    pub fn log(&self) -> Option<Arc<Log>> {
-        match &*lock(&self.state) {
-            State::Entered(entered) => Some(Arc::clone(entered.log())),
-            State::Left(log) => log.clone(),
-        }
+    /// Returns the log since the guard was entered last. What native code was refused is told first.
+    pub fn log(&self, py: Python<'_>) -> Option<Arc<Log>> {
+        let active = match &*lock(&self.state) {
+            State::Entered(entered) => entered.active().clone_ref(py),
+            State::Left(log) => return log.clone(),
+        };
+        acts::tell(py, active.get());
+        Some(Arc::clone(active.get().log()))
     }
 
     /// Lets the guard continue when it is entered again: denials, recordings, look-ups and bytes
@@ -306,6 +309,7 @@ impl Guard {
             *lock(&self.state) = State::Entered(entered);
             return Err(error);
         }
+        acts::tell(py, entered.active().get());
         if let Err(error) = scope::leave(py, &entered) {
             // Still in force where it was entered: it can be left there.
             *lock(&self.state) = State::Entered(entered);
@@ -394,7 +398,7 @@ impl Guard {
             State::Entered(_) => "in force",
             State::Left(_) => "not in force",
         };
-        let denied = match self.log().map_or(0, |log| log.total()) {
+        let denied = match self.log(py).map_or(0, |log| log.total()) {
             0 => String::new(),
             count => format!(", {count} denied"),
         };
@@ -411,7 +415,7 @@ impl Guard {
     #[doc = doc!("Guard.violations")]
     #[getter]
     fn violations<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        match self.log() {
+        match self.log(py) {
             Some(log) => {
                 let kept = log.kept(py).into_iter();
                 let exceptions = kept.map(|denial| denial::exception(denial.cast_exact()?));
@@ -423,8 +427,8 @@ impl Guard {
 
     #[doc = doc!("Guard.violation_count")]
     #[getter]
-    fn violation_count(&self) -> usize {
-        self.log().map_or(0, |log| log.total())
+    fn violation_count(&self, py: Python<'_>) -> usize {
+        self.log(py).map_or(0, |log| log.total())
     }
 
     /// Decorates a function or coroutine function: each call runs under a guard of its own.

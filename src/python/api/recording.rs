@@ -145,8 +145,8 @@ impl Recording {
 
     #[doc = doc!("Recording.dropped")]
     #[getter]
-    fn dropped(&self) -> u64 {
-        let log = self.guard.get().log();
+    fn dropped(&self, py: Python<'_>) -> u64 {
+        let log = self.guard.get().log(py);
         log.map_or(0, |log| log.recorder().seen().dropped)
     }
 
@@ -168,7 +168,7 @@ impl Recording {
 
     #[doc = doc!("Recording.to_json")]
     fn to_json(&self, py: Python<'_>) -> PyResult<String> {
-        report::json(py, &self.entries(py), self.dropped())
+        report::json(py, &self.entries(py), self.dropped(py))
     }
 
     /// A table of the operations, for notebooks.
@@ -200,7 +200,7 @@ impl Recording {
     /// Returns a copy of the operations seen so far: reading them may run code that is recorded
     /// itself.
     fn entries(&self, py: Python<'_>) -> Vec<Entry> {
-        let log = self.guard.get().log();
+        let log = self.guard.get().log(py);
         log.map_or_else(Vec::new, |log| {
             let seen = log.recorder().seen();
             seen.entries.iter().map(|entry| entry.copy(py)).collect()

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::acts;
 use crate::python::calls::monitor;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
@@ -146,6 +147,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 fn wrap(py: Python<'_>) -> PyResult<()> {
+    acts::install();
     #[cfg(unix)]
     workers::prepare(py)?;
     lazy_imports::prepare(py)?;

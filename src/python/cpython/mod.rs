@@ -5,6 +5,8 @@
 )]
 
 pub mod arguments;
+#[cfg(judges_native)]
+pub mod attachment;
 #[cfg(Py_3_12)]
 pub mod callbacks;
 pub mod called;

@@ -27,6 +27,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::denials::first_line::FirstLine;
 use crate::python::values::chain;
 use crate::python::values::imports::Importing;
+use crate::python::values::native_caller::Library;
 use crate::python::values::place::Place;
 use crate::python::values::simple;
 use crate::python::values::stack::{self, Site};
@@ -84,6 +85,8 @@ pub struct Denial {
     pub(super) place: Option<Place>,
     /// The name of the tool in whose course it was asked for.
     pub(super) tool: Option<String>,
+    /// The library of native code that asked for it.
+    pub(super) library: Option<Library>,
     /// The values that were worked out, or came from another process.
     read: OnceLock<Box<Read>>,
 }
@@ -155,6 +158,8 @@ pub struct Decision<'py> {
     pub place: Option<Place>,
     /// The name of the tool in whose course it was asked for.
     pub tool: Option<String>,
+    /// The library of native code that asked for it.
+    pub library: Option<Library>,
 }
 
 /// The facts of a denial under the rules of fastaudit 0.2 beside its message.
@@ -254,6 +259,7 @@ impl Denial {
             told: decision.told,
             place: decision.place,
             tool: decision.tool,
+            library: decision.library,
             read: OnceLock::new(),
         })
     }

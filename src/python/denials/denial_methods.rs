@@ -15,6 +15,7 @@ use crate::python::denials::denial::Hint;
 use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
 use crate::python::denials::offers::Answer;
 use crate::python::values::errors;
+use crate::python::values::native_caller::Library;
 use crate::python::values::place::Place;
 use crate::python::values::simple;
 use crate::python::values::wording;
@@ -149,6 +150,16 @@ impl Denial {
     }
 
     #[getter]
+    fn library(&self) -> Option<&str> {
+        self.library.as_ref().map(|library| library.file.as_str())
+    }
+
+    #[getter]
+    fn package(&self) -> Option<&str> {
+        self.library.as_ref()?.package.as_deref()
+    }
+
+    #[getter]
     fn place(&self, py: Python<'_>) -> Option<String> {
         self.place.as_ref().map(|place| place.text(py))
     }
@@ -237,6 +248,8 @@ impl Denial {
         dict.set_item("place", self.place(py))?;
         dict.set_item("origin", self.origin())?;
         dict.set_item("tool", self.tool())?;
+        dict.set_item("library", self.library())?;
+        dict.set_item("package", self.package())?;
         dict.set_item("hint", self.hint(py))?;
         dict.set_item("suggestion", self.suggestion(py)?)?;
         dict.set_item("approvals", self.offers_dict(py)?)?;
@@ -294,6 +307,10 @@ impl Denial {
             }),
             place: optional("place")?.map(Place::Told),
             tool: optional("tool")?,
+            library: match (optional("library")?, optional("package")?) {
+                (Some(file), package) => Some(Library { file, package }),
+                (None, _) => None,
+            },
         };
         let event = Cow::Owned(text("event")?.to_string_lossy().into_owned());
         let denial = Self::new(event, &args, Message::Written(text("message")?), decision)?;
@@ -331,6 +348,10 @@ impl Denial {
         if !chain.is_empty() {
             text.push_str("\nCall chain: ");
             text.push_str(&shown(&chain));
+        }
+        if let Some(library) = &self.library {
+            text.push_str("\nAsked for by native code: ");
+            text.push_str(library.package.as_ref().unwrap_or(&library.file));
         }
         if let Some(origin) = self.origin() {
             text.push('\n');

@@ -17,6 +17,7 @@ use crate::python::denials::denial::{Decision, Denial, Message, Told};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
+use crate::python::values::native_caller;
 use crate::python::values::place;
 use crate::python::values::simple;
 use crate::python::values::stack;
@@ -123,6 +124,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
             told: self.told,
             place: place::here(py)?,
             tool: scope::tool_running(py)?,
+            library: native_caller::now(),
         };
         let message = match self.message.into_inner() {
             Some(message) => Message::Written(message),

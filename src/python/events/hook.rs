@@ -329,3 +329,14 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         judge::judge_any(&event, rule).map_err(|error| error.restore(py))
     })
 }
+
+/// Checks an act of native code on a thread that holds the lock, as the event that Python raises for
+/// the same. On `Err` the exception is set.
+pub fn check_act(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
+    check(args.py(), event, args)
+}
+
+/// The same by a guard that need not be in force any more.
+pub fn check_act_by(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+    check_by_all_rules(event, args, active)
+}

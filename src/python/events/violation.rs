@@ -14,13 +14,16 @@ use crate::python::events::approval;
 use crate::python::events::deny::{self, Refusal};
 use crate::python::events::host;
 use crate::python::events::outcome;
-use crate::python::guard::asking::{Asking, is_asking_host};
+use crate::python::guard::asking::{Asking, is_asking_host, is_too_late};
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::values::process_start;
 
 /// The end of a question about an operation that led to another place by then.
 const MOVED: &str = "yes, but the path led to another place when the answer came";
+
+/// The end of a question about an act of native code that could not be put.
+const UNASKED: &str = "nobody was asked, because native code did it where no Python code can run";
 
 /// Meets a violation: `Ok` if the event goes on all the same. An answer holds for the place that an
 /// operation led to when it was asked.
@@ -37,10 +40,15 @@ pub fn meet(
     if proceeds && is_asking_host() {
         return Ok(());
     }
-    let approvals = match proceeds || is_asking_host() {
+    let mut approvals = match proceeds || is_asking_host() {
         true => None,
         false => config.approvals(),
     };
+    let is_too_late = is_too_late();
+    let is_unasked = is_too_late && approvals.is_some();
+    if is_too_late {
+        approvals = None;
+    }
     let is_held = match approvals {
         None => false,
         Some(approvals) => approval::is_held(event, approvals)?,
@@ -67,7 +75,10 @@ pub fn meet(
     let asked_for = landing();
     let refusal = Refusal::new(event, reason, &asked_for)?;
     let mut is_elsewhere = false;
-    if (refusal.told.is_some() || config.asks_before_deny().is_some()) && !is_asking_host() {
+    if (refusal.told.is_some() || config.asks_before_deny().is_some())
+        && !is_asking_host()
+        && !is_too_late
+    {
         let answer = host::is_approved(&refusal)?;
         is_elsewhere = answer && landing() != asked_for;
         let is_approved = answer && !is_elsewhere;
@@ -81,6 +92,8 @@ pub fn meet(
     let exception = denial::exception(&denial)?;
     if is_elsewhere {
         denial.get().note_answer(MOVED.to_owned());
+    } else if is_unasked {
+        denial.get().note_answer(UNASKED.to_owned());
     } else if is_held {
         denial.get().note_answer(held(config));
     } else if is_refused {

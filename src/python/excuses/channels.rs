@@ -22,7 +22,7 @@ struct Channel {
     module: &'static str,
     /// Its qualified name.
     function: &'static str,
-    natives: Natives,
+    acts: Natives,
 }
 
 /// The native code that a channel may call.
@@ -72,11 +72,11 @@ const SHOWING: &[&str] = &[FORMATTERS, "IPython.lib.pretty"];
 /// The beginnings of the names of those methods.
 const SHOWN_BY: &[&str] = &["_repr_", "_ipython_display_", "__repr__"];
 
-const fn channel(module: &'static str, function: &'static str, natives: Natives) -> Channel {
+const fn channel(module: &'static str, function: &'static str, acts: Natives) -> Channel {
     Channel {
         module,
         function,
-        natives,
+        acts,
     }
 }
 
@@ -108,9 +108,9 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
             shown_by_method &= shows(&called.0, &called.1);
         }
         if let Some(channel) = channel_of(&current, &code, module)?
-            && (match channel.natives {
+            && (match channel.acts {
                 Natives::OfWhatIsShown => shown_by_method,
-                natives => natives.include(native),
+                acts => acts.include(native),
             })
         {
             return Ok(true);

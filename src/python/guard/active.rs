@@ -167,6 +167,7 @@ impl Active {
         origin: Option<Box<Origin>>,
     ) -> Self {
         if let Some(config) = &config {
+            config.get().live().enter();
             if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
                 raw::attached(turns::first_begins);
             }
@@ -322,6 +323,7 @@ impl Active {
 impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
+            config.get().live().leave();
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
                 raw::attached(turns::last_ended);
             }

@@ -8,6 +8,30 @@ use crate::python::cpython::ffi as raw;
 
 thread_local! {
     static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
+    static TOO_LATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks, for as long as it lives, that the operations which are judged on this thread have failed by
+/// now: they are told, and nobody is asked.
+pub struct TooLate;
+
+impl TooLate {
+    /// It is so from now on.
+    pub fn begin() -> Self {
+        TOO_LATE.set(true);
+        Self
+    }
+}
+
+impl Drop for TooLate {
+    fn drop(&mut self) {
+        TOO_LATE.set(false);
+    }
+}
+
+/// Returns whether it is too late to ask anybody.
+pub fn is_too_late() -> bool {
+    TOO_LATE.get()
 }
 
 /// Marks, for as long as it lives, that `before_deny` runs on this thread. A denial there is a

@@ -9,6 +9,7 @@ use pyo3::types::{PyString, PyTuple};
 
 #[cfg(unix)]
 use crate::kernel::started::Started;
+use crate::policy::judge::Rules;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
@@ -17,6 +18,7 @@ use crate::python::guard::allowed::Allowed;
 use crate::python::guard::approvals::Approvals;
 use crate::python::guard::audit_log::AuditLog;
 use crate::python::guard::callbacks::Callback;
+use crate::python::guard::live::{Live, Own};
 #[cfg(unix)]
 use crate::python::guard::pool_memory::Memory;
 use crate::python::guard::recorder::Records;
@@ -27,7 +29,8 @@ use crate::python::values::errors;
 #[doc = doc!("AuditCfg")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct AuditCfg {
-    policy: Arc<Policy>,
+    /// Its rules, for all threads.
+    live: Own,
     oks: Py<PyTuple>,
     /// The roots for reading, if a `Policy` has some.
     readable: Option<Py<PyTuple>>,
@@ -46,7 +49,6 @@ pub struct AuditCfg {
     /// True if it restricts more than fastaudit 0.1 does: asked with each entry.
     restricts_more: bool,
     is_strict: bool,
-    temporary: Temporary,
     /// The processes that were started under guards of it.
     #[cfg(unix)]
     started: Arc<Started>,
@@ -95,6 +97,12 @@ impl Callbacks {
     }
 }
 
+/// Returns whether what the policy denies goes on all the same.
+fn proceeds(watch: &Option<Watch>, on_violation: OnViolation) -> bool {
+    let observes = matches!(watch, Some(Watch::Records(records)) if !records.enforces);
+    observes || on_violation != OnViolation::Raise
+}
+
 fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
     callback.map(|callback| callback.bind(py).clone())
 }
@@ -118,7 +126,11 @@ impl AuditCfg {
             safe_set,
             restricts_more: allowed.policy.restricts_more() || watch.is_some(),
             is_strict: allowed.policy.rules() == RuleSet::Strict,
-            policy: Arc::new(allowed.policy),
+            live: Own(Live::new(
+                Arc::new(allowed.policy),
+                Temporary::default(),
+                (proceeds(&watch, allowed.on_violation), watch.is_some()),
+            )),
             oks: allowed.oks,
             readable: allowed.readable,
             told: allowed.told,
@@ -131,7 +143,6 @@ impl AuditCfg {
             data,
             monitor_calls,
             retire_sites,
-            temporary: Temporary::default(),
             #[cfg(unix)]
             started: Arc::default(),
             #[cfg(unix)]
@@ -148,7 +159,7 @@ impl AuditCfg {
     fn clone_ref(&self, py: Python<'_>) -> Self {
         let call = self.violation_call.as_ref();
         Self {
-            policy: Arc::clone(&self.policy),
+            live: self.live_with(Arc::clone(self.shared_policy())),
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
             told: self.told.clone(),
@@ -163,7 +174,6 @@ impl AuditCfg {
             retire_sites: self.retire_sites,
             restricts_more: self.restricts_more,
             is_strict: self.is_strict,
-            temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
             #[cfg(unix)]
             started: Arc::clone(&self.started),
             safe_set: self.safe_set,
@@ -188,10 +198,9 @@ impl AuditCfg {
     /// The same configuration with another policy and no callbacks, to judge by both.
     pub fn judging_by(&self, py: Python<'_>, policy: Arc<Policy>) -> Self {
         Self {
-            policy,
+            live: self.live_with(policy),
             callbacks: Callbacks::default(),
             approvals: None,
-            temporary: Temporary::sharing(Arc::clone(self.temporary.directories())),
             ..self.clone_ref(py)
         }
     }
@@ -210,11 +219,11 @@ impl AuditCfg {
     /// # Errors
     /// `TypeError` for anything but names.
     pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let mut packages = self.policy.rest().import_allow.clone();
+        let mut packages = self.policy().rest().import_allow.clone();
         read_modules("mods", more.as_any(), &mut packages)?;
-        let policy = Policy::clone(&self.policy).importing(packages);
+        let policy = Policy::clone(self.policy()).importing(packages);
         Ok(Self {
-            policy: Arc::new(policy),
+            live: self.live_with(Arc::new(policy)),
             ..self.clone_ref(py)
         })
     }
@@ -267,37 +276,53 @@ impl AuditCfg {
 
     /// The rules of the guard.
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        self.live.0.policy()
+    }
+
+    /// The part of it that is plain values.
+    #[inline]
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live.0
+    }
+
+    fn live_with(&self, policy: Arc<Policy>) -> Own {
+        let directories = Arc::clone(self.live.0.temporary.directories());
+        let kinds = (self.live.0.proceeds, self.live.0.watches);
+        Own(Live::new(policy, Temporary::sharing(directories), kinds))
     }
 
     /// The same configuration with the temporary directory of another one.
     pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
         Self {
-            temporary: Temporary::sharing(directories),
+            live: Own(Live::new(
+                Arc::clone(self.shared_policy()),
+                Temporary::sharing(directories),
+                (self.live.0.proceeds, self.live.0.watches),
+            )),
             ..self.clone_ref(py)
         }
     }
 
     /// Its temporary directories.
     pub fn temporary(&self) -> &Temporary {
-        &self.temporary
+        &self.live.0.temporary
     }
 
     /// Returns whether it has a directory for temporary files: if it may write at all, or records
     /// operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
-        self.policy.may_write() || self.records().is_some_and(|records| !records.enforces)
+        self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
     }
 
     /// The policy with the directory for temporary files, once there is one.
     #[cold]
     pub fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        self.temporary.policy(&self.policy)
+        self.live.0.with_temporary()
     }
 
     /// The same, to be kept by an object that outlives it.
     pub fn shared_policy(&self) -> &Arc<Policy> {
-        &self.policy
+        self.live.0.shared_policy()
     }
 
     /// The roots for reading; empty if reading is not restricted to some.
@@ -415,7 +440,7 @@ impl AuditCfg {
     #[doc = doc!("AuditCfg.import_allow")]
     #[getter]
     pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.policy.rest().import_allow)
+        PyTuple::new(py, &self.policy().rest().import_allow)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -15,9 +15,11 @@ pub mod declared;
 pub mod environment;
 pub mod event;
 pub mod governing;
+pub mod live;
 pub mod log;
 pub mod pool_memory;
 pub mod recorder;
+pub mod refused;
 pub mod resolve;
 #[cfg(unix)]
 pub mod reused_executors;

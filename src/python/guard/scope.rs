@@ -132,6 +132,7 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Bound<'_, Active>>> {
 /// Puts a guard in force in the whole process for good, beside those already installed.
 pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>) -> PyResult<()> {
     let monitoring = hold(py, &config)?;
+    config.get().live().note_installed();
     let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     restrict_more();
@@ -217,11 +218,6 @@ impl Entered {
     /// The guard.
     pub fn active(&self) -> &Py<Active> {
         &self.active
-    }
-
-    /// The denials under the guard.
-    pub fn log(&self) -> &Arc<Log> {
-        self.active.get().log()
     }
 
     /// The denials under a guard that was left, if there are any or may be some yet, in a task that

@@ -26,6 +26,7 @@ pub mod loaded;
 pub mod loads;
 #[cfg(Py_3_12)]
 pub mod method_callers;
+pub mod native_caller;
 pub mod place;
 pub mod pools;
 pub mod process_start;

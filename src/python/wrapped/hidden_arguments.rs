@@ -2,7 +2,7 @@
 //!
 //! Without the `dir_fd` of `os.open` a relative name cannot be judged: with the current directory
 //! inside a root, any `os.open(name, flags, dir_fd=fd)` would pass. Without `follow_symlinks` the
-//! file that `os.chmod` changes is not known. So such functions (`natives`) note them for the
+//! file that `os.chmod` changes is not known. So such functions (`acts`) note them for the
 //! duration of the call.
 
 use pyo3::prelude::*;

@@ -1,0 +1,96 @@
+//! The functions that take the place of the C library's: each says what it is about to do, and
+//! does it if the judge lets it.
+
+mod attributes;
+mod entries;
+mod loading;
+mod opening;
+mod system_calls;
+
+use std::ffi::{CStr, c_char};
+
+use super::asking::Judge;
+use super::tables::Replacement;
+use crate::policy::files::path::Base;
+use crate::policy::judge::Value;
+
+/// A path as the C library takes it.
+type Path = *const c_char;
+
+/// Functions of the C library that act alike, with the act that they announce. Each has the
+/// signature that its man page gives.
+macro_rules! replaced {
+    (
+        $table:ident;
+        $(
+            $(#[doc = $doc:literal])*
+            [$($name:literal),+]
+            fn $function:ident($($argument:ident: $type:ty),*) -> $result:ty
+            = $act:expr, $(do $real:expr,)? else $failure:expr;
+        )*
+    ) => {
+        $(
+            $(#[doc = $doc])*
+            unsafe extern "C" fn $function<J: Judge>($($argument: $type),*) -> $result {
+                // SAFETY: native code calls it as the function that it replaces, by whose rules the
+                // arguments hold; they are handed on as they are.
+                unsafe {
+                    match crate::native::asking::allows::<J>(|| $act) {
+                        true => crate::native::functions::replaced!(@real $function($($argument),*) $($real)?),
+                        false => $failure,
+                    }
+                }
+            }
+        )*
+        pub(super) fn $table<J: Judge>() -> impl Iterator<Item = (&'static std::ffi::CStr, *const ())> {
+            [$($(($name, $function::<J> as *const ())),+),*].into_iter()
+        }
+    };
+    (@real $function:ident($($argument:ident),*)) => { libc::$function($($argument),*) };
+    (@real $function:ident($($argument:ident),*) $real:expr) => { $real };
+}
+use replaced;
+
+/// All replacements.
+pub fn replacements<J: Judge>() -> Vec<Replacement> {
+    use super::tables::Within::{Everything, Libraries};
+
+    let of_libraries = opening::table::<J>()
+        .chain(entries::table::<J>())
+        .chain(attributes::table::<J>())
+        .chain(system_calls::table::<J>())
+        .map(|(name, by)| (name, by, Libraries));
+    let of_all = loading::table::<J>().map(|(name, by)| (name, by, Everything));
+    let ours = of_libraries.chain(of_all);
+    let ours = ours.map(|(name, by, within)| Replacement { name, by, within });
+    ours.chain(J::more()).collect()
+}
+
+/// The bytes of a text of the caller's; `None` for a null pointer, which the C library answers.
+///
+/// # Safety
+/// The text is NUL-terminated, or null.
+unsafe fn text<'a>(text: *const c_char) -> Option<Value<'a>> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: by the caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(Value::Text(text.to_bytes()))
+}
+
+/// The descriptor of a directory, as an argument of an event.
+fn dir(descriptor: i32) -> Value<'static> {
+    match descriptor {
+        libc::AT_FDCWD => Value::Integer(-1),
+        descriptor => Value::Integer(descriptor.into()),
+    }
+}
+
+/// The same, as the start of a relative name.
+fn base(descriptor: i32) -> Base {
+    match descriptor {
+        libc::AT_FDCWD => Base::CurrentDir,
+        descriptor => Base::Descriptor(descriptor),
+    }
+}

@@ -1,0 +1,94 @@
+//! syscall(2): a system call by its number, judged as the function of that name is.
+
+use std::ffi::{CStr, c_int, c_long};
+
+use super::{Path, attributes, entries, opening};
+use crate::native::asking::{self, Judge};
+use crate::policy::judge::Act;
+
+const CWD: c_int = libc::AT_FDCWD;
+
+/// What a system call is about to do; `None` for the many that need nobody's leave.
+///
+/// # Safety
+/// The arguments are those of the system call.
+unsafe fn does<'a>(number: c_long, given: [c_long; 5]) -> Option<Act<'a>> {
+    let fd = |index: usize| given[index] as c_int;
+    let path = |index: usize| given[index] as Path;
+    // SAFETY: by the caller.
+    unsafe {
+        match number {
+            libc::SYS_openat => opening::opens(fd(0), path(1), fd(2)),
+            libc::SYS_openat2 => {
+                // The first field of `struct open_how`.
+                let flags = (given[2] as *const u64).as_ref()?;
+                opening::opens(fd(0), path(1), *flags as c_int)
+            }
+            libc::SYS_unlinkat => entries::removes(fd(0), path(1), fd(2) & libc::AT_REMOVEDIR != 0),
+            libc::SYS_mkdirat => entries::makes(c"os.mkdir", fd(0), path(1), given[2] as _),
+            libc::SYS_mknodat => entries::makes(c"os.mknod", fd(0), path(1), given[2] as _),
+            libc::SYS_renameat2 => entries::moves(c"os.rename", (fd(0), path(1)), (fd(2), path(3))),
+            libc::SYS_linkat => entries::moves(c"os.link", (fd(0), path(1)), (fd(2), path(3))),
+            libc::SYS_symlinkat => entries::links(path(0), fd(1), path(2)),
+            libc::SYS_truncate => attributes::cuts(path(0), given[1]),
+            libc::SYS_fchmodat => attributes::sets_mode(fd(0), path(1), given[2] as _, false),
+            libc::SYS_utimensat => attributes::sets_times(fd(0), path(1), false),
+            libc::SYS_setxattr => {
+                attributes::sets_attribute(c"os.setxattr", path(0), path(1), false)
+            }
+            libc::SYS_lsetxattr => {
+                attributes::sets_attribute(c"os.setxattr", path(0), path(1), true)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => opening::opens(CWD, path(0), fd(1)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+                opening::opens(CWD, path(0), flags)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink => entries::removes(CWD, path(0), false),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rmdir => entries::removes(CWD, path(0), true),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mkdir => entries::makes(c"os.mkdir", CWD, path(0), given[1] as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename => entries::moves(c"os.rename", (CWD, path(0)), (CWD, path(1))),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_link => entries::moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_symlink => entries::links(path(0), CWD, path(1)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chmod => attributes::sets_mode(CWD, path(0), given[1] as _, false),
+            _ => None,
+        }
+    }
+}
+
+/// syscall(2), with as many arguments as a system call may have: on the supported platforms what a
+/// caller left out is read from registers and from its stack, and nobody uses it.
+///
+/// # Safety
+/// Called as syscall(2).
+unsafe extern "C" fn syscall<J: Judge>(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    let given = [first, second, third, fourth, fifth];
+    // SAFETY: by the caller.
+    unsafe {
+        match asking::allows::<J>(|| does(number, given)) {
+            true => libc::syscall(number, first, second, third, fourth, fifth, sixth),
+            false => -1,
+        }
+    }
+}
+
+pub(super) fn table<J: Judge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
+    [(c"syscall", syscall::<J> as *const ())].into_iter()
+}

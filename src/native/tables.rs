@@ -1,0 +1,272 @@
+//! The replacement of functions in the relocation tables of loaded objects.
+
+use std::ffi::CStr;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use ahash::{AHashMap, AHashSet};
+use memchr::memmem;
+
+use super::objects::{self, Object};
+
+/// A function that takes the place of another.
+#[derive(Clone, Copy)]
+pub struct Replacement {
+    /// The name that objects import.
+    pub name: &'static CStr,
+    /// The function that they get.
+    pub by: *const (),
+    /// The objects that get it.
+    pub within: Within,
+}
+
+/// The objects that get a replacement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    /// All but the interpreter and its extension modules: what these do, audit events tell.
+    Libraries,
+    /// The extension modules of the interpreter as well: some call functions of others.
+    Extensions,
+    /// All.
+    Everything,
+}
+
+// SAFETY: the addresses are of functions.
+unsafe impl Send for Replacement {}
+// SAFETY: likewise.
+unsafe impl Sync for Replacement {}
+
+/// What was done so far.
+#[derive(Default)]
+struct Seen {
+    /// The objects that were looked at, by the addresses that they are loaded at.
+    objects: AHashSet<usize>,
+    /// How many objects were loaded and unloaded by then.
+    loads: Option<(u64, u64)>,
+}
+
+/// The number of places that could not be written.
+static SEALED: AtomicUsize = AtomicUsize::new(0);
+/// The number of places that were written.
+static REPLACED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns how many places were replaced, and how many could not be.
+pub fn counts() -> (usize, usize) {
+    (
+        REPLACED.load(Ordering::Relaxed),
+        SEALED.load(Ordering::Relaxed),
+    )
+}
+
+/// A table of replacements, and the objects that have them.
+pub struct Tables {
+    replacements: AHashMap<&'static [u8], Replacement>,
+    /// The addresses of the functions that are replaced.
+    real: AHashMap<&'static [u8], usize>,
+    seen: std::cell::UnsafeCell<Seen>,
+    /// The process of the thread that replaces, 0 if none does.
+    busy: AtomicU32,
+    /// The number of threads that load objects, and their process.
+    loading: AtomicU32,
+    process: AtomicU32,
+}
+
+// SAFETY: `seen` is used by one thread at a time: the one that `busy` is of.
+unsafe impl Sync for Tables {}
+// SAFETY: the addresses are of functions.
+unsafe impl Send for Tables {}
+
+impl Tables {
+    /// Makes a table; nothing is replaced yet.
+    pub fn new(replacements: impl IntoIterator<Item = Replacement>) -> Self {
+        let replacements: AHashMap<_, _> = replacements
+            .into_iter()
+            .map(|replacement| (replacement.name.to_bytes(), replacement))
+            .collect();
+        let real = replacements
+            .values()
+            .map(|replacement| (replacement.name.to_bytes(), real(replacement.name)))
+            .collect();
+        Self {
+            replacements,
+            real,
+            seen: Default::default(),
+            busy: AtomicU32::new(0),
+            loading: AtomicU32::new(0),
+            process: AtomicU32::new(0),
+        }
+    }
+
+    /// Returns the function that takes the place of the one of this name.
+    pub fn get(&self, name: &CStr) -> Option<&Replacement> {
+        self.replacements.get(name.to_bytes())
+    }
+
+    /// Returns whether this is the address of the C library's function of that name.
+    pub fn is_real(&self, name: &CStr, address: usize) -> bool {
+        address != 0 && self.real.get(name.to_bytes()) == Some(&address)
+    }
+
+    /// Loads an object, and replaces functions in it.
+    ///
+    /// While another thread loads one too, the loader still writes its tables: the last thread to be
+    /// done replaces in all of them.
+    pub fn load<R>(&self, load: impl FnOnce() -> R) -> R {
+        let process = std::process::id();
+        if self.process.swap(process, Ordering::AcqRel) != process {
+            // The threads that loaded then are not in this copy of the process.
+            self.loading.store(0, Ordering::Release);
+        }
+        self.loading.fetch_add(1, Ordering::AcqRel);
+        let loaded = load();
+        if self.loading.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.replace_in_new()));
+        }
+        loaded
+    }
+
+    /// Replaces functions in the objects that were loaded since the last time.
+    pub fn replace_in_new(&self) {
+        let process = std::process::id();
+        while let Err(other) =
+            self.busy
+                .compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if other != process {
+                // This process is a copy, and the thread is not in it.
+                let _ = self
+                    .busy
+                    .compare_exchange(other, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            std::thread::yield_now();
+        }
+        // SAFETY: no other thread is here, as `busy` was 0.
+        let seen = unsafe { &mut *self.seen.get() };
+        let mut is_first = true;
+        objects::each(|object| {
+            if std::mem::take(&mut is_first) {
+                match seen.loads {
+                    Some(before) if before == object.loads => return ControlFlow::Break(()),
+                    // Another object may be loaded where one was.
+                    Some((_, unloaded)) if unloaded != object.loads.1 => seen.objects.clear(),
+                    _ => {}
+                }
+                seen.loads = Some(object.loads);
+            }
+            if seen.objects.insert(object.base()) {
+                self.replace_in(object);
+            }
+            ControlFlow::Continue(())
+        });
+        self.busy.store(0, Ordering::Release);
+    }
+
+    fn replace_in(&self, object: &Object<'_>) {
+        let kind = Kind::of(object);
+        let Some(dynamic) = object.dynamic().filter(|_| kind != Kind::System) else {
+            return;
+        };
+        let page = page_size();
+        let protected = object.protected(page);
+        let versions = dynamic.libc_versions();
+        dynamic.imports(|import| {
+            let Some(replacement) = self.get(import.name) else {
+                return;
+            };
+            let is_left_out = match kind {
+                Kind::Library => false,
+                Kind::Extension => replacement.within == Within::Libraries,
+                Kind::Interpreter | Kind::System => replacement.within != Within::Everything,
+            };
+            if is_left_out {
+                return;
+            }
+            // A function of another library may have the same name.
+            let is_of_libc = versions.as_ref().is_none_or(|all| all.have(import.symbol));
+            if !is_of_libc && !import.name.to_bytes().starts_with(b"Py") {
+                return;
+            }
+            let slot = import.slot;
+            // SAFETY: the loader keeps an address there.
+            let before = unsafe { std::ptr::read_volatile(slot) };
+            if before == replacement.by as usize {
+                return;
+            }
+            let start = slot as usize & !(page - 1);
+            let is_protected = protected.contains(&(slot as usize));
+            if is_protected && !protect(start, page, libc::PROT_READ | libc::PROT_WRITE) {
+                SEALED.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            // SAFETY: the loader wrote an address there, so that it is aligned, and writable now. Other
+            // threads that call see the one or the other.
+            unsafe { &*slot.cast::<AtomicUsize>() }
+                .store(replacement.by as usize, Ordering::Release);
+            if is_protected {
+                protect(start, page, libc::PROT_READ);
+            }
+            REPLACED.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// The kinds of objects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The C library, the loader, and this package.
+    System,
+    /// The interpreter.
+    Interpreter,
+    /// An extension module that comes with it.
+    Extension,
+    /// Any other.
+    Library,
+}
+
+impl Kind {
+    fn of(object: &Object<'_>) -> Self {
+        let path = object.path();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let begins = |with: &[u8]| name.starts_with(with);
+        if begins(b"libc.so")
+            || begins(b"ld-")
+            || begins(b"libc.musl")
+            || begins(b"libpthread.so")
+            // What the C library loads for itself.
+            || begins(b"libnss_")
+            || memmem::find(path, b"/gconv/").is_some()
+            || object.holds(Kind::of as *const () as usize)
+        {
+            Self::System
+        } else if path.is_empty()
+            || begins(b"libpython3")
+            // The database that `sqlite3` uses, which audit events tell, and its journal with it.
+            || begins(b"libsqlite3.so")
+        {
+            Self::Interpreter
+        } else if memmem::find(path, b"/lib-dynload/").is_some() {
+            Self::Extension
+        } else {
+            Self::Library
+        }
+    }
+}
+
+fn page_size() -> usize {
+    static PAGE: LazyLock<usize> = LazyLock::new(rustix::param::page_size);
+    *PAGE
+}
+
+/// Changes what may be done with a page.
+fn protect(start: usize, size: usize, how: i32) -> bool {
+    // SAFETY: the page is one that the loader protected when it had written it; reading stays allowed.
+    unsafe { libc::mprotect(start as *mut _, size, how) == 0 }
+}
+
+/// The address of a function as this process has it; 0 if there is none.
+fn real(name: &CStr) -> usize {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as usize }
+}

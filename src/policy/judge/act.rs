@@ -1,0 +1,287 @@
+//! An act of native code, in the form of the audit event that Python raises for the same.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::address::{Endpoint, Host};
+use super::arguments::{Arguments, Named, PathLikes};
+use super::event::judge_any;
+use super::surroundings::{Follows, Reason, Surroundings};
+use crate::policy::check::Policy;
+use crate::policy::events;
+use crate::policy::files::fs::{FileSystem, PathBuf};
+use crate::policy::files::opening::open_may_write;
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{Base, Name};
+use crate::policy::operation::Operation;
+use crate::policy::rules::Rule;
+
+/// An argument of an act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// None, or the default.
+    None,
+    /// A number, or an open descriptor.
+    Integer(i64),
+    /// A path, or another text.
+    Text(&'a [u8]),
+}
+
+/// An act: an audit event with its arguments.
+#[derive(Clone, Debug)]
+pub struct Act<'a> {
+    /// The name of the event.
+    pub event: &'static CStr,
+    /// Its arguments.
+    pub arguments: Values<'a>,
+    /// The directory that a relative name starts from, if no argument says it.
+    pub base: Base,
+    /// The treatment of a link that is named.
+    pub follows: Follows,
+}
+
+impl<'a> Act<'a> {
+    /// An act whose names start from the current directory, and which follows links.
+    pub fn new(event: &'static CStr, arguments: &[Value<'a>]) -> Self {
+        Self {
+            event,
+            arguments: Values(SmallVec::from_slice(arguments)),
+            base: Base::CurrentDir,
+            follows: Follows::Always,
+        }
+    }
+
+    /// The same, from this directory.
+    #[must_use]
+    pub fn from(self, base: Base) -> Self {
+        Self { base, ..self }
+    }
+
+    /// The same, which changes the link itself if this is true.
+    #[must_use]
+    pub fn of_link_itself(self, is_of_link: bool) -> Self {
+        let follows = match is_of_link {
+            true => Follows::Never,
+            false => self.follows,
+        };
+        Self { follows, ..self }
+    }
+}
+
+/// An act that a policy does not allow, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub Reason);
+
+/// The rules that an act is judged by.
+pub trait Rules {
+    /// Returns the policy.
+    fn policy(&self) -> &Policy;
+    /// Returns the policy with the guard's own temporary directory, once there is one.
+    fn with_temporary(&self) -> Option<Arc<Policy>>;
+}
+
+impl Act<'_> {
+    /// Returns whether it opens a file that it can only read.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.event == c"open"
+            && matches!(self.arguments.0.get(2), Some(Value::Integer(flags)) if !open_may_write(None, *flags))
+    }
+
+    /// The names among its arguments that start from a directory, from the top of the file system.
+    #[must_use]
+    pub fn whole_names(&self) -> SmallVec<[(usize, PathBuf); 2]> {
+        let rule = events::lookup(self.event.to_bytes());
+        let starts: SmallVec<[(usize, Base); 4]> = match rule {
+            Some(Rule::Entries(paths) | Rule::Node(paths)) => {
+                let starts = paths
+                    .iter()
+                    .map(|path| (path.path, self.arguments.base(path.dir_fd)));
+                starts.collect()
+            }
+            Some(Rule::Symlink) => smallvec![(1, self.arguments.base(Some(2)))],
+            _ => smallvec![(0, self.base)],
+        };
+        let whole = starts.into_iter().filter_map(|(index, base)| {
+            let name = self.arguments.bytes(index)?;
+            let start = match base {
+                _ if name.starts_with(b"/") => return None,
+                Base::CurrentDir => Os.current_dir()?,
+                Base::Descriptor(fd) => Os.descriptor_path(fd)?,
+            };
+            Some((index, join(start, name)))
+        });
+        whole.collect()
+    }
+
+    /// Judges it.
+    ///
+    /// # Errors
+    /// Why the policy does not allow it.
+    pub fn judge(&self, rules: &impl Rules) -> Result<(), Refused> {
+        let rule = rules.policy().rules().rule(self.event.to_bytes());
+        judge_any(&Judged { act: self, rules }, rule)
+    }
+}
+
+/// An act under a policy.
+struct Judged<'a, 'b, R> {
+    act: &'a Act<'b>,
+    rules: &'a R,
+}
+
+impl<'b, R: Rules> Surroundings for Judged<'_, 'b, R> {
+    type Error = Refused;
+    type Arguments = Values<'b>;
+    type Fs = Os;
+
+    fn event(&self) -> &[u8] {
+        self.act.event.to_bytes()
+    }
+
+    fn arguments(&self) -> &Values<'b> {
+        &self.act.arguments
+    }
+
+    fn fs(&self) -> &Os {
+        &Os
+    }
+
+    fn policy(&self) -> &Policy {
+        self.rules.policy()
+    }
+
+    fn deny(&self, reason: Reason, _operation: Option<Operation<'_>>) -> Result<(), Refused> {
+        Err(Refused(reason))
+    }
+
+    fn base(&self) -> Base {
+        self.act.base
+    }
+
+    fn follows(&self) -> Follows {
+        self.act.follows
+    }
+
+    fn is_temporary(&self, operation: Operation<'_>) -> bool {
+        let with = match self.policy().may_write() {
+            true => self.policy_with_temporary(),
+            false => None,
+        };
+        with.is_some_and(|with| with.check(&Os, operation).allows())
+    }
+
+    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
+        self.rules.with_temporary()
+    }
+}
+
+fn join(mut start: PathBuf, name: &[u8]) -> PathBuf {
+    start.push(b'/');
+    start.extend_from_slice(name);
+    start
+}
+
+/// The arguments of an act.
+#[derive(Clone, Debug)]
+pub struct Values<'a>(pub SmallVec<[Value<'a>; 4]>);
+
+impl Values<'_> {
+    fn bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.0.get(index)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Named for Name<'_> {
+    fn name(&self) -> Name<'_> {
+        *self
+    }
+}
+
+impl Arguments for Values<'_> {
+    type Error = Refused;
+    type Name<'a>
+        = Name<'a>
+    where
+        Self: 'a;
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn is_none(&self, index: usize) -> bool {
+        self.0.get(index) == Some(&Value::None)
+    }
+
+    fn is_texts(&self, index: usize) -> bool {
+        self.bytes(index).is_some()
+    }
+
+    fn integer(&self, index: usize) -> Option<i64> {
+        match self.0.get(index)? {
+            Value::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn text(&self, index: usize) -> Option<Cow<'_, str>> {
+        self.bytes(index).map(String::from_utf8_lossy)
+    }
+
+    fn with_encoded<R>(&self, index: usize, read: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
+        self.bytes(index).map(|bytes| read(Some(bytes)))
+    }
+
+    fn name(
+        &self,
+        index: usize,
+        descriptor: bool,
+        _path_likes: PathLikes,
+    ) -> Result<Name<'_>, Refused> {
+        Ok(match self.0.get(index) {
+            Some(Value::Text(path)) => Name::Path(path),
+            Some(Value::Integer(number)) if descriptor => {
+                i32::try_from(*number).map_or(Name::Unreadable, Name::Descriptor)
+            }
+            _ => Name::Unreadable,
+        })
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        self.bytes(index).map(PathBuf::from_slice)
+    }
+
+    fn paths(&self, _index: usize) -> Option<Vec<PathBuf>> {
+        None
+    }
+
+    fn search_path(&self, _index: usize, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
+        Some(own())
+    }
+
+    fn socket(&self, _index: usize) -> Option<(i64, i32)> {
+        None
+    }
+
+    fn host(&self, _index: usize) -> Option<Host> {
+        None
+    }
+
+    fn first_host(&self, _index: usize) -> Option<Host> {
+        None
+    }
+
+    fn endpoint(&self, _index: usize) -> Option<Endpoint> {
+        None
+    }
+
+    fn socket_name(&self, _index: usize) -> Option<Vec<u8>> {
+        None
+    }
+}

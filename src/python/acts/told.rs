@@ -1,0 +1,95 @@
+//! The telling of acts of native code: as the audit event that Python raises for the same.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::native::caller;
+use crate::policy::judge::Act;
+use crate::python::cpython::ffi as raw;
+use crate::python::events::hook;
+use crate::python::guard::active::Active;
+use crate::python::guard::asking::TooLate;
+use crate::python::guard::refused::{Owned, OwnedAct, RefusedAct};
+use crate::python::values::call_notes::{self, Noted};
+use crate::python::values::native_caller;
+
+/// Judges an act on a thread that holds the lock, as its event: the host may be asked, and what is
+/// denied is told.
+pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
+    let pending = PyErr::take(py);
+    let act = RefusedAct {
+        act: OwnedAct::of(act, false),
+        library: caller::library(),
+    };
+    let allowed = with_event(py, &act, |args| hook::check_act(act.event(), args));
+    let is_allowed = match allowed {
+        Ok(Ok(())) => true,
+        Ok(Err(())) => {
+            drop(PyErr::take(py));
+            false
+        }
+        Err(_) => false,
+    };
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+    is_allowed
+}
+
+/// An act, to be told later.
+pub fn kept(act: &Act<'_>) -> RefusedAct {
+    RefusedAct {
+        act: OwnedAct::of(act, true),
+        library: caller::library(),
+    }
+}
+
+/// Tells the acts that were refused under a guard where no Python could run. Nobody is asked: they
+/// have failed by now.
+pub fn tell(py: Python<'_>, active: &Active) {
+    let Some(live) = active.config().map(|config| config.get().live()) else {
+        return;
+    };
+    if !live.refusals.any() || raw::is_finalizing(py) {
+        return;
+    }
+    let pending = PyErr::take(py);
+    for refused in live.refusals.take() {
+        let _too_late = TooLate::begin();
+        let told = with_event(py, &refused, |args| {
+            hook::check_act_by(refused.event(), args, active)
+        });
+        if !matches!(told, Ok(Ok(()))) {
+            drop(PyErr::take(py));
+        }
+    }
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+}
+
+/// Hands on the arguments of an act's event, and notes what the event leaves out.
+fn with_event<R>(
+    py: Python<'_>,
+    refused: &RefusedAct,
+    judge: impl FnOnce(&Bound<'_, PyTuple>) -> R,
+) -> PyResult<R> {
+    let act = &refused.act;
+    let values = act.arguments.iter().map(|value| {
+        Ok(match value {
+            Owned::None => py.None().into_bound(py),
+            Owned::Integer(number) => number.into_pyobject(py)?.into_any(),
+            Owned::Text(text) => raw::fs_decode(py, text)?.into_any(),
+        })
+    });
+    let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
+    let outer = call_notes::replace(Noted {
+        base: act.base,
+        follows: act.follows,
+    });
+    let caller = native_caller::replace(refused.library.clone());
+    let result = judge(&args);
+    native_caller::replace(caller);
+    call_notes::replace(outer);
+    Ok(result)
+}

@@ -1,0 +1,222 @@
+"""Native code is judged by what it does to files, on each kind of thread."""
+
+import errno
+import os
+import sys
+import threading
+
+import pytest
+
+from fastaudit_rs import AuditDenied, Policy
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
+
+THREADS = ("attached", "released", "native", "native, waited for")
+
+#: The functions that change a file which is there, and those that make an entry.
+CHANGE = (
+    *("open", "open64", "openat", "creat", "fopen", "fopen to append", "freopen", "unlink"),
+    *("unlinkat", "remove", "rename", "renameat", "renameat2", "truncate", "chmod", "fchmodat"),
+    *("chown", "lchown", "fchownat", "utime", "utimes", "utimensat", "setxattr", "dlsym"),
+    *("syscall open", "syscall unlink", "syscall rename"),
+)
+MAKE = (
+    *("open", "open64", "openat", "creat", "fopen", "fopen to append", "freopen", "mkstemp"),
+    *("mkostemp", "mkdtemp", "rename here", "link", "linkat", "symlink", "symlinkat", "mkdir"),
+    *("mkdirat", "mkfifo", "mknod", "dlsym", "syscall open", "syscall mkdir"),
+)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """A root with a file, which is the current directory, and a directory with one beside it."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for directory in (root, outside):
+        directory.mkdir()
+        (directory / "file").write_text("before")
+    monkeypatch.chdir(root)
+    return root, outside
+
+
+def tree(directory):
+    return {
+        path.relative_to(directory): (path.lstat().st_mode, path.lstat().st_mtime_ns)
+        for path in directory.rglob("*")
+    }
+
+
+def guard():
+    return Policy(write=["."], native=True, env=True, threads="inherit")
+
+
+@pytest.mark.parametrize("thread", THREADS)
+@pytest.mark.parametrize("function", CHANGE)
+def test_changes(acts, places, function, thread):
+    root, outside = places
+    before = tree(outside)
+    with guard().guard()() as entered:
+        error = acts.act(function, outside / "file", outside / "other", thread)
+        said = [str(denial) for denial in entered.violations]
+    assert (error, tree(outside)) == (errno.EACCES, before)
+    assert len(said) == 1 and str(outside / "file") in said[0], said
+    with guard().guard()() as entered:
+        error = acts.act(function, root / "file", root / "other", thread)
+        assert (error, entered.violations) == (0, [])
+
+
+@pytest.mark.parametrize("thread", THREADS)
+@pytest.mark.parametrize("function", MAKE)
+def test_makes(acts, places, function, thread):
+    root, outside = places
+    (root / "old").write_text("")
+    before = tree(outside)
+    with guard().guard()() as entered:
+        error = acts.act(function, outside / "new", root / "old", thread)
+        said = [str(denial) for denial in entered.violations]
+    assert (error, tree(outside)) == (errno.EACCES, before)
+    # A link leads to where its text says.
+    assert len(said) == 1 and str(outside) in said[0], said
+    with guard().guard()() as entered:
+        error = acts.act(function, root / "new", root / "old", thread)
+        assert (error, entered.violations) == (0, [])
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("thread", THREADS)
+def test_reading_needs_a_policy_that_restricts_it(acts, places, thread):
+    root, outside = places
+    with guard().guard()() as entered:
+        assert acts.act("open to read", outside / "file", thread=thread) == 0
+        assert entered.violations == []
+    policy = Policy(write=[], read=["."], native=True)
+    with policy.guard()() as entered:
+        assert acts.act("open to read", root / "file", thread=thread) == 0
+        assert acts.act("open to read", outside / "file", thread=thread) == errno.EACCES
+        [denial] = entered.violations
+    assert (denial.rule, denial.path) == ("read", str(outside / "file"))
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_what_has_no_effect_fails_as_it_would(acts, places, thread):
+    """Libraries remove what may not be there, and make what may be there already."""
+    _, outside = places
+    with guard().guard()() as entered:
+        assert acts.act("unlink", outside / "none", thread=thread) == errno.ENOENT
+        assert acts.act("rmdir", outside / "none", thread=thread) == errno.ENOENT
+        assert acts.act("rename", outside / "none", outside / "o", thread) == errno.ENOENT
+        assert acts.act("mkdir", outside, thread=thread) == errno.EEXIST
+        assert entered.violations == []
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_a_denial_says_who_asked_and_what_allows_it(acts, places, thread):
+    _, outside = places
+    target = outside / "file"
+    with guard().guard()() as entered:
+        acts.act("open", target, thread=thread)
+        [denial] = entered.violations
+    assert isinstance(denial, AuditDenied)
+    assert (denial.event, denial.path, denial.resolved) == ("open", str(target), str(target))
+    assert denial.library.endswith(".so") and "native_acts" in denial.library
+    assert denial.place.startswith(__file__)
+    assert f"To allow it: write = ['.', '{target}']" in str(denial)
+    with Policy(write=denial.suggestion["write"], native=True).guard()() as entered:
+        assert acts.act("open", target, thread=thread) == 0
+        assert entered.violations == []
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_relative_names_keep_the_directory_that_they_start_from(acts, places, thread):
+    root, outside = places
+    (root / "deep").mkdir()
+    with guard().guard()() as entered:
+        acts.act("open", "../outside/new", thread=thread)
+        os.chdir("deep")
+        [denial] = entered.violations
+    assert denial.resolved == str(outside / "new")
+
+
+@pytest.mark.alone
+def test_threads_without_a_guard_are_not_judged(acts, places):
+    _, outside = places
+    inside, done = threading.Event(), threading.Event()
+
+    def guarded():
+        with guard().guard()():
+            inside.set()
+            done.wait(60)
+
+    worker = threading.Thread(target=guarded)
+    worker.start()
+    inside.wait(60)
+    try:
+        for thread in ("attached", "released"):
+            assert acts.act("open", outside / thread, thread=thread) == 0
+        # Nobody can tell whose a thread of native code is.
+        assert acts.act("open", outside / "native", thread="native") == errno.EACCES
+    finally:
+        done.set()
+        worker.join()
+    assert acts.act("open", outside / "native", thread="native") == 0
+
+
+@pytest.mark.alone
+def test_a_native_thread_may_do_what_one_of_the_guards_allows(acts, places):
+    root, outside = places
+    with Policy(write=[str(outside)], native=True).guard()() as outer:
+        pass
+    del outer
+    first, second = guard(), Policy(write=[str(outside)], native=True)
+    inside, done = threading.Event(), threading.Event()
+
+    def guarded():
+        with second.guard()():
+            inside.set()
+            done.wait(60)
+
+    worker = threading.Thread(target=guarded)
+    worker.start()
+    inside.wait(60)
+    try:
+        with first.guard()():
+            assert acts.act("open", outside / "new", thread="native") == 0
+            assert acts.act("open", outside / "new", thread="released") == errno.EACCES
+            assert acts.act("open", root.parent / "new", thread="native") == errno.EACCES
+    finally:
+        done.set()
+        worker.join()
+
+
+def test_the_host_is_asked_where_python_can_run(acts, places):
+    _, outside = places
+    asked = []
+
+    def before_deny(denial, *_):
+        asked.append(str(denial))
+        return True
+
+    with guard().guard(before_deny=before_deny)() as entered:
+        assert acts.act("open", outside / "a", thread="attached") == 0
+        assert acts.act("open", outside / "b", thread="released") == errno.EACCES
+        assert len(entered.violations) == 1
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_warnings_let_it_go_on(acts, places, thread):
+    _, outside = places
+    policy = Policy(write=["."], native=True, on_violation="warn")
+    with policy.guard()() as entered:
+        with pytest.warns(RuntimeWarning, match="open"):
+            assert acts.act("open", outside / "new", thread=thread) == 0
+            assert len(entered.violations) == 1
+    assert (outside / "new").exists()
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_it_is_recorded(acts, places, thread):
+    _, outside = places
+    with Policy(write=["."], native=True).observe()() as seen:
+        assert acts.act("open", outside / "new", thread=thread) == 0
+        [effect] = [effect for effect in seen.effects if effect.path == str(outside / "new")]
+    assert (effect.event, effect.verdict) == ("open", "write")
