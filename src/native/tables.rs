@@ -234,6 +234,7 @@ impl Kind {
             || begins(b"ld-")
             || begins(b"libc.musl")
             || begins(b"libpthread.so")
+            || begins(b"libdl.so")
             // What the C library loads for itself.
             || begins(b"libnss_")
             || memmem::find(path, b"/gconv/").is_some()
