@@ -51,6 +51,7 @@ __all__ = [
     "_lxml_monitor",
     "_merged_approvals",
     "_mk_audit_02",
+    "_native_tables",
     "_own_directory",
     "_raise_violations",
     "_remove_directory",
@@ -344,6 +345,12 @@ def _json_extent(data: bytes) -> tuple[int, int]:
     """The number of values in a JSON text, and their greatest depth, before it is read.
 
     Of a malformed text the numbers are those of its brackets and commas.
+    """
+
+def _native_tables() -> tuple[int, int] | None:
+    """The entries of native libraries' tables that are replaced, and those that could not be.
+
+    ``None`` before the first guard, and where native code is not judged.
     """
 
 def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> None:

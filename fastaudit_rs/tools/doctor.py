@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from .. import AuditDenied, Policy, __version__, installed_policy
+from .._native import _native_tables
 
 #: The versions of Python that this package is tested on.
 TESTED = ((3, 10), (3, 15))
@@ -67,6 +68,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("ok", "fastaudit-rs", __version__)
     yield from _guard()
     yield _calls()
+    yield _native_files()
     yield _installed()
     yield from _kernel()
     yield from _sandbox()
@@ -130,6 +132,19 @@ def _calls() -> Finding:
         return Finding("broken", about, f"no tool id is free: {', '.join(others)}")
     beside = f", beside the tools {', '.join(others)}" if others else ""
     return Finding("ok", about, f"watched{beside}")
+
+
+def _native_files() -> Finding:
+    """Check that native code is judged by what it does to files. A guard was tried before."""
+    about = "native files"
+    tables = _native_tables()
+    if tables is None:
+        return Finding("lacking", about, "not judged: that needs Linux on x86-64 or aarch64")
+    replaced, sealed = tables
+    if sealed:
+        text = f"partly judged: {sealed} of {replaced + sealed} functions could not be replaced"
+        return Finding("lacking", about, text)
+    return Finding("ok", about, "judged")
 
 
 def _installed() -> Finding:

@@ -1,5 +1,6 @@
 //! The replacement of functions in the relocation tables of loaded objects.
 
+use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,25 +48,15 @@ struct Seen {
     loads: Option<(u64, u64)>,
 }
 
-/// The number of places that could not be written.
-static SEALED: AtomicUsize = AtomicUsize::new(0);
-/// The number of places that were written.
-static REPLACED: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns how many places were replaced, and how many could not be.
-pub fn counts() -> (usize, usize) {
-    (
-        REPLACED.load(Ordering::Relaxed),
-        SEALED.load(Ordering::Relaxed),
-    )
-}
-
 /// A table of replacements, and the objects that have them.
 pub struct Tables {
     replacements: AHashMap<&'static [u8], Replacement>,
     /// The addresses of the functions that are replaced.
     real: AHashMap<&'static [u8], usize>,
-    seen: std::cell::UnsafeCell<Seen>,
+    seen: UnsafeCell<Seen>,
+    /// The number of entries that were replaced, and of those that could not be.
+    replaced: AtomicUsize,
+    sealed: AtomicUsize,
     /// The process of the thread that replaces, 0 if none does.
     busy: AtomicU32,
     /// The number of threads that load objects, and their process.
@@ -93,6 +84,8 @@ impl Tables {
             replacements,
             real,
             seen: Default::default(),
+            replaced: AtomicUsize::new(0),
+            sealed: AtomicUsize::new(0),
             busy: AtomicU32::new(0),
             loading: AtomicU32::new(0),
             process: AtomicU32::new(0),
@@ -107,6 +100,12 @@ impl Tables {
     /// Returns whether this is the address of the C library's function of that name.
     pub fn is_real(&self, name: &CStr, address: usize) -> bool {
         address != 0 && self.real.get(name.to_bytes()) == Some(&address)
+    }
+
+    /// Returns how many entries were replaced, and how many could not be: their pages are sealed.
+    pub fn counts(&self) -> (usize, usize) {
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        (count(&self.replaced), count(&self.sealed))
     }
 
     /// Loads an object, and replaces functions in it.
@@ -197,7 +196,7 @@ impl Tables {
             let start = slot as usize & !(page - 1);
             let is_protected = protected.contains(&(slot as usize));
             if is_protected && !protect(start, page, libc::PROT_READ | libc::PROT_WRITE) {
-                SEALED.fetch_add(1, Ordering::Relaxed);
+                self.sealed.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             // SAFETY: the loader wrote an address there, so that it is aligned, and writable now. Other
@@ -207,7 +206,7 @@ impl Tables {
             if is_protected {
                 protect(start, page, libc::PROT_READ);
             }
-            REPLACED.fetch_add(1, Ordering::Relaxed);
+            self.replaced.fetch_add(1, Ordering::Relaxed);
         });
     }
 }

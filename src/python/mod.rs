@@ -44,6 +44,8 @@ mod _native {
     #[pymodule_export]
     use super::api::mk_audit::mk_audit;
     #[pymodule_export]
+    use super::api::native_tables::native_tables;
+    #[pymodule_export]
     use super::api::network_rules::Network;
     #[pymodule_export]
     use super::api::policy::{Policy, govern, governing_files};

@@ -1,10 +1,13 @@
 """Real packages that write files in native code: in the roots they do, outside they are denied."""
 
 import os
+import traceback
 
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
+
+pytestmark = pytest.mark.slow
 
 
 def lxml(path):
@@ -113,7 +116,11 @@ def test_it_writes_in_the_roots_alone(package, write, preset, tmp_path, monkeypa
     denial = denials[0]
     assert denial.package == package
     assert f"Asked for by native code: {package}\n" in str(denial)
-    # What the hint says allows it.
+    # A traceback shows what the hint says, which allows it.
+    with pytest.raises(Exception) as raised, policy.guard()():
+        write(str(outside / "file"))
+    text = "".join(traceback.format_exception(raised.value))
+    assert (f"write = ['.', '{outside}" in text) == (package != "cv2")
     wider = policy
     for _ in range(3):
         wider = wider.replace(**denial.suggestion)

@@ -22,6 +22,13 @@ pub fn install() {
     TABLES.replace_in_new();
 }
 
+/// Returns how many entries of tables were replaced, and how many could not be; `None` before the
+/// first guard.
+pub fn tables() -> Option<(usize, usize)> {
+    let counts = TABLES.counts();
+    (counts != (0, 0)).then_some(counts)
+}
+
 /// The judge of all acts.
 pub struct Ours;
 

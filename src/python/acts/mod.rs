@@ -6,6 +6,7 @@
 //! a library's own pool, is judged by all guards in force in the process: the act passes if one of
 //! them allows it. The lock is never waited for: a library may hold locks of its own.
 
+mod caused;
 #[cfg(judges_native)]
 mod judge;
 #[cfg(judges_native)]
@@ -13,14 +14,21 @@ mod released;
 #[cfg(judges_native)]
 mod told;
 
+pub use caused::explain;
 #[cfg(judges_native)]
-pub use judge::install;
+pub use judge::{install, tables};
 #[cfg(judges_native)]
 pub use told::tell;
 
 /// Does nothing: this platform has other tables.
 #[cfg(not(judges_native))]
 pub fn install() {}
+
+/// There are none.
+#[cfg(not(judges_native))]
+pub fn tables() -> Option<(usize, usize)> {
+    None
+}
 
 /// Does nothing: nothing was refused.
 #[cfg(not(judges_native))]

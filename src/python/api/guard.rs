@@ -310,6 +310,9 @@ impl Guard {
             return Err(error);
         }
         acts::tell(py, entered.active().get());
+        if let (Some(error), Some(log)) = (error, entered.active().get().known_log()) {
+            acts::explain(error, &log);
+        }
         if let Err(error) = scope::leave(py, &entered) {
             // Still in force where it was entered: it can be left there.
             *lock(&self.state) = State::Entered(entered);

@@ -12,6 +12,7 @@ pub mod guard;
 pub mod installed;
 pub mod interrupts;
 pub mod mk_audit;
+pub mod native_tables;
 pub mod network_rules;
 pub mod options;
 pub mod policy;

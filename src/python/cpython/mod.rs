@@ -16,6 +16,7 @@ pub mod code_notes;
 mod conventions;
 #[cfg(unix)]
 pub mod descriptors;
+pub mod exceptions;
 pub mod ffi;
 pub mod forks;
 pub mod frames;

@@ -281,6 +281,17 @@ impl Denial {
         events::known(&self.event).map(|known| known.effect)
     }
 
+    /// Returns whether native code asked for the operation.
+    pub fn is_of_native_code(&self) -> bool {
+        self.library.is_some()
+    }
+
+    /// The path that decided.
+    pub fn path_text(&self, py: Python<'_>) -> Option<String> {
+        let path = self.text_at(py, self.path?).ok()??;
+        Some(path.bind(py).to_string_lossy().into_owned())
+    }
+
     /// The argument at a position, as text.
     pub(super) fn text_at(&self, py: Python<'_>, index: usize) -> PyResult<Option<Py<PyString>>> {
         let Ok(arg) = self.args.bind(py).get_item(index) else {
