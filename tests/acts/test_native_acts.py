@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 import threading
 
@@ -220,3 +221,29 @@ def test_it_is_recorded(acts, places, thread):
         assert acts.act("open", outside / "new", thread=thread) == 0
         [effect] = [effect for effect in seen.effects if effect.path == str(outside / "new")]
     assert (effect.event, effect.verdict) == ("open", "write")
+
+
+INSTALLED = """
+import os, sys
+sys.path.insert(0, {directory!r})
+from fastaudit_rs import Policy
+import native_acts
+os.chdir({root!r})
+told = []
+policy = Policy(write=["."], native=True, env=True, threads="inherit", import_allow=["*"])
+policy.install(on_denied=lambda denial: told.append(denial.path))
+for thread in {threads!r}:
+    print(native_acts.act("open", {outside!r} + "/new", thread=thread), end=" ")
+    print(native_acts.act("open", "inside", thread=thread))
+print(len(told))
+"""
+
+
+def test_an_installed_policy_judges_all_threads(acts, places):
+    root, outside = places
+    directory = os.path.dirname(acts.__file__)
+    given = {"directory": directory, "root": str(root), "outside": str(outside)}
+    # What is refused on a thread without Python is told when some thread gets the lock again.
+    code = INSTALLED.format(**given, threads=THREADS[::-1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == f"{errno.EACCES} 0\n" * 4 + "4\n", done.stderr

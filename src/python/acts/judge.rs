@@ -125,9 +125,5 @@ fn is_allowed(live: &Live, act: &Act<'_>) -> bool {
 
 /// The rules of a guard, of those beside it, and of those that are installed.
 fn each(active: &Active) -> impl Iterator<Item = &Arc<Live>> {
-    let own = std::iter::successors(Some(active), |active| active.other());
-    let installed = scope::installed().map(|installed| installed.active.get());
-    let installed = installed.filter(move |installed| !std::ptr::eq(*installed, active));
-    own.chain(installed)
-        .filter_map(|active| Some(active.config()?.get().live()))
+    told::each(active).filter_map(|active| Some(active.config()?.get().live()))
 }

@@ -10,6 +10,7 @@ use crate::python::events::hook;
 use crate::python::guard::active::Active;
 use crate::python::guard::asking::TooLate;
 use crate::python::guard::refused::{Owned, OwnedAct, RefusedAct};
+use crate::python::guard::scope;
 use crate::python::values::call_notes::{self, Noted};
 use crate::python::values::native_caller;
 
@@ -47,6 +48,17 @@ pub fn kept(act: &Act<'_>) -> RefusedAct {
 /// Tells the acts that were refused under a guard where no Python could run. Nobody is asked: they
 /// have failed by now.
 pub fn tell(py: Python<'_>, active: &Active) {
+    each(active).for_each(|active| tell_of(py, active));
+}
+
+/// The guard, those beside it, and those that are installed.
+pub fn each(active: &Active) -> impl Iterator<Item = &Active> {
+    let own = std::iter::successors(Some(active), |active| active.other());
+    let installed = scope::installed().map(|installed| installed.active.get());
+    own.chain(installed.filter(move |installed| !std::ptr::eq(*installed, active)))
+}
+
+fn tell_of(py: Python<'_>, active: &Active) {
     let Some(live) = active.config().map(|config| config.get().live()) else {
         return;
     };
