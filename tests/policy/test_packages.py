@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import cython_modules
 import pytest
 from repository import ROOT
 
@@ -310,6 +311,26 @@ def load(path):
 def run(*command):
     return subprocess.run(command, capture_output=True).returncode
 """
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are not watched")
+@pytest.mark.parametrize("named", [True, False])
+def test_native_code_that_calls_python_as_it_is_imported(site, named):
+    """It has no frame between the import system and what it calls."""
+    pytest.importorskip("Cython")
+    cython_modules.build("native_import", site)
+    metadata = site / "native_import-1.0.dist-info"
+    metadata.mkdir()
+    [file] = site.glob("native_import.*.so")
+    (metadata / "RECORD").write_text(f"{file.name},,\n")
+    sys.modules.pop("native_import", None)
+    with mk_audit(["."], packages=["native_import" if named else "package"])():
+        if named:
+            import native_import
+        else:
+            with pytest.raises(AuditDenied):
+                import native_import  # noqa: F401
+
 
 GUARDS = {
     "mk_audit": lambda: mk_audit(["."], packages=["package"]),

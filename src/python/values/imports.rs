@@ -21,6 +21,10 @@ static LIBRARIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 /// The code of the function that loads a module that is not loaded yet.
 static FIND_AND_LOAD: OnceLock<Py<PyAny>> = OnceLock::new();
 
+/// The code of the function by which the import system calls others, and the native functions that run
+/// the code of an extension module.
+static EXTENSIONS: OnceLock<(Py<PyAny>, [Py<PyAny>; 2])> = OnceLock::new();
+
 /// The locks of the modules that are being imported.
 static LOCKS: OnceLock<Py<PyDict>> = OnceLock::new();
 
@@ -73,6 +77,12 @@ pub fn know_import_system(py: Python<'_>) -> PyResult<()> {
         let locks = import_system.attr("_module_locks")?.cast_into()?;
         let _ = LOCKS.set(locks.unbind());
         loads::prepare(py)?;
+        let calls = import_system.attr("_call_with_frames_removed")?;
+        let native = calling::import(py, "_imp")?;
+        let runs = ["create_dynamic", "exec_dynamic"].map(|name| native.attr(name));
+        let [creates, executes] = runs;
+        let runs = [creates?.unbind(), executes?.unbind()];
+        let _ = EXTENSIONS.set((calls.attr("__code__")?.unbind(), runs));
         let _ = FIND_AND_LOAD.set(function.attr("__code__")?.unbind());
     }
     Ok(())
@@ -226,8 +236,9 @@ fn is_importing_by(
         return Ok(false);
     };
     let mut frame = frames::current_frame(py);
-    // The function that the import system called, if any.
+    // The function that the import system called, if any, and the frame that called it.
     let mut called = None;
+    let mut caller = None;
     while let Some(current) = frame {
         let code = frames::code(current.cast()?);
         if code.is(find_and_load) {
@@ -237,22 +248,41 @@ fn is_importing_by(
                 .iter()
                 .any(|package| is_within_module(&name, package))
             {
-                return match &called {
-                    Some(called) => is_called_by_imports(called),
-                    None => Ok(true),
+                return match (&called, &caller) {
+                    (Some(called), _) if is_called_by_imports(called)? => Ok(true),
+                    (Some(_), Some(caller)) => is_running_extension(caller),
+                    (Some(_), None) => Ok(false),
+                    (None, _) => Ok(true),
                 };
             }
-            called = None;
+            (called, caller) = (None, None);
         }
         if !trusts(&current, &code)? {
             return Ok(false);
         }
         if !is_importer(&current)? {
-            called = Some(code);
+            (called, caller) = (Some(code), None);
+        } else if called.is_some() && caller.is_none() {
+            caller = Some(current.clone());
         }
         frame = stack::outer(&current)?;
     }
     Ok(false)
+}
+
+/// Returns whether a frame of the import system runs the code of an extension module, which has no frame
+/// itself.
+fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = frame.py();
+    let Some((calls, runs)) = EXTENSIONS.get() else {
+        return Ok(false);
+    };
+    if !frames::code(frame.cast()?).is(calls) {
+        return Ok(false);
+    }
+    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
+    let function = locals.item(pyo3::intern!(py, "f"))?;
+    Ok(runs.iter().any(|run| function.is(run)))
 }
 
 /// Returns whether code is a module's, or is by its name a function that imports consist of:
