@@ -21,7 +21,7 @@ import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 ROUNDS = 100
 
