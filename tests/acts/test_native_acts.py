@@ -1,5 +1,6 @@
 """Native code is judged by what it does to files, on each kind of thread."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -137,13 +138,13 @@ def test_relative_names_keep_the_directory_that_they_start_from(acts, places, th
     assert denial.resolved == str(outside / "new")
 
 
-@pytest.mark.alone
-def test_threads_without_a_guard_are_not_judged(acts, places):
-    _, outside = places
+@contextlib.contextmanager
+def in_another_thread(policy):
+    """A guard of the policy is in force in another thread."""
     inside, done = threading.Event(), threading.Event()
 
     def guarded():
-        with guard().guard()():
+        with policy.guard()():
             inside.set()
             done.wait(60)
 
@@ -151,41 +152,31 @@ def test_threads_without_a_guard_are_not_judged(acts, places):
     worker.start()
     inside.wait(60)
     try:
+        yield
+    finally:
+        done.set()
+        worker.join()
+
+
+@pytest.mark.alone
+def test_threads_without_a_guard_are_not_judged(acts, places):
+    _, outside = places
+    with in_another_thread(guard()):
         for thread in ("attached", "released"):
             assert acts.act("open", outside / thread, thread=thread) == 0
         # Nobody can tell whose a thread of native code is.
         assert acts.act("open", outside / "native", thread="native") == errno.EACCES
-    finally:
-        done.set()
-        worker.join()
     assert acts.act("open", outside / "native", thread="native") == 0
 
 
 @pytest.mark.alone
 def test_a_native_thread_may_do_what_one_of_the_guards_allows(acts, places):
     root, outside = places
-    with Policy(write=[str(outside)], native=True).guard()() as outer:
-        pass
-    del outer
-    first, second = guard(), Policy(write=[str(outside)], native=True)
-    inside, done = threading.Event(), threading.Event()
-
-    def guarded():
-        with second.guard()():
-            inside.set()
-            done.wait(60)
-
-    worker = threading.Thread(target=guarded)
-    worker.start()
-    inside.wait(60)
-    try:
-        with first.guard()():
-            assert acts.act("open", outside / "new", thread="native") == 0
-            assert acts.act("open", outside / "new", thread="released") == errno.EACCES
-            assert acts.act("open", root.parent / "new", thread="native") == errno.EACCES
-    finally:
-        done.set()
-        worker.join()
+    other = Policy(write=[str(outside)], native=True)
+    with in_another_thread(other), guard().guard()():
+        assert acts.act("open", outside / "new", thread="native") == 0
+        assert acts.act("open", outside / "new", thread="released") == errno.EACCES
+        assert acts.act("open", root.parent / "new", thread="native") == errno.EACCES
 
 
 def test_the_host_is_asked_where_python_can_run(acts, places):

@@ -55,12 +55,8 @@ impl Release for Released {
 }
 
 /// Looks at the note of this thread; there is none if code let the lock go that has no notes.
-pub fn with_note<R>(look: impl FnOnce(Option<&Noted>) -> R) -> R {
-    let mut look = Some(look);
-    let looked = NOTES.try_with(|notes| notes.with_last(look.take().expect("it is called once")));
-    match (looked, look) {
-        (Ok(result), _) => result,
-        (Err(_), Some(look)) => look(None),
-        (Err(_), None) => unreachable!(),
-    }
+pub fn with_note<R>(look: impl Fn(Option<&Noted>) -> R) -> R {
+    let looked = NOTES.try_with(|notes| notes.with_last(&look));
+    // A thread that ends has none any more.
+    looked.unwrap_or_else(|_| look(None))
 }

@@ -12,17 +12,16 @@ use crate::python::guard::asking::TooLate;
 use crate::python::guard::refused::{Owned, OwnedAct, RefusedAct};
 use crate::python::guard::scope;
 use crate::python::values::call_notes::{self, Noted};
-use crate::python::values::native_caller;
+use crate::python::values::native_caller::{self, Caller};
 
 /// Judges an act on a thread that holds the lock, as its event: the host may be asked, and what is
 /// denied is told.
 pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
     let pending = PyErr::take(py);
-    let act = RefusedAct {
-        act: OwnedAct::of(act, false),
-        library: caller::library(),
-    };
-    let allowed = with_event(py, &act, |args| hook::check_act(act.event(), args));
+    let owned = OwnedAct::of(act, false);
+    let allowed = with_event(py, &owned, Caller::OnStack, |args| {
+        hook::check_act(act.event, args)
+    });
     let is_allowed = match allowed {
         Ok(Ok(())) => true,
         Ok(Err(())) => {
@@ -66,10 +65,11 @@ fn tell_of(py: Python<'_>, active: &Active) {
         return;
     }
     let pending = PyErr::take(py);
-    for refused in live.refusals.take() {
+    for RefusedAct { act, library } in live.refusals.take() {
         let _too_late = TooLate::begin();
-        let told = with_event(py, &refused, |args| {
-            hook::check_act_by(refused.event(), args, active)
+        let caller = library.map_or(Caller::Nobody, Caller::Was);
+        let told = with_event(py, &act, caller, |args| {
+            hook::check_act_by(act.event, args, active)
         });
         if !matches!(told, Ok(Ok(()))) {
             drop(PyErr::take(py));
@@ -83,10 +83,10 @@ fn tell_of(py: Python<'_>, active: &Active) {
 /// Hands on the arguments of an act's event, and notes what the event leaves out.
 fn with_event<R>(
     py: Python<'_>,
-    refused: &RefusedAct,
+    act: &OwnedAct,
+    caller: Caller,
     judge: impl FnOnce(&Bound<'_, PyTuple>) -> R,
 ) -> PyResult<R> {
-    let act = &refused.act;
     let values = act.arguments.iter().map(|value| {
         Ok(match value {
             Owned::None => py.None().into_bound(py),
@@ -99,7 +99,7 @@ fn with_event<R>(
         base: act.base,
         follows: act.follows,
     });
-    let caller = native_caller::replace(refused.library.clone());
+    let caller = native_caller::replace(caller);
     let result = judge(&args);
     native_caller::replace(caller);
     call_notes::replace(outer);

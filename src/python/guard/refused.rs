@@ -8,22 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use crate::policy::files::path::Base;
 use crate::policy::judge::{Act, Follows, Value};
 
-/// The number of acts that are kept; further ones are only counted.
+/// The number of acts that wait; further ones are not told.
 const MAX_KEPT: usize = 1000;
 
 /// An act that was refused.
 pub struct RefusedAct {
-    /// The act, its names from the top of the file system where that could be told.
+    /// The act, its names from the top of the file system.
     pub act: OwnedAct,
     /// The file of the library that it is of.
     pub library: Option<PathBuf>,
-}
-
-impl RefusedAct {
-    /// The name of its event.
-    pub fn event(&self) -> &'static CStr {
-        self.act.event
-    }
 }
 
 /// An act with its texts.
