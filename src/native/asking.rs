@@ -1,5 +1,7 @@
 //! The question that a replaced function asks.
 
+use std::ffi::CStr;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::tables::{Replacement, Tables};
@@ -13,6 +15,12 @@ pub trait Judge: 'static {
 
     /// Returns whether an act may go on. A panic denies it.
     fn allows(act: &Act<'_>) -> bool;
+
+    /// Returns whether a guard is in force on this thread.
+    fn is_guarded() -> bool;
+
+    /// Hears of the addresses that a name was looked up to.
+    fn found(name: &CStr, addresses: &[IpAddr]);
 
     /// The tables that replaced functions are in.
     fn tables() -> &'static Tables;
@@ -46,7 +54,7 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-fn set_errno(error: i32) {
+pub fn set_errno(error: i32) {
     // SAFETY: the thread's own `errno`.
     unsafe { *libc::__errno_location() = error };
 }

@@ -1,5 +1,7 @@
 //! The programs that may be started.
 
+use std::ffi::OsString;
+
 use ahash::AHashSet;
 
 use crate::policy::files::fs::{FileSystem, PathBuf};
@@ -59,6 +61,12 @@ fn place(fs: &impl FileSystem, program: &[u8], base: Base) -> Option<PathBuf> {
         return None;
     }
     Some(path::resolve(fs, directory, base)?.join(name))
+}
+
+/// The `PATH` of this process.
+#[must_use]
+pub fn own_path() -> Vec<u8> {
+    std::env::var_os("PATH").map_or_else(Vec::new, OsString::into_encoded_bytes)
 }
 
 /// Returns the program that a name starts, by the directories of a `PATH`: the first that can be

@@ -4,7 +4,9 @@
 mod attributes;
 mod entries;
 mod loading;
+mod network;
 mod opening;
+mod processes;
 mod system_calls;
 
 use std::ffi::{CStr, c_char};
@@ -58,6 +60,8 @@ pub fn replacements<J: Judge>() -> Vec<Replacement> {
     let of_libraries = opening::table::<J>()
         .chain(entries::table::<J>())
         .chain(attributes::table::<J>())
+        .chain(network::table::<J>())
+        .chain(processes::table::<J>())
         .chain(system_calls::table::<J>())
         .map(|(name, by)| (name, by, Libraries));
     let of_all = loading::table::<J>().map(|(name, by)| (name, by, Everything));

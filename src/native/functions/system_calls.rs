@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int, c_long};
 
-use super::{Path, attributes, entries, opening};
+use super::{Path, attributes, entries, network, opening, processes};
 use crate::native::asking::{self, Judge};
 use crate::policy::judge::Act;
 
@@ -12,7 +12,7 @@ const CWD: c_int = libc::AT_FDCWD;
 ///
 /// # Safety
 /// The arguments are those of the system call.
-unsafe fn does<'a>(number: c_long, given: [c_long; 5]) -> Option<Act<'a>> {
+unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
     let fd = |index: usize| given[index] as c_int;
     let path = |index: usize| given[index] as Path;
     // SAFETY: by the caller.
@@ -39,6 +39,17 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 5]) -> Option<Act<'a>> {
             libc::SYS_lsetxattr => {
                 attributes::sets_attribute(c"os.setxattr", path(0), path(1), true)
             }
+            libc::SYS_socket => Some(network::makes(fd(0), fd(1), fd(2))),
+            libc::SYS_connect => network::connects(fd(0), given[1] as _, given[2] as _),
+            libc::SYS_bind => network::reaches(c"socket.bind", fd(0), given[1] as _, given[2] as _),
+            libc::SYS_listen => network::listens(fd(0)),
+            libc::SYS_sendto => {
+                network::reaches(c"socket.sendto", fd(0), given[4] as _, given[5] as _)
+            }
+            libc::SYS_sendmsg => network::sends(fd(0), given[1] as _),
+            libc::SYS_execve => processes::executes(path(0)),
+            libc::SYS_execveat => processes::executes(path(1)),
+            libc::SYS_kill => processes::signals(c"os.kill", fd(0), fd(1)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => opening::opens(CWD, path(0), fd(1)),
             #[cfg(target_arch = "x86_64")]
@@ -79,7 +90,12 @@ unsafe extern "C" fn syscall<J: Judge>(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    let given = [first, second, third, fourth, fifth];
+    let given = [first, second, third, fourth, fifth, sixth];
+    // What is asked for in a ring (io_uring(7)) cannot be judged: libraries do without one.
+    if number == libc::SYS_io_uring_setup && J::may_judge() && J::is_guarded() {
+        asking::set_errno(libc::ENOSYS);
+        return -1;
+    }
     // SAFETY: by the caller.
     unsafe {
         match asking::allows::<J>(|| does(number, given)) {

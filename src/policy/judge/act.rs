@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::ffi::CStr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::address::{Endpoint, Host};
+use super::address::{Endpoint, Host, UNIX_FAMILY, family_of};
 use super::arguments::{Arguments, Named, PathLikes};
 use super::event::judge_any;
 use super::surroundings::{Follows, Reason, Surroundings};
@@ -17,7 +18,7 @@ use crate::policy::files::opening::open_may_write;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name};
 use crate::policy::operation::Operation;
-use crate::policy::rules::Rule;
+use crate::policy::rules::{NetworkEvent, Rule};
 
 /// An argument of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,12 @@ pub enum Value<'a> {
     None,
     /// A number, or an open descriptor.
     Integer(i64),
-    /// A path, or another text.
+    /// A path, the name of a Unix socket, or another text.
     Text(&'a [u8]),
+    /// The address of a socket of the internet.
+    Address(SocketAddr),
+    /// The address of a socket of another family.
+    OtherAddress,
 }
 
 /// An act: an audit event with its arguments.
@@ -81,6 +86,12 @@ pub trait Rules {
     fn policy(&self) -> &Policy;
     /// Returns the policy with the guard's own temporary directory, once there is one.
     fn with_temporary(&self) -> Option<Arc<Policy>>;
+    /// Returns whether the process is a copy of the one that entered the guard.
+    fn is_in_copy(&self) -> bool;
+    /// Returns the names that were looked up to an address.
+    fn names_of(&self, address: IpAddr) -> Vec<String>;
+    /// Returns whether a socket may be connected beside those that still are.
+    fn may_connect(&self, socket: i32, most: u32) -> bool;
 }
 
 impl Act<'_> {
@@ -94,8 +105,7 @@ impl Act<'_> {
     /// The names among its arguments that start from a directory, from the top of the file system.
     #[must_use]
     pub fn whole_names(&self) -> SmallVec<[(usize, PathBuf); 2]> {
-        let rule = events::lookup(self.event.to_bytes());
-        let starts: SmallVec<[(usize, Base); 4]> = match rule {
+        let starts: SmallVec<[(usize, Base); 4]> = match events::lookup(self.event.to_bytes()) {
             Some(Rule::Entries(paths) | Rule::Node(paths)) => {
                 let starts = paths
                     .iter()
@@ -103,12 +113,16 @@ impl Act<'_> {
                 starts.collect()
             }
             Some(Rule::Symlink) => smallvec![(1, self.arguments.base(Some(2)))],
+            Some(Rule::Network(NetworkEvent::LookUp | NetworkEvent::LookUpAddress)) => smallvec![],
+            Some(Rule::Network(_) | Rule::Bind) => smallvec![(1, self.base)],
+            Some(Rule::Start | Rule::LowLevelStart) if !self.names_a_file() => smallvec![],
             _ => smallvec![(0, self.base)],
         };
         let whole = starts.into_iter().filter_map(|(index, base)| {
             let name = self.arguments.bytes(index)?;
             let start = match base {
-                _ if name.starts_with(b"/") => return None,
+                // The name of an abstract socket begins with a NUL, or is empty: unix(7).
+                _ if matches!(name.first(), None | Some(0 | b'/')) => return None,
                 Base::CurrentDir => Os.current_dir()?,
                 Base::Descriptor(fd) => Os.descriptor_path(fd)?,
             };
@@ -117,11 +131,22 @@ impl Act<'_> {
         whole.collect()
     }
 
+    /// Returns whether the program that it starts is named by its file: that of a shell command, and
+    /// one without a slash, are looked for.
+    fn names_a_file(&self) -> bool {
+        let name = self.arguments.bytes(0);
+        self.event != c"os.system" && name.is_some_and(|name| name.contains(&b'/'))
+    }
+
     /// Judges it.
     ///
     /// # Errors
     /// Why the policy does not allow it.
     pub fn judge(&self, rules: &impl Rules) -> Result<(), Refused> {
+        // The directory of a copy, which starts a program next, is nobody else's.
+        if self.event == c"os.chdir" && rules.is_in_copy() {
+            return Ok(());
+        }
         let rule = rules.policy().rules().rule(self.event.to_bytes());
         judge_any(&Judged { act: self, rules }, rule)
     }
@@ -176,6 +201,14 @@ impl<'b, R: Rules> Surroundings for Judged<'_, 'b, R> {
 
     fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
         self.rules.with_temporary()
+    }
+
+    fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.rules.names_of(address)
+    }
+
+    fn may_connect(&self, socket: i32, most: u32) -> bool {
+        self.rules.may_connect(socket, most)
     }
 }
 
@@ -265,23 +298,40 @@ impl Arguments for Values<'_> {
         Some(own())
     }
 
-    fn socket(&self, _index: usize) -> Option<(i64, i32)> {
-        None
+    /// The family is that of the address behind it: sockets of others refuse it.
+    fn socket(&self, index: usize) -> Option<(i64, i32)> {
+        let family = match self.0.get(index + 1)? {
+            Value::Address(address) => family_of(address.ip()),
+            Value::Text(_) => UNIX_FAMILY,
+            _ => return None,
+        };
+        Some((family, i32::try_from(self.integer(index)?).ok()?))
     }
 
-    fn host(&self, _index: usize) -> Option<Host> {
-        None
+    fn host(&self, index: usize) -> Option<Host> {
+        match self.0.get(index)? {
+            Value::None => Some(Host::Own),
+            Value::Text(text) => Some(Host::of(&String::from_utf8_lossy(text))),
+            _ => None,
+        }
     }
 
-    fn first_host(&self, _index: usize) -> Option<Host> {
-        None
+    fn first_host(&self, index: usize) -> Option<Host> {
+        self.endpoint(index).map(|end| end.host)
     }
 
-    fn endpoint(&self, _index: usize) -> Option<Endpoint> {
-        None
+    fn endpoint(&self, index: usize) -> Option<Endpoint> {
+        let Value::Address(address) = self.0.get(index)? else {
+            return None;
+        };
+        Some(Endpoint {
+            items: if address.is_ipv6() { 4 } else { 2 },
+            host: Host::Address(address.ip().to_canonical()),
+            port: address.port().into(),
+        })
     }
 
-    fn socket_name(&self, _index: usize) -> Option<Vec<u8>> {
-        None
+    fn socket_name(&self, index: usize) -> Option<Vec<u8>> {
+        self.bytes(index).map(<[u8]>::to_vec)
     }
 }

@@ -38,7 +38,9 @@ pub trait Knowledge {
     /// Returns the package that native code is of, by the name that a denial gives it.
     fn package_of(&self, callee: &str) -> String;
     /// Returns the `PATH` of this process.
-    fn own_path(&self) -> Vec<u8>;
+    fn own_path(&self) -> Vec<u8> {
+        commands::own_path()
+    }
 }
 
 /// A denied event.

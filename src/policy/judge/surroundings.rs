@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::arguments::Arguments;
 use crate::policy::check::{Origin, Policy};
+use crate::policy::commands;
 use crate::policy::distributions::Installed;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Base, Resolved};
@@ -134,7 +135,7 @@ pub trait Surroundings {
     fn allow_start(&self) {}
     /// Returns the `PATH` of this process.
     fn own_path(&self) -> Vec<u8> {
-        Vec::new()
+        commands::own_path()
     }
     /// Returns whether the process is a copy of the one that entered the guard.
     fn is_in_copy(&self) -> bool {

@@ -1,17 +1,21 @@
 //! The guard that judges an act of native code.
 
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use pyo3::prelude::*;
 
 use crate::native;
 use crate::native::tables::{Replacement, Tables, Within};
-use crate::policy::judge::Act;
+use crate::policy::judge::{Act, Host};
 use crate::python::acts::released::{Noted, Released, with_note};
 use crate::python::acts::told;
 use crate::python::cpython::attachment::{self, Attachment};
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::active::Active;
+use crate::python::guard::in_force::InForce;
 use crate::python::guard::live::Live;
 use crate::python::guard::scope::{self, Current};
 
@@ -54,6 +58,19 @@ impl native::Judge for Ours {
         }
     }
 
+    fn is_guarded() -> bool {
+        let is_guarded = Cell::new(false);
+        each_of_thread(|_| is_guarded.set(true));
+        is_guarded.get()
+    }
+
+    fn found(name: &CStr, addresses: &[IpAddr]) {
+        let Host::Name(name) = Host::of(&name.to_string_lossy()) else {
+            return;
+        };
+        each_of_thread(|own| own.remember(&name, addresses));
+    }
+
     fn tables() -> &'static Tables {
         &TABLES
     }
@@ -67,6 +84,32 @@ impl native::Judge for Ours {
     }
 }
 
+/// Hands on the rules that acts of this thread are judged by.
+fn each_of_thread(look: impl Fn(InForce<'_>)) {
+    let is_known = match attachment::now() {
+        Attachment::Attached => raw::attached(|py| match scope::current(py) {
+            _ if raw::is_finalizing(py) || !scope::is_ours() => look_at(installed(), &look),
+            Ok(Current::Guarded(active)) => look_at(each(active.get()), &look),
+            Ok(Current::Unguarded) => !attachment::is_of_native_thread(py),
+            _ => false,
+        }),
+        Attachment::Released => with_note(|note| match note {
+            Some(Noted::Unguarded) => look_at(installed(), &look),
+            Some(Noted::Guarded(active)) => look_at(each(active.get()), &look),
+            _ => false,
+        }),
+        Attachment::Foreign => false,
+    };
+    if !is_known {
+        Live::with_all(|all| all.map(InForce::of_all).for_each(look));
+    }
+}
+
+fn look_at<'a>(all: impl Iterator<Item = InForce<'a>>, look: &impl Fn(InForce<'_>)) -> bool {
+    all.for_each(look);
+    true
+}
+
 /// Judges an act on a thread that holds the lock.
 fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
     if raw::is_finalizing(py) || !scope::is_ours() {
@@ -78,7 +121,7 @@ fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
         Ok(Current::Unguarded) => true,
         Ok(Current::Guarded(active)) => {
             let is_plain =
-                each(active.get()).all(|live| !live.watches && act.judge(&**live).is_ok());
+                each(active.get()).all(|own| !own.live.watches && act.judge(&own).is_ok());
             is_plain || told::is_allowed(py, act)
         }
         Ok(Current::Tampered) | Err(_) => false,
@@ -87,7 +130,7 @@ fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
 
 /// Judges an act by a guard, those beside it, and those that are installed.
 fn allowed_by(active: &Active, act: &Act<'_>) -> bool {
-    each(active).all(|live| is_allowed(live, act))
+    each(active).all(|own| is_allowed(&own, act))
 }
 
 /// Judges an act on a thread that Python does not know.
@@ -96,27 +139,30 @@ fn allowed_anywhere(act: &Act<'_>) -> bool {
         && Live::with_all(|all| {
             let mut other: Option<&Arc<Live>> = None;
             for live in all.filter(|live| !live.is_installed()) {
-                if act.judge(&**live).is_ok() {
-                    return !live.watches || is_allowed(live, act);
+                let own = InForce::of_all(live);
+                if act.judge(&own).is_ok() {
+                    return !live.watches || is_allowed(&own, act);
                 }
                 if live.proceeds || other.is_none_or(|other| !other.proceeds) {
                     other = Some(live);
                 }
             }
-            other.is_none_or(|live| is_allowed(live, act))
+            other.is_none_or(|live| is_allowed(&InForce::of_all(live), act))
         })
 }
 
 /// Judges an act by the guards that are installed alone.
 fn is_installed_willing(act: &Act<'_>) -> bool {
-    scope::installed()
-        .filter_map(|installed| installed.active.get().config())
-        .all(|config| is_allowed(config.get().live(), act))
+    installed().all(|own| is_allowed(&own, act))
+}
+
+fn installed() -> impl Iterator<Item = InForce<'static>> {
+    scope::installed().filter_map(|installed| InForce::of(installed.active.get()))
 }
 
 /// Judges an act where no Python can run; it is told later.
-fn is_allowed(live: &Live, act: &Act<'_>) -> bool {
-    let is_allowed = act.judge(live).is_ok();
+fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
+    let (live, is_allowed) = (own.live, act.judge(own).is_ok());
     if !is_allowed || live.watches {
         live.refusals.add(told::kept(act));
     }
@@ -124,6 +170,6 @@ fn is_allowed(live: &Live, act: &Act<'_>) -> bool {
 }
 
 /// The rules of a guard, of those beside it, and of those that are installed.
-fn each(active: &Active) -> impl Iterator<Item = &Arc<Live>> {
-    told::each(active).filter_map(|active| Some(active.config()?.get().live()))
+fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
+    told::each(active).filter_map(InForce::of)
 }

@@ -1,5 +1,7 @@
 //! The telling of acts of native code: as the audit event that Python raises for the same.
 
+use std::net::SocketAddr;
+
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -92,6 +94,8 @@ fn with_event<R>(
             Owned::None => py.None().into_bound(py),
             Owned::Integer(number) => number.into_pyobject(py)?.into_any(),
             Owned::Text(text) => raw::fs_decode(py, text)?.into_any(),
+            Owned::Address(address) => socket_address(py, *address)?.into_any(),
+            Owned::OtherAddress => PyTuple::empty(py).into_any(),
         })
     });
     let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
@@ -104,4 +108,13 @@ fn with_event<R>(
     native_caller::replace(caller);
     call_notes::replace(outer);
     Ok(result)
+}
+
+/// The address of a socket as Python gives it: the host and the port, and of IPv6 two numbers more.
+fn socket_address(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyTuple>> {
+    let (host, port) = (address.ip().to_string(), address.port());
+    match address {
+        SocketAddr::V4(_) => (host, port).into_pyobject(py),
+        SocketAddr::V6(v6) => (host, port, v6.flowinfo(), v6.scope_id()).into_pyobject(py),
+    }
 }

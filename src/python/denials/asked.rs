@@ -49,7 +49,8 @@ impl Asked {
             && (asked.told.is_some() || matches!(why, Why::Unapproved))
             && is_of_the_moment(event, args, why)
         {
-            let lacks = asked.find(event, args, why, &active.log().network)?;
+            let seen = Some(&active.log().network);
+            let lacks = asked.find(event, args, why, seen)?;
             let _ = asked.lacks.set(lacks);
         }
         Ok(asked)
@@ -70,7 +71,7 @@ impl Asked {
         event: &str,
         args: &Bound<'_, PyTuple>,
         why: Why,
-        seen: &Seen,
+        seen: Option<&Seen>,
     ) -> PyResult<Vec<Lack>> {
         let denied = Denied {
             fs: &Os,
@@ -106,7 +107,7 @@ impl Asked {
             let Some(why) = denial.why else {
                 return Ok(Vec::new());
             };
-            self.find(&denial.event, denial.args.bind(py), why, &Seen::default())
+            self.find(&denial.event, denial.args.bind(py), why, None)
         };
         // An error leaves the needs empty: no hint is better than a wrong one. Python code runs, so
         // that nobody may wait for it meanwhile.

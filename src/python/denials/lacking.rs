@@ -8,7 +8,6 @@ use pyo3::types::PyTuple;
 use crate::policy::judge::{Knowledge, MOST_PATHS, Moment};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::call_notes;
-use crate::python::values::command;
 use crate::python::values::distributions;
 use crate::python::values::seen::Seen;
 use crate::python::values::simple;
@@ -33,18 +32,14 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
 }
 
 /// The look-ups of a guard, and the packages that are installed.
-pub struct Known<'a>(pub &'a Seen);
+pub struct Known<'a>(pub Option<&'a Seen>);
 
 impl Knowledge for Known<'_> {
     fn names_of(&self, address: IpAddr) -> Vec<String> {
-        self.0.names_of(address)
+        self.0.map_or_else(Vec::new, |seen| seen.names_of(address))
     }
 
     fn package_of(&self, callee: &str) -> String {
         distributions::package_of(callee)
-    }
-
-    fn own_path(&self) -> Vec<u8> {
-        command::own_path()
     }
 }

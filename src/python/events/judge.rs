@@ -10,7 +10,7 @@ use crate::policy::check::Origin;
 use crate::policy::distributions::Installed;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Resolved};
-use crate::policy::judge::{Follows, Reason, Surroundings};
+use crate::policy::judge::{Follows, Reason, Rules, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::{Operation, Policy};
 use crate::python::cpython::forks;
@@ -19,13 +19,13 @@ use crate::python::excuses::table;
 use crate::python::excuses::variables;
 use crate::python::guard::declared::Declared;
 use crate::python::guard::event::{Event, Probe};
+use crate::python::guard::in_force::InForce;
 use crate::python::guard::tempfile;
 #[cfg(unix)]
 use crate::python::guard::workers;
 use crate::python::values::addresses;
 use crate::python::values::call_notes;
 use crate::python::values::code;
-use crate::python::values::command;
 use crate::python::values::distributions;
 #[cfg(unix)]
 use crate::python::values::extensions;
@@ -165,10 +165,6 @@ impl<'py> Surroundings for Event<'_, 'py> {
         process_start::approved(self.name, self.args);
     }
 
-    fn own_path(&self) -> Vec<u8> {
-        command::own_path()
-    }
-
     fn is_in_copy(&self) -> bool {
         self.active.is_in_copy()
     }
@@ -268,19 +264,27 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn names_of(&self, address: IpAddr) -> Vec<String> {
-        self.active.log().network.names_of(address)
+        self.rules()
+            .map_or_else(Vec::new, |rules| rules.names_of(address))
     }
 
     fn remember(&self, name: &str, addresses: &[IpAddr]) {
-        self.active.log().network.remember(name, addresses);
+        if let Some(rules) = self.rules() {
+            rules.remember(name, addresses);
+        }
     }
 
     fn may_connect(&self, socket: i32, most: u32) -> bool {
-        self.active.log().network.may_connect(socket, most)
+        self.rules()
+            .is_some_and(|rules| rules.may_connect(socket, most))
     }
 }
 
 impl<'py> Event<'_, 'py> {
+    fn rules(&self) -> Option<InForce<'_>> {
+        InForce::of(self.active)
+    }
+
     /// Returns the name of the native code that is about to be called, the object that was
     /// announced.
     fn callee(&self) -> Option<&Bound<'py, PyString>> {

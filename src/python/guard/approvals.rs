@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use crate::policy::commands::own_path;
 use crate::policy::files::os::Os;
 use crate::policy::more::More;
 use crate::policy::network::Rules;
@@ -18,7 +19,6 @@ use crate::policy::{Commands, Policy, Roots};
 use crate::python::guard::callbacks::Callback;
 use crate::python::guard::resolve::unix_roots;
 use crate::python::guard::roots::{expanded, read_oks};
-use crate::python::values::command;
 
 /// The host's callback, and its answers that are kept.
 pub struct Approvals {
@@ -162,7 +162,7 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
             let names = names.iter().map(|name| expanded(py, name));
             let names = names.collect::<PyResult<Vec<_>>>()?;
             let names = names.iter().map(|name| &name[..]);
-            Commands::named(&Os, names, &command::own_path())
+            Commands::named(&Os, names, &own_path())
         }
     };
     let network = match &spec.network {

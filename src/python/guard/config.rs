@@ -9,7 +9,6 @@ use pyo3::types::{PyString, PyTuple};
 
 #[cfg(unix)]
 use crate::kernel::started::Started;
-use crate::policy::judge::Rules;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::Told;
 use crate::policy::{Policy, RuleSet};
@@ -130,6 +129,7 @@ impl AuditCfg {
                 Arc::new(allowed.policy),
                 Temporary::default(),
                 (proceeds(&watch, allowed.on_violation), watch.is_some()),
+                Arc::default(),
             )),
             oks: allowed.oks,
             readable: allowed.readable,
@@ -286,19 +286,17 @@ impl AuditCfg {
     }
 
     fn live_with(&self, policy: Arc<Policy>) -> Own {
-        let directories = Arc::clone(self.live.0.temporary.directories());
-        let kinds = (self.live.0.proceeds, self.live.0.watches);
-        Own(Live::new(policy, Temporary::sharing(directories), kinds))
+        let directories = Arc::clone(self.temporary().directories());
+        Own(self.live.0.with(policy, directories))
     }
 
     /// The same configuration with the temporary directory of another one.
     pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
         Self {
-            live: Own(Live::new(
-                Arc::clone(self.shared_policy()),
-                Temporary::sharing(directories),
-                (self.live.0.proceeds, self.live.0.watches),
-            )),
+            live: Own(self
+                .live
+                .0
+                .with(Arc::clone(self.shared_policy()), directories)),
             ..self.clone_ref(py)
         }
     }

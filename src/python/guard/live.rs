@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwapOption;
 
 use crate::policy::Policy;
-use crate::policy::judge::Rules;
+use crate::python::cpython::forks;
 use crate::python::guard::refused::Refusals;
-use crate::python::guard::temporary::Temporary;
+use crate::python::guard::temporary::{Directories, Temporary};
+use crate::python::values::seen::Seen;
 
 /// The part of a configuration that is plain values.
 pub struct Live {
@@ -19,10 +20,14 @@ pub struct Live {
     pub proceeds: bool,
     /// True if all acts are told.
     pub watches: bool,
+    /// The look-ups and connections of all its guards.
+    pub network: Arc<Seen>,
     /// The acts of native code that were refused, and not told yet.
     pub refusals: Refusals,
     /// The number of guards in force.
     guards: AtomicUsize,
+    /// The number of copies of the process as the last of them was entered.
+    generation: AtomicUsize,
     /// True if it is among all.
     is_listed: AtomicBool,
     /// True if its guard holds in the whole process for good.
@@ -47,20 +52,45 @@ impl Live {
         policy: Arc<Policy>,
         temporary: Temporary,
         (proceeds, watches): (bool, bool),
+        network: Arc<Seen>,
     ) -> Arc<Self> {
         Arc::new(Self {
             policy,
             temporary,
             proceeds,
             watches,
+            network,
             refusals: Refusals::default(),
             guards: AtomicUsize::new(0),
+            generation: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
             is_installed: AtomicBool::new(false),
         })
     }
 
-    /// The policy, to be kept.
+    /// The same with another policy and temporary directories.
+    pub fn with(&self, policy: Arc<Policy>, directories: Arc<Directories>) -> Arc<Self> {
+        let kinds = (self.proceeds, self.watches);
+        let network = Arc::clone(&self.network);
+        Self::new(policy, Temporary::sharing(directories), kinds, network)
+    }
+
+    /// Returns whether the process is a copy of the one that a guard was entered in last.
+    pub fn is_in_copy(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) != forks::generation()
+    }
+
+    /// Returns the policy with the temporary directories, once there are any.
+    pub fn with_temporary(&self) -> Option<Arc<Policy>> {
+        self.temporary.policy(&self.policy)
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The same, to be kept.
     pub fn shared_policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -68,6 +98,8 @@ impl Live {
     /// Counts one more guard in force.
     pub fn enter(self: &Arc<Self>) {
         self.guards.fetch_add(1, Ordering::Relaxed);
+        self.generation
+            .store(forks::generation(), Ordering::Relaxed);
         if !self.is_listed.swap(true, Ordering::Relaxed) {
             change(|all| all.push(Arc::clone(self)));
         }
@@ -108,15 +140,4 @@ fn change(change: impl Fn(&mut Vec<Arc<Live>>)) {
         change(&mut all);
         Some(Arc::new(all))
     });
-}
-
-impl Rules for Live {
-    #[inline]
-    fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    fn with_temporary(&self) -> Option<Arc<Policy>> {
-        self.temporary.policy(&self.policy)
-    }
 }

@@ -15,6 +15,7 @@ pub mod declared;
 pub mod environment;
 pub mod event;
 pub mod governing;
+pub mod in_force;
 pub mod live;
 pub mod log;
 pub mod pool_memory;

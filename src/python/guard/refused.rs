@@ -1,15 +1,19 @@
 //! Acts of native code that were refused where no Python could run: they wait until some does.
 
 use std::ffi::CStr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::policy::files::path::Base;
 use crate::policy::judge::{Act, Follows, Value};
 
 /// The number of acts that wait; further ones are not told.
 const MAX_KEPT: usize = 1000;
+
+/// How often a lock is asked for.
+const MOST_TRIES: usize = 1000;
 
 /// An act that was refused.
 pub struct RefusedAct {
@@ -32,6 +36,8 @@ pub enum Owned {
     None,
     Integer(i64),
     Text(Vec<u8>),
+    Address(SocketAddr),
+    OtherAddress,
 }
 
 impl OwnedAct {
@@ -46,6 +52,8 @@ impl OwnedAct {
             Value::None => Owned::None,
             Value::Integer(number) => Owned::Integer(*number),
             Value::Text(text) => Owned::Text(text.to_vec()),
+            Value::Address(address) => Owned::Address(*address),
+            Value::OtherAddress => Owned::OtherAddress,
         });
         let mut arguments: Vec<_> = arguments.collect();
         for (index, name) in names.drain(..) {
@@ -68,9 +76,21 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Adds one.
+    /// Adds one. It is not waited for long: in a copy of the process nobody unlocks what another thread
+    /// had locked.
     pub fn add(&self, act: RefusedAct) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tries = 0..MOST_TRIES;
+        let kept = tries.find_map(|_| match self.kept.try_lock() {
+            Ok(kept) => Some(kept),
+            Err(TryLockError::Poisoned(kept)) => Some(kept.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                None
+            }
+        });
+        let Some(mut kept) = kept else {
+            return;
+        };
         if kept.len() < MAX_KEPT {
             kept.push(act);
         }

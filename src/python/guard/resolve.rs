@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::policy::commands;
+use crate::policy::commands::{self, own_path};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
@@ -19,7 +19,6 @@ use crate::policy::written::wording::Told;
 use crate::policy::{Blocked, Roots};
 use crate::python::guard::allowed::{Allowed, packages};
 use crate::python::guard::roots::{ApprovedRoots, expanded, read_oks};
-use crate::python::values::command;
 use crate::python::values::imports;
 
 /// Returns the permissions of a guard of the policy.
@@ -77,7 +76,7 @@ pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed
                 block: blocked,
                 unix,
                 programs,
-                search: command::own_path(),
+                search: own_path(),
                 packages,
             },
         ),
@@ -131,7 +130,7 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
         let name = expanded(py, name)?;
         let is_there = match name.contains(&b'/') {
             true => Os.is_executable(&name),
-            false => commands::find(&Os, &name, &command::own_path()).is_some(),
+            false => commands::find(&Os, &name, &own_path()).is_some(),
         };
         if !is_there {
             missing.push(index);

@@ -7,7 +7,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple, PyType};
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::path::Name;
-use crate::policy::judge::{Arguments, Endpoint, Host, Named, PathLikes};
+use crate::policy::judge::{Arguments, Endpoint, FAMILIES, Host, Named, PathLikes, UNIX_FAMILY};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::addresses::{bytes_of, read_host};
@@ -103,6 +103,15 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
 
     fn socket(&self, index: usize) -> Option<(i64, i32)> {
         let socket = self.get_borrowed_item(index).ok()?;
+        // A number is the socket of native code, whose address says the family.
+        if let Some(fd) = raw::int_value(&socket) {
+            let family = match self.endpoint(index + 1) {
+                Some(end) => FAMILIES[usize::from(end.items > 2)],
+                None if self.is_texts(index + 1) => UNIX_FAMILY,
+                None => return None,
+            };
+            return Some((family, i32::try_from(fd).ok()?));
+        }
         let module =
             raw::imported_module(self.py(), pyo3::intern!(self.py(), "_socket")).ok()??;
         let class = module.attr("socket").ok()?.cast_into::<PyType>().ok()?;

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::policy::commands::own_path;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::judge;
@@ -16,11 +17,6 @@ use crate::python::values::simple;
 /// Returns the program that an event is going to start; `None` if that cannot be told.
 pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
     judge::program(&Os, event.to_bytes(), args, &own_path)
-}
-
-/// The `PATH` of this process.
-pub fn own_path() -> Vec<u8> {
-    std::env::var_os("PATH").map_or_else(Vec::new, |path| path.into_encoded_bytes())
 }
 
 /// Returns the `PATH` in the environment for a child: `os.environ` itself, which has `own`, or a

@@ -9,6 +9,7 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::replace::{self, wrapped};
+use crate::python::guard::in_force::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
 
@@ -47,27 +48,15 @@ fn look_up(called: Called<'_>) -> Returned {
 }
 
 fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {
-    let mut by_rules = scope::in_force(host.py())?;
-    by_rules.retain(|active| {
-        let config = active.get().config();
-        config.is_some_and(|config| {
-            let config = config.get();
-            // An answer of the host may name a host.
-            config.policy().network().rules().is_some()
-                || config.records().is_some()
-                || config.approvals().is_some()
-        })
-    });
-    if by_rules.is_empty() {
-        return Ok(());
-    }
     let Some(Host::Name(name)) = read_host(host) else {
         return Ok(());
     };
     let mut addresses = Vec::new();
     collect_addresses(result, &mut addresses, 3);
-    for active in by_rules {
-        active.get().log().network.remember(&name, &addresses);
+    for active in scope::in_force(host.py())? {
+        if let Some(rules) = InForce::of(active.get()) {
+            rules.remember(&name, &addresses);
+        }
     }
     Ok(())
 }

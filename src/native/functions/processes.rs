@@ -1,0 +1,121 @@
+//! Functions that start programs, send signals, and change where the process is: execve(2),
+//! posix_spawn(3), system(3), kill(2), chdir(2).
+
+use std::ffi::{c_char, c_int};
+
+use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+use super::{Path, text};
+use crate::native::asking::Judge;
+use crate::policy::judge::{Act, Value};
+
+/// The words of a command, or of an environment.
+type Words = *const *const c_char;
+
+/// # Safety
+/// The program is NUL-terminated, or null; so for the others.
+pub(super) unsafe fn executes<'a>(program: Path) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    let program = unsafe { text(program) }?;
+    Some(Act::new(c"os.exec", &[program, Value::None, Value::None]))
+}
+
+unsafe fn spawns<'a>(program: Path) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    let program = unsafe { text(program) }?;
+    Some(Act::new(
+        c"os.posix_spawn",
+        &[program, Value::None, Value::None],
+    ))
+}
+
+unsafe fn runs<'a>(command: *const c_char) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    Some(Act::new(c"os.system", &[unsafe { text(command) }?]))
+}
+
+unsafe fn goes<'a>(path: Path) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    Some(Act::new(c"os.chdir", &[unsafe { text(path) }?]))
+}
+
+/// Signal 0 asks whether there is such a process.
+pub(super) fn signals<'a>(
+    event: &'static std::ffi::CStr,
+    process: pid_t,
+    signal: c_int,
+) -> Option<Act<'a>> {
+    let arguments = [process, signal].map(|number| Value::Integer(number.into()));
+    (signal != 0).then(|| Act::new(event, &arguments))
+}
+
+super::replaced! {
+    table;
+
+    [c"execve"]
+    fn execve(program: Path, words: Words, environment: Words) -> c_int
+    = executes(program), else -1;
+
+    [c"execv"]
+    fn execv(program: Path, words: Words) -> c_int = executes(program), else -1;
+
+    [c"execvp"]
+    fn execvp(program: Path, words: Words) -> c_int = executes(program), else -1;
+
+    [c"execvpe"]
+    fn execvpe(program: Path, words: Words, environment: Words) -> c_int
+    = executes(program), else -1;
+
+    [c"fexecve"]
+    fn fexecve(program: c_int, words: Words, environment: Words) -> c_int
+    = Some(Act::new(c"os.exec", &[Value::Integer(program.into()), Value::None, Value::None])),
+    else -1;
+
+    [c"posix_spawn"]
+    fn posix_spawn(
+        pid: *mut pid_t,
+        program: Path,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int
+    = spawns(program), else libc::EACCES;
+
+    [c"posix_spawnp"]
+    fn posix_spawnp(
+        pid: *mut pid_t,
+        program: Path,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int
+    = spawns(program), else libc::EACCES;
+
+    [c"system"]
+    fn system(command: *const c_char) -> c_int = runs(command), else -1;
+
+    [c"popen"]
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE
+    = runs(command), else std::ptr::null_mut();
+
+    [c"kill"]
+    fn kill(process: pid_t, signal: c_int) -> c_int
+    = signals(c"os.kill", process, signal), else -1;
+
+    [c"killpg"]
+    fn killpg(group: pid_t, signal: c_int) -> c_int
+    = signals(c"os.killpg", group, signal), else -1;
+
+    [c"chdir"]
+    fn chdir(path: Path) -> c_int = goes(path), else -1;
+
+    [c"fchdir"]
+    fn fchdir(directory: c_int) -> c_int
+    = Some(Act::new(c"os.chdir", &[Value::Integer(directory.into())])), else -1;
+
+    [c"chroot"]
+    fn chroot(path: Path) -> c_int
+    = Some(Act::new(c"os.chroot", &[text(path).unwrap_or(Value::None)])), else -1;
+}

@@ -1,0 +1,86 @@
+"""Native code is judged by the programs that it starts and the processes that it signals."""
+
+import errno
+import os
+import sys
+
+import pytest
+
+from fastaudit_rs import Policy
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of ELF objects")
+
+THREADS = ("attached", "released", "native", "native, waited for")
+
+START = ("system", "popen", "posix_spawn", "posix_spawnp")
+EXECUTE = ("execve", "execv", "execvp", "syscall execve")
+
+
+def guard(**fields):
+    return Policy(**{"write": ["."], "native": True, "env": True, **fields}).guard()()
+
+
+def command(path):
+    return f"touch {path}"
+
+
+@pytest.mark.parametrize("thread", THREADS)
+@pytest.mark.parametrize("function", START)
+def test_starts(acts, tmp_path, function, thread):
+    made = tmp_path / "made"
+    with guard() as entered:
+        assert acts.act(function, made, command(made), thread) == errno.EACCES
+        [denial] = entered.violations
+    assert not made.exists()
+    assert denial.rule == "commands" and "native_acts" in denial.library
+    program = "/bin/sh" if function in {"system", "popen"} else "touch"
+    assert denial.suggestion["commands"] in (["touch"], ["/usr/bin/touch"], [program])
+    with guard(commands=denial.suggestion["commands"]) as entered:
+        assert acts.act(function, made, command(made), thread) == 0
+        assert entered.violations == []
+    assert made.exists()
+
+
+@pytest.mark.parametrize("thread", THREADS)
+@pytest.mark.parametrize("function", EXECUTE)
+def test_becomes_a_program_in_a_copy_of_the_process(acts, tmp_path, function, thread):
+    """A copy has its own memory, so that what it was denied is told by its library alone."""
+    made = tmp_path / "made"
+    with guard():
+        assert acts.act(function, made, "", thread) == errno.EACCES
+    assert not made.exists()
+    with guard(commands=["touch"]):
+        assert acts.act(function, made, "", thread) == 0
+    assert made.exists()
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_signals(acts, thread):
+    with guard() as entered:
+        assert acts.act("kill 0", "", thread=thread) == 0
+        assert entered.violations == []
+        assert acts.act("kill", "", thread=thread) == errno.EACCES
+        [denial] = entered.violations
+    assert denial.event == "os.kill"
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_changes_directory(acts, tmp_path, monkeypatch, thread):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "root")
+    with guard() as entered:
+        assert acts.act("chdir", "inside", thread=thread) == 0
+        assert os.getcwd() == str(tmp_path / "root" / "inside")
+        assert entered.violations == []
+        assert acts.act("chdir", tmp_path, thread=thread) == errno.EACCES
+        assert len(entered.violations) == 1
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_rings_are_not_there_under_a_guard(acts, thread):
+    without = acts.act("io_uring", "", thread=thread)
+    with guard() as entered:
+        assert acts.act("io_uring", "", thread=thread) == errno.ENOSYS
+        assert entered.violations == []
+    assert without != errno.ENOSYS or acts.act("io_uring", "", thread=thread) == errno.ENOSYS
