@@ -727,7 +727,9 @@ class Policy:
             name.
         native: Native modules from outside the standard library that may be called: ``False`` for
             none but those that ``mk_audit`` lets pass, ``True`` for all (calls are not watched
-            then), or an iterable of modules.
+            then), or an iterable of modules. What native code does to files, which hosts it
+            reaches and which programs it starts is judged by the other fields (Linux on x86-64 and
+            aarch64). With ``'unjudged'`` all may be called, and nothing that they do is judged.
         on_violation: The answer to an operation that the policy does not allow: ``'raise'``; with
             the others it proceeds and is in ``guard.violations``: ``'warn'`` (`AuditWarning`),
             ``'log'`` (``logging.getLogger('fastaudit_rs')``, with ``to_dict()`` as the attribute
@@ -771,7 +773,7 @@ class Policy:
         import_allow: Iterable[str] = (),
         threads: Literal["deny", "inherit"] = "deny",
         unknown_events: Literal["allow", "deny"] = "allow",
-        native: bool | Iterable[str] = False,
+        native: bool | Literal["unjudged"] | Iterable[str] = False,
         on_violation: Literal["raise", "warn", "log"] | _OnViolation = "raise",
         imports: bool | Iterable[str] | dict[str, Any] = True,
         network: bool | Network = True,
@@ -818,8 +820,11 @@ class Policy:
         """``'allow'`` if unknown audit events pass; else ``'deny'``."""
 
     @property
-    def native(self) -> bool | tuple[str, ...]:
-        """The native modules that may be called; ``True`` for all."""
+    def native(self) -> bool | Literal["unjudged"] | tuple[str, ...]:
+        """The native modules that may be called; ``True`` for all.
+
+        ``'unjudged'``: all, and what they do is not judged.
+        """
 
     @property
     def on_violation(self) -> Literal["raise", "warn", "log"] | _OnViolation:

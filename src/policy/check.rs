@@ -52,6 +52,8 @@ pub struct Rest {
     pub threads: bool,
     /// True if events that the tables do not name are denied.
     pub denies_unknown: bool,
+    /// True if what native code does is not judged.
+    pub native_unjudged: bool,
     /// The bytes that may be written to files.
     pub max_bytes: Option<u64>,
     /// Packages that may do what they need.
@@ -222,10 +224,12 @@ impl Policy {
         self.imports.is_some()
     }
 
-    /// Returns whether all native code may be called.
+    /// Returns whether all native code may be called: the policy says so, or lets ordinary packages
+    /// act where their acts are judged.
     #[must_use]
     pub fn calls_all_native(&self) -> bool {
         self.native == Some(Choice::All(true))
+            || (cfg!(judges_native) && self.rest.packages.have_all())
     }
 
     /// The native modules that may be called; `None` if the rules alone decide.
@@ -334,6 +338,7 @@ impl Policy {
             },
             Operation::CallNative(module) => match &self.native {
                 Some(native) if native.has_module(module) => Verdict::Allow,
+                _ if self.calls_all_native() => Verdict::Allow,
                 _ => Verdict::Deny(Why::Native),
             },
             Operation::Start(program) => {
@@ -367,6 +372,7 @@ impl Policy {
             Origin::Known => Verdict::Allow,
             Origin::Unknown => match &self.native {
                 Some(native) if native.has_module(module) => Verdict::Allow,
+                _ if self.calls_all_native() => Verdict::Allow,
                 _ => Verdict::Deny(Why::Native),
             },
         }

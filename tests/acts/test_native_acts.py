@@ -214,6 +214,30 @@ def test_it_is_recorded(acts, places, thread):
     assert (effect.event, effect.verdict) == ("open", "write")
 
 
+@pytest.mark.alone
+@pytest.mark.parametrize("thread", THREADS)
+def test_unjudged(acts, places, thread):
+    _, outside = places
+    policy = Policy(write=["."], native="unjudged")
+    with policy.guard()() as entered:
+        assert acts.act("open", outside / "new", thread=thread) == 0
+        assert entered.violations == []
+        with pytest.raises(AuditDenied):
+            open(outside / "other", "w")
+    with policy.observe()():
+        assert acts.act("open", outside / "new", thread=thread) == 0
+
+
+def test_unjudged_is_a_value_of_native():
+    policy = Policy(native="unjudged")
+    assert policy.native == "unjudged"
+    assert 'native = "unjudged"' in policy.to_toml()
+    assert Policy.parse_toml(policy.to_toml()) == policy != Policy(native=True)
+    assert policy.replace(native=True).native is True
+    with pytest.raises((TypeError, ValueError), match="'unjudged'"):
+        Policy(native="unjugded")
+
+
 INSTALLED = """
 import os, sys
 sys.path.insert(0, {directory!r})

@@ -59,6 +59,7 @@ impl Spec {
             import_allow: self.import_allow.clone(),
             threads: self.threads,
             denies_unknown: !self.unknown_events,
+            native_unjudged: self.native_unjudged,
             max_bytes: self.max_bytes,
             packages: Packages::default(),
         };

@@ -101,6 +101,9 @@ pub struct Spec {
     pub threads: bool,
     /// True if events pass that the tables do not name.
     pub unknown_events: bool,
+    /// True if what native code does is not judged, all of which may be called then: `native` is
+    /// `"unjudged"`.
+    pub native_unjudged: bool,
     /// The native modules from outside the standard library that may be called.
     pub native: Choice,
     /// The answer to a violation.
@@ -127,6 +130,7 @@ impl Default for Spec {
             import_allow: Vec::new(),
             threads: false,
             unknown_events: true,
+            native_unjudged: false,
             native: Choice::All(false),
             on_violation: OnViolation::Raise,
             imports: Imports {
@@ -139,7 +143,22 @@ impl Default for Spec {
     }
 }
 
+/// The value of `native` for native code that may do what it likes.
+pub const UNJUDGED: &str = "unjudged";
+
 impl Spec {
+    /// Sets the native code that may be called; `None`: all may, and what it does is not judged.
+    pub fn set_native(&mut self, native: Option<Choice>) {
+        self.native_unjudged = native.is_none();
+        self.native = native.unwrap_or(Choice::All(true));
+    }
+
+    /// Returns the native code that may be called; `None` if what it does is not judged.
+    #[must_use]
+    pub fn judged_native(&self) -> Option<&Choice> {
+        (!self.native_unjudged).then_some(&self.native)
+    }
+
     /// The names that are kept from writing.
     pub fn protected_names(&self) -> impl Iterator<Item = &str> {
         let (preset, own): (&[&str], &[String]) = match &self.protect {

@@ -50,7 +50,11 @@ pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
         ),
         ("threads", new.threads && !old.threads),
         ("unknown_events", new.unknown_events && !old.unknown_events),
-        ("native", !are_modules_of(&new.native, &old.native)),
+        (
+            "native",
+            !are_modules_of(&new.native, &old.native)
+                || (new.native_unjudged && !old.native_unjudged),
+        ),
         ("on_violation", proceeds),
         ("imports", !are_imports_of(&new.imports, &old.imports)),
         ("network", !is_network_of(&new.network, &old.network)),
@@ -192,6 +196,8 @@ mod tests {
             ("", "unknown_events = 'deny'", Some("unknown_events")),
             ("native = ['a.b']", "native = ['a']", None),
             ("native = true", "native = ['a']", Some("native")),
+            ("native = 'unjudged'", "native = true", Some("native")),
+            ("native = true", "native = 'unjudged'", None),
             ("on_violation = 'log'", "", Some("on_violation")),
             ("", "on_violation = 'log'", None),
             ("imports = ['a.b']", "imports = ['a']", None),

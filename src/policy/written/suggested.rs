@@ -59,7 +59,7 @@ pub fn suggest(
     spec.protect = protect(base, &written);
     spec.commands = some(programs);
     spec.env = some(variables);
-    spec.native = some(native);
+    spec.set_native(Some(some(native)));
     spec.threads = needs.contains(&Need::Thread);
     spec.unknown_events = base.unknown_events || needs.contains(&Need::UnknownEvent);
     spec.network = network(needs);

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::spec::{
-    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNKNOWN_EVENTS, name_of,
+    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNJUDGED, UNKNOWN_EVENTS, name_of,
 };
 use crate::policy::written::values::SECTION;
 use crate::policy::written::values::{Choice, SpecError, Where};
@@ -14,6 +14,7 @@ use crate::policy::written::values::{Choice, SpecError, Where};
 const PLACES: &str = "\"anywhere\" or an array of paths";
 const PATHS: &str = "an array of paths";
 const NAMES: &str = "true, false or an array of names";
+const NATIVE: &str = "true, false, \"unjudged\" or an array of names";
 const PATH: &str = "a path, a string";
 const NAME: &str = "a name, a string";
 const PROGRAMS: &str = "true, false or an array of programs";
@@ -66,7 +67,10 @@ impl Spec {
                 "import_allow" => spec.import_allow = texts(key, value, MODULES, MODULE)?,
                 "threads" => spec.threads = one_of(key, value, &THREADS)?,
                 "unknown_events" => spec.unknown_events = one_of(key, value, &UNKNOWN_EVENTS)?,
-                "native" => spec.native = choice(key, value, NAMES, MODULE)?,
+                "native" => spec.set_native(match value {
+                    Value::String(text) if text == UNJUDGED => None,
+                    _ => Some(choice(key, value, NATIVE, MODULE)?),
+                }),
                 "on_violation" => spec.on_violation = one_of(key, value, &OnViolation::NAMED)?,
                 "imports" => spec.imports = imports(key, value)?,
                 "network" => spec.network = network(key, value)?,
@@ -105,7 +109,10 @@ impl Spec {
             "import_allow" => array(&self.import_allow),
             "threads" => text(name_of(&THREADS, &self.threads)?),
             "unknown_events" => text(name_of(&UNKNOWN_EVENTS, &self.unknown_events)?),
-            "native" => from_choice(&self.native),
+            "native" => match self.judged_native() {
+                Some(native) => from_choice(native),
+                None => text(UNJUDGED),
+            },
             "on_violation" => text(name_of(&OnViolation::NAMED, &self.on_violation)?),
             "imports" => from_imports(&self.imports),
             "network" => from_network(&self.network),

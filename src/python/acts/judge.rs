@@ -140,6 +140,9 @@ fn allowed_anywhere(act: &Act<'_>) -> bool {
             let mut other: Option<&Arc<Live>> = None;
             for live in all.filter(|live| !live.is_installed()) {
                 let own = InForce::of_all(live);
+                if !own.judges() {
+                    return true;
+                }
                 if act.judge(&own).is_ok() {
                     return !live.watches || is_allowed(&own, act);
                 }
@@ -157,7 +160,10 @@ fn is_installed_willing(act: &Act<'_>) -> bool {
 }
 
 fn installed() -> impl Iterator<Item = InForce<'static>> {
-    scope::installed().filter_map(|installed| InForce::of(installed.active.get()))
+    let installed = scope::installed();
+    installed
+        .filter_map(|installed| InForce::of(installed.active.get()))
+        .filter(InForce::judges)
 }
 
 /// Judges an act where no Python can run; it is told later.
@@ -171,5 +177,7 @@ fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
 
 /// The rules of a guard, of those beside it, and of those that are installed.
 fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
-    told::each(active).filter_map(InForce::of)
+    told::each(active)
+        .filter_map(InForce::of)
+        .filter(InForce::judges)
 }

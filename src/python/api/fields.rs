@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 
 use crate::policy::written::spec::{
-    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNKNOWN_EVENTS, name_of,
+    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNJUDGED, UNKNOWN_EVENTS, name_of,
 };
 use crate::policy::written::values::Choice;
 use crate::python::api::network_rules::Network;
@@ -21,6 +21,7 @@ const PATHS: &str = "an iterable of paths";
 const NAMES: &str = "True, False or an iterable of names";
 const PROGRAMS: &str = "True, False or an iterable of programs";
 const MODULES: &str = "an iterable of modules";
+const NATIVE: &str = "True, False, 'unjudged' or an iterable of modules";
 const SOME_MODULES: &str = "True, False or an iterable of modules";
 const IMPORTS: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
@@ -41,7 +42,10 @@ pub fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<(
         "import_allow" => spec.import_allow = texts(field, given, MODULES)?,
         "threads" => spec.threads = switch(field, given, &THREADS)?,
         "unknown_events" => spec.unknown_events = switch(field, given, &UNKNOWN_EVENTS)?,
-        "native" => spec.native = choice(field, given, SOME_MODULES)?,
+        "native" => spec.set_native(match given.cast::<PyString>() {
+            Ok(text) if text.to_string_lossy() == UNJUDGED => None,
+            _ => Some(choice(field, given, NATIVE)?),
+        }),
         "on_violation" => {
             spec.on_violation = one_of(field, given, &OnViolation::NAMED, " or a function")?;
         }
@@ -81,7 +85,10 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
         "import_allow" => Ok(PyTuple::new(py, &spec.import_allow)?.into_any()),
         "threads" => name(name_of(&THREADS, &spec.threads)),
         "unknown_events" => name(name_of(&UNKNOWN_EVENTS, &spec.unknown_events)),
-        "native" => from_choice(py, &spec.native),
+        "native" => match spec.judged_native() {
+            Some(native) => from_choice(py, native),
+            None => Ok(PyString::new(py, UNJUDGED).into_any()),
+        },
         "packages" => Ok(PyTuple::new(py, &spec.packages)?.into_any()),
         "on_violation" => name(name_of(&OnViolation::NAMED, &spec.on_violation)),
         "imports" if spec.imports.block.is_empty() => from_choice(py, &spec.imports.allow),

@@ -30,6 +30,11 @@ impl<'a> InForce<'a> {
         Self { live, active: None }
     }
 
+    /// Returns whether native code is judged by them.
+    pub fn judges(&self) -> bool {
+        !self.live.policy().rest().native_unjudged
+    }
+
     fn network(&self) -> &Seen {
         match self.active {
             Some(active) => &active.log().network,
