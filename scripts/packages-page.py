@@ -16,12 +16,10 @@ BEGIN, END = "<!-- packages -->\n", "<!-- end -->\n"
 def table():
     """One row for each package."""
     packages = tomllib.loads((ROOT / "src/policy/packages.toml").read_text(encoding="utf-8"))
-    rows = "| package | why | may set | writes files by |\n|---|---|---|---|\n"
+    rows = "| package | why | may set |\n|---|---|---|\n"
     for name, package in sorted(packages.items(), key=lambda item: item[0].lower()):
-        lists = [
-            " ".join(f"`{each}`" for each in package.get(key, ())) for key in ("env", "writers")
-        ]
-        rows += f"| `{name}` | {package['why']} | {' | '.join(lists)} |\n"
+        env = " ".join(f"`{each}`" for each in package.get("env", ()))
+        rows += f"| `{name}` | {package['why']} | {env} |\n"
     return rows
 
 

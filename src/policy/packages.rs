@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 use toml::{Table, Value};
 
 use super::distributions::{Installed, distance};
@@ -25,19 +25,6 @@ pub struct Package {
     pub env: Vec<String>,
     /// Programs that its own code runs to learn of the machine, each with its arguments.
     pub runs: Vec<String>,
-    /// Native functions that write files by themselves, by their full names.
-    pub writers: BTreeMap<String, Writer>,
-}
-
-/// The way to tell where a native function writes to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writer {
-    /// The path is the function's first argument.
-    pub is_first: bool,
-    /// The path is this local variable of the package's function that calls it.
-    pub local: Option<String>,
-    /// The mode of `open`, likewise; without one it writes.
-    pub mode: Option<String>,
 }
 
 const TEXT: &str = include_str!("packages.toml");
@@ -70,28 +57,10 @@ fn package(value: &Value) -> Result<Package, String> {
             "with" => package.with = texts(key, value)?,
             "env" => package.env = texts(key, value)?,
             "runs" => package.runs = texts(key, value)?,
-            "writers" => {
-                for (name, value) in value.as_table().ok_or("writers is no table")? {
-                    package.writers.insert(name.clone(), writer(value)?);
-                }
-            }
             _ => return Err(format!("has the unknown key {key}")),
         }
     }
     Ok(package)
-}
-
-fn writer(value: &Value) -> Result<Writer, String> {
-    let mut writer = Writer::default();
-    for (key, value) in value.as_table().ok_or("a writer is no table")? {
-        match key.as_str() {
-            "first" => writer.is_first = value.as_bool().ok_or("first is no bool")?,
-            "local" => writer.local = Some(text(key, value)?),
-            "mode" => writer.mode = Some(text(key, value)?),
-            _ => return Err(format!("a writer has the unknown key {key}")),
-        }
-    }
-    Ok(writer)
 }
 
 fn text(key: &str, value: &Value) -> Result<String, String> {
@@ -142,7 +111,6 @@ struct Chosen {
     imports: Vec<String>,
     env: Vec<String>,
     runs: Vec<String>,
-    writers: AHashMap<String, Writer>,
 }
 
 impl Packages {
@@ -181,9 +149,6 @@ impl Packages {
             if chosen.modules.contains(name) {
                 chosen.env.extend(package.env.iter().cloned());
                 chosen.runs.extend(package.runs.iter().cloned());
-                let writers = package.writers.iter();
-                let writers = writers.map(|(name, writer)| (name.clone(), writer.clone()));
-                chosen.writers.extend(writers);
             }
         }
         chosen.imports = chosen.modules.iter().cloned().collect();
@@ -226,11 +191,6 @@ impl Packages {
     pub fn have(&self, module: &str) -> bool {
         let chosen = self.0.as_ref();
         chosen.is_some_and(|chosen| chosen.modules.contains(module))
-    }
-
-    /// Returns how a native function of theirs writes files, if it does.
-    pub fn writer(&self, callee: &str) -> Option<&Writer> {
-        self.0.as_ref()?.writers.get(callee)
     }
 
     /// Returns whether they may set an environment variable.
@@ -293,9 +253,6 @@ mod tests {
                 let reads = ["lscpu --parse=core", "cat /proc/cpuinfo"].contains(&run.as_str());
                 assert!(reads, "{name}: {run}");
             }
-            for writer in package.writers.keys() {
-                assert!(writer.contains('.'), "{name}: {writer}");
-            }
             for with in &package.with {
                 assert!(table.contains_key(with), "{name}: {with}");
             }
@@ -316,9 +273,6 @@ mod tests {
             "[numpy]\nwhi = 'x'",
             "[numpy]\nwith = 'x'",
             "[numpy]\nenv = [1]",
-            "[numpy.writers]\n'a.b' = 1",
-            "[numpy.writers]\n'a.b' = {frst = true}",
-            "[numpy.writers]\n'a.b' = {first = 1}",
             "[numpy",
         ] {
             assert!(read(text).is_err(), "{text}");
@@ -336,7 +290,6 @@ mod tests {
         assert!(all.have("numpy") && all.have("pandas") && !all.have("elsewhere"));
         assert!(all.may_run("lscpu --parse=core") && !all.may_run("lscpu"));
         assert!(all.may_set("OMP_NUM_THREADS") && !all.may_set("PATH"));
-        assert!(all.writer("h5py.h5f.create").is_some());
         let one = named(&["pandas"]).unwrap();
         assert!(one.have("pandas") && one.have("numexpr") && !one.have("torch"));
         assert!(named(&[]).unwrap().is_empty());

@@ -239,7 +239,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let operation = Operation::CallNative(&callee);
         match self.0.policy().check(self.0.fs(), operation) {
             Verdict::Allow => Ok(()),
-            Verdict::Deny(_) if self.is_of_named_package(&callee) => Ok(()),
+            Verdict::Deny(_) if self.is_of_named_package() => Ok(()),
             Verdict::Deny(why) => {
                 // A hint names the package.
                 self.0.package_being_called();
@@ -250,14 +250,13 @@ impl<'a, S: Surroundings> Judge<'a, S> {
 
     /// Returns whether a native callee is of a package that the policy names, under whatever name
     /// it goes.
-    fn is_of_named_package(&self, callee: &str) -> bool {
+    fn is_of_named_package(&self) -> bool {
         let Some(module) = self.0.module_being_called() else {
             return false;
         };
         let policy = self.0.policy();
         let packages = &policy.rest().packages;
-        (packages.have(&module) && packages.writer(callee).is_none())
-            || policy.calls_native_of(&module, || self.0.installed())
+        packages.have(&module) || policy.calls_native_of(&module, || self.0.installed())
     }
 
     /// Judges an `ioctl` by its possible effect on the file behind the descriptor.

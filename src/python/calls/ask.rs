@@ -5,7 +5,6 @@ use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use crate::policy::Operation;
 use crate::policy::files::os::Os;
-use crate::python::calls::writes;
 use crate::python::cpython::callbacks::Forever;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::layout;
@@ -83,31 +82,17 @@ impl NativeCall<'_, '_> {
     }
 }
 
-/// The reason that a call needs no asking.
-pub enum Passes {
-    /// So do all others of this callee.
-    Always,
-    /// This one does.
-    Now,
-    No,
-}
-
-/// Returns whether a call may be made because the guard allows its callee. `first` is its first
-/// argument, `None` if that is not seen.
+/// Returns whether a call may be made because the guard allows its callee.
 ///
 /// # Errors
-/// The denial of a file that it would write.
-pub fn passes(
-    config: &AuditCfg,
-    native: &Native<'_>,
-    first: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Passes> {
+/// The error that its name raised.
+pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     let py = native.function.py();
     if config.is_strict() && is_declared_safe(py, &native.name) {
-        return Ok(Passes::Always);
+        return Ok(true);
     }
     if config.safe_set() == 0 {
-        return Ok(Passes::No);
+        return Ok(false);
     }
     let policy = config.policy();
     let packages = &policy.rest().packages;
@@ -117,23 +102,16 @@ pub fn passes(
     if let Some(module) = &module
         && packages.have(module)
     {
-        return match packages.writer(&name) {
-            None => Ok(Passes::Always),
-            Some(writer) if writes::may_write(py, packages, writer, first)? => Ok(Passes::Now),
-            Some(_) => Ok(Passes::No),
-        };
+        return Ok(true);
     }
     // A host that is asked about calls is asked about these too.
     if config.is_strict() || config.asks_on_call().is_some() {
-        return Ok(Passes::No);
+        return Ok(false);
     }
     let is_named = policy.check(&Os, Operation::CallNative(&name)).allows();
     let is_of_package =
         || module.is_some_and(|module| policy.calls_native_of(&module, distributions::installed));
-    Ok(match is_named || is_of_package() {
-        true => Passes::Always,
-        false => Passes::No,
-    })
+    Ok(is_named || is_of_package())
 }
 
 /// Returns whether installed packages declare native code of this name safe to call.

@@ -9,5 +9,3 @@ pub mod monitor;
 pub mod monitoring;
 #[cfg(Py_3_12)]
 pub mod named;
-#[cfg(Py_3_12)]
-pub mod writes;

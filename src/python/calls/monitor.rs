@@ -89,7 +89,7 @@ mod on {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
-    use crate::python::calls::ask::{self, NativeCall, Passes, Said};
+    use crate::python::calls::ask::{self, NativeCall, Said};
     use crate::python::calls::deferred;
     use crate::python::calls::monitoring::{self, Free, HOLDS, Monitoring};
     use crate::python::calls::named;
@@ -406,15 +406,12 @@ mod on {
         } = &found;
         let Native { name, function } = native;
         let passes = match config {
-            Some(config) if is_alone || config.is_strict() => {
-                ask::passes(config, native, function.is(callee).then_some(first))
-            }
-            _ => Ok(Passes::No),
+            Some(config) if is_alone || config.is_strict() => ask::passes(config, native),
+            _ => Ok(false),
         };
-        if let Ok(passes @ (Passes::Always | Passes::Now)) = &passes {
+        if matches!(passes, Ok(true)) {
             // A class that calls its first argument has to be looked at each time.
-            if matches!(passes, Passes::Always)
-                && function.is(callee)
+            if function.is(callee)
                 && !is_fragile
                 && config.is_some_and(|config| is_remembered(config.safe_set()))
             {

@@ -7,8 +7,6 @@ use std::path::Path;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-#[cfg(Py_3_12)]
-use crate::python::calls::writes;
 use crate::python::cpython::frames;
 use crate::python::guard::event::Event;
 use crate::python::values::distributions;
@@ -102,18 +100,6 @@ fn calls_library(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(package) = caller(py, CTYPES)? else {
         return Ok(false);
     };
-    #[cfg(Py_3_12)]
-    {
-        let packages = &event.config.policy().rest().packages;
-        if let Some(writer) = packages.writer(&name)
-            && !event
-                .config
-                .policy()
-                .calls_native_of(&package, distributions::installed)
-        {
-            return writes::may_write(py, packages, writer, None);
-        }
-    }
     Ok(may_call_native(event, &package))
 }
 

@@ -1,7 +1,6 @@
 //! Python frames: the one that a host callback gets, and the names of callers.
 
 #[cfg(Py_3_12)]
-use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyString};
 
@@ -28,17 +27,6 @@ pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 /// The frame that called this one's code.
 pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(frames::outer(frame.cast()?))
-}
-
-/// A local variable of a frame, if it has one of this name.
-#[cfg(Py_3_12)]
-pub fn local<'py>(frame: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let locals = frame.attr(pyo3::intern!(frame.py(), "f_locals"))?;
-    match locals.item(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.is_instance_of::<PyKeyError>(frame.py()) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// The functions that led to this frame, the outermost first, and its own.
