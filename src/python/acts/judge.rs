@@ -14,6 +14,7 @@ use crate::python::acts::released::{Noted, Released, with_note};
 use crate::python::acts::told;
 use crate::python::cpython::attachment::{self, Attachment};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::forks;
 use crate::python::guard::active::Active;
 use crate::python::guard::in_force::InForce;
 use crate::python::guard::live::Live;
@@ -119,6 +120,7 @@ fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
         // A thread of native code that calls native code: it holds the lock, and has no context.
         Ok(Current::Unguarded) if attachment::is_of_native_thread(py) => allowed_anywhere(act),
         Ok(Current::Unguarded) => true,
+        Ok(Current::Guarded(active)) if forks::is_of_native_code() => allowed_by(active.get(), act),
         Ok(Current::Guarded(active)) => {
             let is_plain =
                 each(active.get()).all(|own| !own.live.watches && act.judge(&own).is_ok());
@@ -169,7 +171,7 @@ fn installed() -> impl Iterator<Item = InForce<'static>> {
 /// Judges an act where no Python can run; it is told later.
 fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
     let (live, is_allowed) = (own.live, act.judge(own).is_ok());
-    if !is_allowed || live.watches {
+    if (!is_allowed || live.watches) && !forks::is_of_native_code() {
         live.refusals.add(told::kept(act));
     }
     is_allowed || live.proceeds

@@ -10,6 +10,9 @@ use crate::python::cpython::ffi as raw;
 
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
+/// The same, of the last copy that Python code made.
+static OF_PYTHON: AtomicUsize = AtomicUsize::new(0);
+
 /// `_thread._count`, as it was.
 static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -17,6 +20,17 @@ static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 #[inline]
 pub fn generation() -> usize {
     FORKS.load(Ordering::Relaxed)
+}
+
+/// Notes that Python code made this copy.
+pub fn note_python() {
+    OF_PYTHON.store(generation(), Ordering::Relaxed);
+}
+
+/// Returns whether native code made this copy. No Python code may run in it: other threads had locks
+/// that nobody unlocks here.
+pub fn is_of_native_code() -> bool {
+    OF_PYTHON.load(Ordering::Relaxed) != generation()
 }
 
 #[cfg(unix)]

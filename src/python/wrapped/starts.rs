@@ -88,7 +88,10 @@ fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned
         called.ours(|py| {
             let _ = match forks::generation() == before {
                 true => note(&told),
-                false => copies::note(py),
+                false => {
+                    forks::note_python();
+                    copies::note(py)
+                }
             };
             Ok(())
         });
