@@ -182,15 +182,18 @@ impl Tables {
             if is_left_out {
                 return;
             }
-            // A function of another library may have the same name.
-            let is_of_libc = versions.as_ref().is_none_or(|all| all.have(import.symbol));
-            if !is_of_libc && !import.name.to_bytes().starts_with(b"Py") {
-                return;
-            }
             let slot = import.slot;
             // SAFETY: the loader keeps an address there.
             let before = unsafe { std::ptr::read_volatile(slot) };
             if before == replacement.by as usize {
+                return;
+            }
+            // A function of another library may have the same name. Those that all objects get had a
+            // library of their own once, which some objects do not name.
+            let is_of_libc = versions.as_ref().is_none_or(|all| all.have(import.symbol))
+                || replacement.within == Within::Everything
+                || self.is_real(import.name, before);
+            if !is_of_libc && !import.name.to_bytes().starts_with(b"Py") {
                 return;
             }
             let start = slot as usize & !(page - 1);

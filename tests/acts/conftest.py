@@ -1,6 +1,7 @@
 """Native code that acts."""
 
 import importlib.util
+import subprocess
 
 import cython_modules
 import pytest
@@ -9,11 +10,31 @@ import pytest
 @pytest.fixture(scope="module")
 def acts(tmp_path_factory):
     """The module `native_acts`: its `act()` calls a function of the C library."""
+    return _built("native_acts", tmp_path_factory)
+
+
+def _built(name, tmp_path_factory, *options):
     pytest.importorskip("Cython")
     directory = tmp_path_factory.mktemp("acts")
-    cython_modules.build("native_acts", directory)
-    [file] = directory.glob("native_acts.*.so")
-    spec = importlib.util.spec_from_file_location("native_acts", file)
+    cython_modules.build(name, directory, *options)
+    [file] = directory.glob(f"{name}.*.so")
+    spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def make_by_loading(tmp_path, tmp_path_factory):
+    """A function that has a library, which is loaded then, make a file.
+
+    What loads it does not say that `dlopen` is the C library's, as objects do that were linked
+    without libdl.
+    """
+    loader = _built("native_loader", tmp_path_factory, "-nodefaultlibs", "-lm")
+    source, library = tmp_path / "maker.c", tmp_path / "maker.so"
+    source.write_text(
+        "#include <fcntl.h>\nint make(const char *path) { return open(path, O_CREAT | O_WRONLY, 0600); }"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    return lambda path: loader.make(library, path, 1.0)

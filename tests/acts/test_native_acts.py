@@ -214,6 +214,13 @@ def test_it_is_recorded(acts, places, thread):
     assert (effect.event, effect.verdict) == ("open", "write")
 
 
+def test_what_is_loaded_under_a_guard_is_judged(make_by_loading, places):
+    root, outside = places
+    with guard().guard()():
+        assert make_by_loading(outside / "new") == errno.EACCES
+        assert make_by_loading(root / "new") == 0
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("thread", THREADS)
 def test_unjudged(acts, places, thread):

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 try:
@@ -32,7 +34,7 @@ def cases():
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["case"]
     for case in table:
         [case["kind"]] = [kind for kind in KINDS if kind in case]
-        case["name"] = f"{case['package']}: {case[case['kind']]}"
+        case["name"] = f"{case['package']}: {case['kind']} {case[case['kind']]}"
     return table
 
 
@@ -56,23 +58,30 @@ def run(case):
 
 
 class Listener:
-    """Sockets at all addresses of this machine that hear of connections and datagrams."""
+    """Sockets at all addresses of this machine that hear of connections, which they close, and of
+    datagrams."""
 
     def __init__(self):
+        self.count = 0
         self.stream = socket.socket()
         self.stream.bind(("", 0))
         self.stream.listen()
         self.port = self.stream.getsockname()[1]
         self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.datagrams.bind(("", self.port))
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        """Hear of everything that arrives."""
+        while True:
+            for one in select.select([self.stream, self.datagrams], [], [])[0]:
+                one.accept()[0].close() if one is self.stream else one.recv(1)
+                self.count += 1
 
     def heard(self):
         """Whether something arrived since the last time."""
-        heard = False
-        while ready := select.select([self.stream, self.datagrams], [], [], 0.05)[0]:
-            heard = True
-            for one in ready:
-                one.accept()[0].close() if one is self.stream else one.recv(1)
+        time.sleep(0.05)
+        heard, self.count = self.count > 0, 0
         return heard
 
 

@@ -149,8 +149,44 @@ pub(super) fn makes<'a>(family: c_int, kind: c_int, protocol: c_int) -> Act<'a> 
     Act::new(c"socket.__new__", &[Value::None, family, kind, protocol])
 }
 
+/// Libraries bind a stream to some port of this machine to learn whether it has an address of that
+/// family. It takes nothing from anybody, and is judged once it listens.
+///
+/// # Safety
+/// `length` bytes can be read.
+pub(super) unsafe fn binds<'a>(
+    socket: c_int,
+    at: *const sockaddr,
+    length: socklen_t,
+) -> Option<Act<'a>> {
+    // SAFETY: by the caller.
+    let act = unsafe { reaches(c"socket.bind", socket, at, length) }?;
+    match act.arguments.0.last() {
+        Some(Value::Address(at)) if at.port() == 0 && at.ip().is_loopback() && is_stream(socket) => {
+            None
+        }
+        _ => Some(act),
+    }
+}
+
+fn is_stream(socket: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut size = size_of::<c_int>() as socklen_t;
+    // SAFETY: there is as much room as is said.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut size,
+        )
+    };
+    failed == 0 && kind == libc::SOCK_STREAM
+}
+
 /// A socket of the internet that listens without an address gets one from the system: a port at all
-/// addresses. Others were judged as they got theirs.
+/// addresses. Others but those that [`binds`] lets pass were judged as they got theirs.
 pub(super) fn listens<'a>(socket: c_int) -> Option<Act<'a>> {
     let mut own = std::mem::MaybeUninit::<sockaddr_storage>::zeroed();
     let mut length = size_of::<sockaddr_storage>() as socklen_t;
@@ -162,7 +198,7 @@ pub(super) fn listens<'a>(socket: c_int) -> Option<Act<'a>> {
         }
     };
     match own {
-        Value::Address(address) if address.port() == 0 => Some(Act::new(
+        Value::Address(address) if address.port() == 0 || address.ip().is_loopback() => Some(Act::new(
             c"socket.listen",
             &[number(socket), Value::Address(address)],
         )),
@@ -325,7 +361,7 @@ super::replaced! {
 
     [c"bind"]
     fn bind(socket: c_int, at: *const sockaddr, length: socklen_t) -> c_int
-    = reaches(c"socket.bind", socket, at, length), else -1;
+    = binds(socket, at, length), else -1;
 
     [c"listen"]
     fn listen(socket: c_int, backlog: c_int) -> c_int = listens(socket), else -1;

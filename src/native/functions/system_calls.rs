@@ -41,7 +41,7 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             }
             libc::SYS_socket => Some(network::makes(fd(0), fd(1), fd(2))),
             libc::SYS_connect => network::connects(fd(0), given[1] as _, given[2] as _),
-            libc::SYS_bind => network::reaches(c"socket.bind", fd(0), given[1] as _, given[2] as _),
+            libc::SYS_bind => network::binds(fd(0), given[1] as _, given[2] as _),
             libc::SYS_listen => network::listens(fd(0)),
             libc::SYS_sendto => {
                 network::reaches(c"socket.sendto", fd(0), given[4] as _, given[5] as _)
