@@ -216,6 +216,11 @@ packages-page: ## Write the table of docs/packages.md anew from src/policy/packa
 native-code-page: ## Write docs/native-code.md anew from the tables of the tests
 	"$$(scripts/find-python --best)" scripts/native-code-page.py
 
+.PHONY: native-page
+native-page: ## Run what real packages do in native code under a guard, and write the table of docs/native-libraries.md anew
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/native install
+	.venvs/native/bin/python scripts/native-page.py --install
+
 .PHONY: events-page
 events-page: ## Write docs/events.md anew from the rule tables
 	FASTAUDIT_RS_WRITE_PAGE=1 cargo test --quiet --no-default-features --test events_page

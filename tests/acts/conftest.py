@@ -34,7 +34,8 @@ def make_by_loading(tmp_path, tmp_path_factory):
     loader = _built("native_loader", tmp_path_factory, "-nodefaultlibs", "-lm")
     source, library = tmp_path / "maker.c", tmp_path / "maker.so"
     source.write_text(
-        "#include <fcntl.h>\nint make(const char *path) { return open(path, O_CREAT | O_WRONLY, 0600); }"
+        "#include <fcntl.h>\n"
+        "int make(const char *path) { return open(path, O_CREAT | O_WRONLY, 0600); }\n"
     )
     subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
     return lambda path: loader.make(library, path, 1.0)

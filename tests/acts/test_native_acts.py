@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -128,6 +129,18 @@ def test_a_denial_says_who_asked_and_what_allows_it(acts, places, thread):
 
 
 @pytest.mark.parametrize("thread", THREADS)
+def test_the_hint_for_a_temporary_file_names_its_directory(acts, places, thread):
+    """Its name is another one the next time."""
+    _, outside = places
+    with guard().guard()() as entered:
+        acts.act("mkstemp", outside / "new", thread=thread)
+        with contextlib.suppress(AuditDenied):
+            tempfile.mkstemp(dir=outside)
+        suggested = [denial.suggestion["write"] for denial in entered.violations]
+    assert suggested == [[".", str(outside)]] * 2
+
+
+@pytest.mark.parametrize("thread", THREADS)
 def test_relative_names_keep_the_directory_that_they_start_from(acts, places, thread):
     root, outside = places
     (root / "deep").mkdir()
@@ -206,12 +219,22 @@ def test_warnings_let_it_go_on(acts, places, thread):
 
 
 @pytest.mark.parametrize("thread", THREADS)
-def test_it_is_recorded(acts, places, thread):
+@pytest.mark.parametrize(
+    ("function", "name", "event"),
+    [
+        ("open", "new", "open"),
+        ("mkdir", "new", "os.mkdir"),
+        ("unlink", "file", "os.remove"),
+        ("rename", "file", "os.rename"),
+    ],
+)
+def test_it_is_recorded(acts, places, function, name, event, thread):
+    """It may be told when it has happened."""
     _, outside = places
     with Policy(write=["."], native=True).observe()() as seen:
-        assert acts.act("open", outside / "new", thread=thread) == 0
-        [effect] = [effect for effect in seen.effects if effect.path == str(outside / "new")]
-    assert (effect.event, effect.verdict) == ("open", "write")
+        assert acts.act(function, outside / name, outside / "other", thread) == 0
+        [effect] = [effect for effect in seen.effects if effect.path == str(outside / name)]
+    assert (effect.event, effect.verdict) == (event, "write")
 
 
 def test_what_is_loaded_under_a_guard_is_judged(make_by_loading, places):

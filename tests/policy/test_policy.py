@@ -127,7 +127,11 @@ class TestObject:
             ({"threads": "allow"}, ValueError, "threads must be 'deny' or 'inherit', not \"allow"),
             ({"threads": True}, TypeError, "threads must be 'deny' or 'inherit', not bool"),
             ({"unknown_events": "no"}, ValueError, "unknown_events must be 'allow' or 'deny', n"),
-            ({"native": "numpy"}, TypeError, "native must be True, False, 'unjudged' or an iterable of modul"),
+            (
+                {"native": "numpy"},
+                TypeError,
+                "native must be True, False, .unjudged. or",
+            ),
             ({"native": ["a b"]}, ValueError, r"native\[0\] must be the name of a module"),
             ({"import_allow": True}, TypeError, "import_allow must be an iterable of modules, not"),
             ({"import_allow": ["a."]}, ValueError, r"import_allow\[0\] must be the name of a mod"),

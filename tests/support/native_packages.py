@@ -1,5 +1,5 @@
-"""Runs the lines of `tests/acts/packages.toml`, each in a process of its own, and tells what became of
-them under a guard."""
+"""Runs the lines of `tests/acts/packages.toml`, each in a process of its own, and tells what became
+of them under a guard."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 try:
@@ -101,18 +102,18 @@ class Act:
         self.code = compile(case["code"], "<line>", "exec")
 
     def __call__(self, guard, name, is_inside=False):
-        """Run it under a guard; whether it had its effect, its error, and the guard."""
+        """Run it under a guard; whether it had its effect, its error if any, and the guard."""
         place = self.root if is_inside else self.outside
         given = {"path": str(place / name)}
         if self.is_connection:
             given = {"host": INSIDE if is_inside else OUTSIDE, "port": self.listener.port}
-        error = ""
+        error = None
         names = {**self.names, **given}
-        with guard as entered:
-            try:
+        try:
+            with guard as entered:
                 exec(self.code, names)
-            except BaseException as raised:
-                error = f"{type(raised).__name__}: {raised}"
+        except BaseException as raised:
+            error = raised
         del names
         if self.is_connection:
             return self.listener.heard(), error, entered
@@ -141,9 +142,13 @@ def seen(case, directory):
     is_start = case["kind"] == "start"
     answer = {}
     allowed = rules.replace(commands=["touch"]) if is_start else rules
-    answer["inside"], answer["inside_error"], guard = act(allowed.guard()(), "inside", True)
+    answer["inside"], error, guard = act(allowed.guard()(), "inside", True)
+    answer["inside_error"] = repr(error)
     answer["inside_denials"] = [str(denial) for denial in guard.violations]
-    answer["outside"], answer["outside_error"], guard = act(rules.guard()(), "outside")
+    answer["outside"], error, guard = act(rules.guard()(), "outside")
+    answer["outside_error"] = repr(error)
+    shown = "".join(traceback.format_exception(error)) if error else ""
+    answer["shown"] = "To allow it: " in shown
     answer["told"] = [
         {"event": denial.event, "path": denial.path, "host": denial.host, "package": denial.package}
         for denial in guard.violations

@@ -162,7 +162,9 @@ pub(super) unsafe fn binds<'a>(
     // SAFETY: by the caller.
     let act = unsafe { reaches(c"socket.bind", socket, at, length) }?;
     match act.arguments.0.last() {
-        Some(Value::Address(at)) if at.port() == 0 && at.ip().is_loopback() && is_stream(socket) => {
+        Some(Value::Address(at))
+            if at.port() == 0 && at.ip().is_loopback() && is_stream(socket) =>
+        {
             None
         }
         _ => Some(act),
@@ -198,10 +200,9 @@ pub(super) fn listens<'a>(socket: c_int) -> Option<Act<'a>> {
         }
     };
     match own {
-        Value::Address(address) if address.port() == 0 || address.ip().is_loopback() => Some(Act::new(
-            c"socket.listen",
-            &[number(socket), Value::Address(address)],
-        )),
+        Value::Address(address) if address.port() == 0 || address.ip().is_loopback() => Some(
+            Act::new(c"socket.listen", &[number(socket), Value::Address(address)]),
+        ),
         _ => None,
     }
 }

@@ -41,6 +41,18 @@ pub fn open_appends(mode: Option<&[u8]>, flags: i64) -> bool {
     }
 }
 
+/// Returns whether `os.open(path, flags)` makes a file that is not to be there, as what makes
+/// temporary files does: its name is another one each time.
+pub fn open_makes_new(flags: i64) -> bool {
+    flags & i64::from(EXCLUSIVE) != 0
+}
+
+#[cfg(unix)]
+const EXCLUSIVE: u32 = rustix::fs::OFlags::EXCL.bits();
+/// `_O_EXCL` of the Windows C runtime.
+#[cfg(not(unix))]
+const EXCLUSIVE: u32 = 0x400;
+
 #[cfg(unix)]
 const APPEND: u32 = rustix::fs::OFlags::APPEND.bits();
 #[cfg(unix)]

@@ -7,6 +7,7 @@ use super::surroundings::Follows;
 use crate::policy::environment::files_named;
 use crate::policy::events;
 use crate::policy::files::fs::{FileSystem, Link};
+use crate::policy::files::opening::open_makes_new;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
 use crate::policy::learn::{self, Need};
 use crate::policy::operation::{Operation, Verdict, Why};
@@ -38,9 +39,16 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                     false => Base::CurrentDir,
                 };
                 let reads = is_open_for_reading(self.args, rule);
+                let is_new = is_by_os && self.args.integer(2).is_some_and(open_makes_new);
                 self.at(0, base, |target| match reads {
                     true => self.note(Operation::Read(target), &mut lacks),
-                    false => self.note(Operation::OpenForWriting(target), &mut lacks),
+                    false => {
+                        let target = match is_new {
+                            true => self.directory_of_new(target),
+                            false => target,
+                        };
+                        self.note(Operation::OpenForWriting(target), &mut lacks);
+                    }
                 })?;
             }
             Rule::ChangeDirectory => self.at(0, Base::CurrentDir, |to| {
@@ -119,6 +127,24 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             false => name.target(base),
         });
         Ok(())
+    }
+
+    /// The directory of a file that is to be made under a name that is another one each time.
+    fn directory_of_new<'t>(&self, target: Target<'t>) -> Target<'t> {
+        let verdict = self
+            .policy
+            .check(self.fs, Operation::OpenForWriting(target));
+        let Name::Path(path) = target.name else {
+            return target;
+        };
+        match path::split(path).0 {
+            _ if !matches!(verdict, Verdict::Deny(Why::Unapproved)) => target,
+            b"" | b"/" => target,
+            directory => Target {
+                name: Name::Path(directory),
+                ..target
+            },
+        }
     }
 
     fn note(&self, operation: Operation<'_>, lacks: &mut Vec<Lack>) {

@@ -112,7 +112,7 @@ fn with_event<R>(
 
 /// The address of a socket as Python gives it: the host and the port, and of IPv6 two numbers more.
 fn socket_address(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyTuple>> {
-    let (host, port) = (address.ip().to_string(), address.port());
+    let (host, port) = (address.ip().to_canonical().to_string(), address.port());
     match address {
         SocketAddr::V4(_) => (host, port).into_pyobject(py),
         SocketAddr::V6(v6) => (host, port, v6.flowinfo(), v6.scope_id()).into_pyobject(py),

@@ -21,6 +21,7 @@ use crate::python::excuses::shared_values;
 #[cfg(unix)]
 use crate::python::excuses::unchanging;
 use crate::python::excuses::variables;
+use crate::python::guard::asking;
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
 #[cfg(unix)]
@@ -56,7 +57,10 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         | b"resource.prlimit" => {
             return Ok(unchanging::changes_nothing(event));
         }
-        b"os.mkdir" if unchanging::is_there(event, reason)? => return Ok(true),
+        // What is told later may have made it.
+        b"os.mkdir" if !asking::is_too_late() && unchanging::is_there(event, reason)? => {
+            return Ok(true);
+        }
         b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
         b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
         b"os.fork" => return workers::is_copied(event),
