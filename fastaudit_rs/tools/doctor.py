@@ -135,12 +135,12 @@ def _calls() -> Finding:
 
 
 def _native_files() -> Finding:
-    """Check that native code is judged by what it does to files. A guard was tried before."""
-    about = "native files"
+    """Check that native code is judged by what it does. A guard was tried before."""
+    about = "native acts"
     tables = _native_tables()
     if tables is None:
         return Finding("lacking", about, "not judged: that needs Linux on x86-64 or aarch64")
-    replaced, sealed = tables
+    replaced, sealed, _ = tables
     if sealed:
         text = f"partly judged: {sealed} of {replaced + sealed} functions could not be replaced"
         return Finding("lacking", about, text)

@@ -5,7 +5,8 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use ahash::{AHashMap, AHashSet};
 use memchr::memmem;
@@ -57,6 +58,8 @@ pub struct Tables {
     /// The number of entries that were replaced, and of those that could not be.
     replaced: AtomicUsize,
     sealed: AtomicUsize,
+    /// The nanoseconds that this took.
+    took: AtomicU64,
     /// The process of the thread that replaces, 0 if none does.
     busy: AtomicU32,
     /// The number of threads that load objects, and their process.
@@ -86,6 +89,7 @@ impl Tables {
             seen: Default::default(),
             replaced: AtomicUsize::new(0),
             sealed: AtomicUsize::new(0),
+            took: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             loading: AtomicU32::new(0),
             process: AtomicU32::new(0),
@@ -102,10 +106,12 @@ impl Tables {
         address != 0 && self.real.get(name.to_bytes()) == Some(&address)
     }
 
-    /// Returns how many entries were replaced, and how many could not be: their pages are sealed.
-    pub fn counts(&self) -> (usize, usize) {
+    /// Returns how many entries were replaced, how many could not be, as their pages are sealed, and the
+    /// nanoseconds that it took.
+    pub fn counts(&self) -> (usize, usize, u64) {
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        (count(&self.replaced), count(&self.sealed))
+        let took = self.took.load(Ordering::Relaxed);
+        (count(&self.replaced), count(&self.sealed), took)
     }
 
     /// Loads an object, and replaces functions in it.
@@ -144,6 +150,7 @@ impl Tables {
         // SAFETY: no other thread is here, as `busy` was 0.
         let seen = unsafe { &mut *self.seen.get() };
         let mut is_first = true;
+        let began = Instant::now();
         objects::each(|object| {
             if std::mem::take(&mut is_first) {
                 match seen.loads {
@@ -159,6 +166,8 @@ impl Tables {
             }
             ControlFlow::Continue(())
         });
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.took.fetch_add(took, Ordering::Relaxed);
         self.busy.store(0, Ordering::Release);
     }
 

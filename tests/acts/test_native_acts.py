@@ -30,6 +30,12 @@ MAKE = (
 )
 
 
+def on_threads(functions):
+    """The first function on each kind of thread, and the others on one."""
+    first, *others = functions
+    return [*((first, thread) for thread in THREADS), *((other, "released") for other in others)]
+
+
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """A root with a file, which is the current directory, and a directory with one beside it."""
@@ -52,8 +58,7 @@ def guard():
     return Policy(write=["."], native=True, env=True, threads="inherit")
 
 
-@pytest.mark.parametrize("thread", THREADS)
-@pytest.mark.parametrize("function", CHANGE)
+@pytest.mark.parametrize(("function", "thread"), on_threads(CHANGE))
 def test_changes(acts, places, function, thread):
     root, outside = places
     before = tree(outside)
@@ -67,8 +72,7 @@ def test_changes(acts, places, function, thread):
         assert (error, entered.violations) == (0, [])
 
 
-@pytest.mark.parametrize("thread", THREADS)
-@pytest.mark.parametrize("function", MAKE)
+@pytest.mark.parametrize(("function", "thread"), on_threads(MAKE))
 def test_makes(acts, places, function, thread):
     root, outside = places
     (root / "old").write_text("")

@@ -406,6 +406,21 @@ class TestActsOfPackages:
                     package.run(*command)
 
 
+def test_what_they_do_is_judged(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    csv = pytest.importorskip("pyarrow.csv")
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    table = pa.table({"a": [1]})
+    with mk_audit([inside], packages="data")() as guard:
+        csv.write_csv(table, str(inside / "x"))
+        with pytest.raises(OSError, match="denied"):
+            csv.write_csv(table, str(outside))
+        [denial] = guard.violations
+    assert (denial.event, denial.package) == ("open", "pyarrow")
+    assert not outside.exists()
+
+
 def test_the_page_lists_them():
     script = ROOT / "scripts" / "packages-page.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)

@@ -20,6 +20,7 @@ cdef extern from * nogil:
     #include <stdio.h>
     #include <stdlib.h>
     #include <string.h>
+    #include <time.h>
     #include <sys/socket.h>
     #include <sys/stat.h>
     #include <sys/syscall.h>
@@ -237,6 +238,15 @@ cdef extern from * nogil:
         return on_processes(function, path, other);
     }
 
+    /* The nanoseconds of a call of open() that fails at once. */
+    static double opens(int count) {
+        struct timespec began, ended;
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        for (int index = 0; index < count; index++) open("", O_RDONLY);
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        return ((ended.tv_sec - began.tv_sec) * 1e9 + ended.tv_nsec - began.tv_nsec) / count;
+    }
+
     static void *acting(void *data) {
         struct given *given = data;
         errno = 0;
@@ -251,6 +261,7 @@ cdef extern from * nogil:
         pthread_join(thread, NULL);
     }
     """
+    double opens(int count)
     struct given:
         const char *function
         const char *path
@@ -280,3 +291,8 @@ def act(function, path, other="", thread="attached"):
     else:
         raise ValueError(thread)
     return asked.error if asked.result else 0
+
+
+def time_opens(count):
+    """The nanoseconds of a call of `open` that fails at once."""
+    return opens(count)

@@ -299,7 +299,7 @@ class TestDoctor:
         if sys.platform == "linux":
             assert found["seccomp"][1].endswith("sandboxes")
             assert found["Landlock"][1].endswith("policy.call and sandboxes")
-            assert found["native files"] == ("ok", "judged")
+            assert found["native acts"] == ("ok", "judged")
         watched = ("ok", "watched") if sys.version_info >= (3, 12) else ("--", "not watched")
         assert found["native calls"][0] == watched[0]
         assert found["native calls"][1].startswith(watched[1])

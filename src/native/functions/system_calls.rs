@@ -6,6 +6,7 @@ use super::{Path, attributes, entries, network, opening, processes};
 use crate::native::asking::{self, Judge};
 use crate::policy::judge::Act;
 
+#[cfg(target_arch = "x86_64")]
 const CWD: c_int = libc::AT_FDCWD;
 
 /// What a system call is about to do; `None` for the many that need nobody's leave.

@@ -7,6 +7,6 @@ use crate::python::acts;
 #[doc = doc!("_native_tables")]
 #[pyfunction]
 #[pyo3(name = "_native_tables")]
-pub fn native_tables() -> Option<(usize, usize)> {
+pub fn native_tables() -> Option<(usize, usize, u64)> {
     acts::tables()
 }
