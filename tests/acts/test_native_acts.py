@@ -103,6 +103,20 @@ def test_reading_needs_a_policy_that_restricts_it(acts, places, thread):
     assert (denial.rule, denial.path) == ("read", str(outside / "file"))
 
 
+@pytest.mark.alone
+@pytest.mark.parametrize("thread", THREADS)
+def test_what_describes_the_machine_may_be_read(acts, thread):
+    """Libraries ask how many threads they may have, and a denial would be noise."""
+    with Policy(write=[], read=[], native=True).guard()() as entered:
+        assert acts.act("open to read", "/proc/cpuinfo", thread=thread) == 0
+        assert acts.act("open to read", "/sys/fs/cgroup/.", thread=thread) == 0
+        assert entered.violations == []
+        assert acts.act("open to read", "/proc/self/environ", thread=thread) == errno.EACCES
+        assert acts.act("open to read", "/sys/fs/../../etc/passwd", thread=thread) == errno.EACCES
+    with Policy(write=[], block=["/proc/cpuinfo"], native=True).guard()():
+        assert acts.act("open to read", "/proc/cpuinfo", thread=thread) == errno.EACCES
+
+
 @pytest.mark.parametrize("thread", THREADS)
 def test_what_has_no_effect_fails_as_it_would(acts, places, thread):
     """Libraries remove what may not be there, and make what may be there already."""

@@ -1,5 +1,6 @@
 """The first guards of a process, made by many threads at once. Each in a fresh process."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -108,3 +109,53 @@ def test_a_hook_that_makes_a_guard_meanwhile_is_told(tmp_path):
     told, denied = run(code, FILE=str(tmp_path / "new"), seconds=30).splitlines()
     assert told.startswith("RuntimeError: the audit hook is being installed")
     assert denied.startswith("AuditDenied")
+
+
+#: Prints the modules that the first guard imports.
+IMPORTS = """
+import sys
+before = set(sys.modules)
+from fastaudit_rs import Policy
+Policy(write=["/tmp"]).guard()
+print(*set(sys.modules) - before)
+"""
+
+#: Copies the process while threads make the first guards, each copy making one too. What they import
+#: is there before: CPython's locks of modules are those of the threads that import.
+COPIES = """
+import importlib, os, signal, sys, threading
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from fastaudit_rs import Policy
+sys.setswitchinterval(1e-5)
+
+def make():
+    Policy(write=["/tmp"]).guard()
+
+threads = [threading.Thread(target=make) for _ in range(8)]
+for thread in threads:
+    thread.start()
+copies = []
+for _ in range(8):
+    copy = os.fork()
+    if not copy:
+        signal.alarm(20)
+        with Policy(write=["/tmp"]).guard()():
+            pass
+        os._exit(0)
+    copies.append(copy)
+for thread in threads:
+    thread.join()
+sys.exit(any(os.waitpid(copy, 0)[1] for copy in copies))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_copy_made_meanwhile_does_not_wait_for_threads_that_it_lacks():
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    names = [name for name in done.stdout.split() if not name.startswith("__")]
+    for _ in range(5):
+        run = [sys.executable, "-W", "ignore", "-c", COPIES, *names]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 //! Events with paths among their arguments.
 
+use memchr::memmem;
 use smallvec::SmallVec;
 
 use super::arguments::{Arguments, Named, PathLikes, is_open_for_appending, is_open_for_reading};
@@ -7,10 +8,44 @@ use super::event::Judge;
 use super::surroundings::{Follows, Reason, Surroundings};
 use crate::policy::files::fs::{FileSystem, Link};
 use crate::policy::files::path::{self, Base, Name, Target};
-use crate::policy::operation::Operation;
+use crate::policy::operation::{Operation, Verdict, Why};
 use crate::policy::rules::{Access, PathArg, Rule};
 
+/// The files that describe the machine, and the share of it that this process has: proc(5),
+/// cgroups(7).
+const OF_MACHINE: &[&[u8]] = &[
+    b"/proc/cpuinfo",
+    b"/proc/loadavg",
+    b"/proc/meminfo",
+    b"/proc/self/cgroup",
+    b"/proc/self/mountinfo",
+    b"/proc/self/status",
+    b"/proc/stat",
+    b"/proc/sys/vm/overcommit_memory",
+    b"/sys/devices/system/*",
+    b"/sys/fs/cgroup/*",
+    b"/sys/kernel/mm/transparent_hugepage/*",
+];
+
+/// Returns whether a path leads to what describes the machine. Libraries ask there how many threads
+/// they may have, and go on without an answer: a denial would say nothing to anybody.
+fn is_of_machine(path: &[u8]) -> bool {
+    OF_MACHINE
+        .iter()
+        .any(|known| match known.strip_suffix(b"*") {
+            Some(start) => path.starts_with(start) && memmem::find(path, b"..").is_none(),
+            None => path == *known,
+        })
+}
+
 impl<'a, S: Surroundings> Judge<'a, S> {
+    fn policy_denies(&self, operation: Operation<'_>) -> Option<Why> {
+        match self.0.policy().check(self.0.fs(), operation) {
+            Verdict::Allow => None,
+            Verdict::Deny(why) => Some(why),
+        }
+    }
+
     /// Judges the paths of an event. Each is asked for its text once, though it may be judged in
     /// more than one way: a path-like object can answer differently the next time.
     pub(super) fn paths(&self, paths: &[PathArg]) -> Result<(), S::Error> {
@@ -90,7 +125,14 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let name = args.name(0, true, PathLikes::AskedLater)?;
         let target = name.target(base);
         let operation = if reads {
-            Operation::Read(target)
+            let operation = Operation::Read(target);
+            if let Name::Path(path) = target.name
+                && is_of_machine(path)
+                && self.policy_denies(operation) == Some(Why::Unreadable)
+            {
+                return Ok(());
+            }
+            operation
         } else if is_open_for_appending(args) {
             Operation::OpenForAppending(target)
         } else {

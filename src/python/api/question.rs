@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
 use crate::policy::written::approved;
@@ -16,6 +15,7 @@ use crate::python::api::fields;
 use crate::python::api::network_rules::Network;
 use crate::python::api::policy;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::Once;
 use crate::python::guard::approvals::{self, Approvals};
 use crate::python::guard::callbacks::{self, Callback};
 use crate::python::guard::governing;
@@ -108,20 +108,20 @@ pub fn read(
 
 /// The class of files of answers.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static CLASS: Once<Py<PyType>> = Once::new();
     imported(py, &CLASS, "Approvals")
 }
 
 /// The class of callbacks whose answers the kernel bounds.
 fn up_to_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static CLASS: Once<Py<PyType>> = Once::new();
     imported(py, &CLASS, "_UpTo")
 }
 
 /// A class of `fastaudit_rs.approvals`.
 fn imported<'py>(
     py: Python<'py>,
-    kept: &'static PyOnceLock<Py<PyType>>,
+    kept: &'static Once<Py<PyType>>,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyType>> {
     let class = kept.get_or_try_init(py, || {

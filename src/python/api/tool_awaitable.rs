@@ -11,6 +11,7 @@ use crate::python::api::tool_function::Function;
 use crate::python::api::tool_results;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::guard::tool_scope::Rights;
 
 /// A call of an asynchronous tool.
@@ -114,7 +115,7 @@ impl ToolAwaitable {
         let result = match result {
             Ok(yielded) => Ok(yielded),
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                let value = error.value(py).attr(pyo3::intern!(py, "value"))?;
+                let value = error.value(py).attr(intern!(py, "value"))?;
                 match tool.result(value) {
                     Ok(value) => Err(Ended::With(value)),
                     Err(error) => Err(Ended::By(error)),

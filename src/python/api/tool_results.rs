@@ -2,18 +2,18 @@
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::python::api::tool_function::Function;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::denials::denial::{self, Denial};
 use crate::python::values::by_value::Copier;
 
 /// The class of errors that are not Python's own.
-static TOOL_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TOOL_ERROR: Once<Py<PyType>> = Once::new();
 
 /// The logger that gets the errors as they are.
 const LOGGER: &str = "fastaudit_rs.tools";
@@ -46,7 +46,7 @@ pub fn settle(tool: &Function, py: Python<'_>, error: &PyErr) {
 }
 
 fn log(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<()> {
-    let Some(logging) = raw::imported_module(py, pyo3::intern!(py, "logging"))? else {
+    let Some(logging) = raw::imported_module(py, intern!(py, "logging"))? else {
         return Ok(());
     };
     let logger = logging.invoke_method1("getLogger", (LOGGER,))?;
@@ -68,7 +68,7 @@ fn denial_of<'py>(error: &PyErr, py: Python<'py>) -> Option<Bound<'py, Denial>> 
     if !is_own {
         return None;
     }
-    let denial = error.value(py).attr(pyo3::intern!(py, "_denial")).ok()?;
+    let denial = error.value(py).attr(intern!(py, "_denial")).ok()?;
     denial.cast_into().ok()
 }
 
@@ -130,7 +130,7 @@ fn arguments<'py>(error: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTup
 fn is_cancellation(class: &Bound<'_, PyType>) -> bool {
     let py = class.py();
     let own = || -> PyResult<bool> {
-        let module = raw::imported_module(py, pyo3::intern!(py, "asyncio.exceptions"))?;
+        let module = raw::imported_module(py, intern!(py, "asyncio.exceptions"))?;
         let Some(module) = module else {
             return Ok(false);
         };

@@ -8,12 +8,12 @@
 use std::cell::{Cell, RefCell};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::values::stack;
 
 /// A function, and the packages whose Python code it calls without looking at the outcome.
@@ -49,7 +49,7 @@ thread_local! {
     static REGISTERING: Cell<bool> = const { Cell::new(false) };
 }
 
-static ENDS: PyOnceLock<Ends> = PyOnceLock::new();
+static ENDS: Once<Ends> = Once::new();
 
 /// The means to see the end of a native call: `sys.monitoring.register_callback`, the events, and
 /// the callback.
@@ -104,7 +104,7 @@ fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {
 
 fn position(frame: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     frame
-        .attr(pyo3::intern!(frame.py(), "f_lasti"))
+        .attr(intern!(frame.py(), "f_lasti"))
         .map(Bound::unbind)
 }
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString};
 
 use crate::python::calls::deferred;
@@ -12,6 +11,7 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::once::Once;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
@@ -31,7 +31,7 @@ static TOOL_ID: AtomicI32 = AtomicI32::new(NOT_INSTALLED);
 static IS_CHOSEN: AtomicBool = AtomicBool::new(false);
 /// True if other code changed the settings under it.
 static CHANGED: AtomicBool = AtomicBool::new(false);
-static MONITORING: PyOnceLock<Monitoring> = PyOnceLock::new();
+static MONITORING: Once<Monitoring> = Once::new();
 
 /// The functions and objects of `sys.monitoring` that are used, as they were when the monitor was
 /// installed.

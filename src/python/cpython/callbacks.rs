@@ -6,11 +6,11 @@ use std::ptr;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::arguments::positional;
 use crate::python::cpython::called::Returned;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
 #[derive(Clone, Copy)]
@@ -98,12 +98,12 @@ unsafe extern "C" fn ended<M: Monitor>(
 }
 
 /// An object that lives for ever once it is set, and that callbacks return.
-pub struct Forever(PyOnceLock<Py<PyAny>>);
+pub struct Forever(Once<Py<PyAny>>);
 
 impl Forever {
     /// An object that is not known yet.
     pub const fn unknown() -> Self {
-        Self(PyOnceLock::new())
+        Self(Once::new())
     }
 
     /// Sets it, once for the process.

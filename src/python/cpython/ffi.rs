@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::intern;
 use crate::python::cpython::text::plain_str;
 
 unsafe extern "C" {
@@ -292,7 +293,7 @@ pub fn dotted<'py>(
     name: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyString>> {
     let py = module.py();
-    let dot = pyo3::intern!(py, ".");
+    let dot = intern!(py, ".");
     // SAFETY: the arguments of both are objects; what is not a str is an error. The results are
     // new references or errors.
     unsafe {
@@ -390,7 +391,7 @@ pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
 
 /// Returns whether the object is an `int` or can be turned into one, as a file descriptor is taken.
 pub fn is_index(object: &Bound<'_, PyAny>) -> bool {
-    let name = pyo3::intern!(object.py(), "__index__");
+    let name = intern!(object.py(), "__index__");
     type_lookup(&object.get_type(), name).is_some()
 }
 

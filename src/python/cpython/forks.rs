@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -14,7 +14,7 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 static OF_PYTHON: AtomicUsize = AtomicUsize::new(0);
 
 /// `_thread._count`, as it was.
-static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static COUNT: Once<Py<PyAny>> = Once::new();
 
 /// Returns how often the process was copied: a copy has another number than its original.
 #[inline]

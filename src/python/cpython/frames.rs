@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrame, PyFrameMethods, PyTraceback, PyTuple};
 
 #[cfg(not(Py_3_11))]
-use crate::python::cpython::calling::Calling;
+use crate::python::cpython::{calling::Calling, once::intern};
 
 /// Returns the frame of the innermost Python code; `None` if there is none.
 pub fn current_frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
@@ -50,7 +50,7 @@ pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
 /// The same, on a Python without this function.
 #[cfg(not(Py_3_11))]
 pub fn last_instruction(frame: &Bound<'_, PyAny>) -> Option<usize> {
-    let offset = frame.attr(pyo3::intern!(frame.py(), "f_lasti")).ok()?;
+    let offset = frame.attr(intern!(frame.py(), "f_lasti")).ok()?;
     usize::try_from(crate::python::cpython::ffi::int_value(&offset)?).ok()
 }
 

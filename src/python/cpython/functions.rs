@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::conventions::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
+use crate::python::cpython::once::intern;
+#[cfg(Py_3_12)]
 use pyo3::types::PyString;
 #[cfg(Py_3_12)]
 use pyo3::types::PyType;
@@ -237,7 +239,7 @@ fn defines(class: &Bound<'_, PyType>, function: &Builtin<'_, '_>) -> bool {
     };
     descriptor_method(&found) == Some(function.method())
         && found
-            .attr(pyo3::intern!(class.py(), "__objclass__"))
+            .attr(intern!(class.py(), "__objclass__"))
             .is_ok_and(|definer| definer.is(class))
 }
 

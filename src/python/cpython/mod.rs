@@ -25,6 +25,7 @@ pub mod hook;
 #[cfg(Py_3_12)]
 pub mod layout;
 pub mod objects;
+pub mod once;
 mod originals;
 pub mod own_methods;
 pub mod process;

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
 use crate::policy::events::{self, Effect};
@@ -24,6 +23,7 @@ use crate::policy::{Policy, Why};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::values::chain;
 use crate::python::values::imports::Importing;
@@ -171,8 +171,8 @@ pub struct Told {
     pub sites: Option<Vec<Site>>,
 }
 
-static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static VIOLATION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static CLASS: Once<Py<PyType>> = Once::new();
+static VIOLATION: Once<Py<PyType>> = Once::new();
 
 /// True if exceptions are of the class `SandboxViolation`.
 static RAISES_VIOLATIONS: AtomicBool = AtomicBool::new(false);
@@ -200,7 +200,7 @@ pub fn raise_violations() {
 
 fn found<'py>(
     py: Python<'py>,
-    class: &'static PyOnceLock<Py<PyType>>,
+    class: &'static Once<Py<PyType>>,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyType>> {
     let class = class.get_or_try_init(py, || {
@@ -220,7 +220,7 @@ pub fn exception<'py>(denial: &Bound<'py, Denial>) -> PyResult<Bound<'py, PyAny>
         false => class(py)?,
     };
     let exception = raw::new_permission_error(class)?;
-    exception.set_attr(pyo3::intern!(py, "_denial"), denial)?;
+    exception.set_attr(intern!(py, "_denial"), denial)?;
     Ok(exception)
 }
 

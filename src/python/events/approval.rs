@@ -14,6 +14,7 @@ use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, Why};
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::intern;
 use crate::python::denials::denial::Denial;
 use crate::python::denials::offers::Answer;
 use crate::python::guard::approvals::Approvals;
@@ -109,7 +110,7 @@ pub fn ask(
         Ok(answer) => read(&answer),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             told.note_answer(format!("on_ask raised {}", one_line(py, &error)));
-            exception.set_attr(pyo3::intern!(py, "__cause__"), error.into_value(py))?;
+            exception.set_attr(intern!(py, "__cause__"), error.into_value(py))?;
             return Ok(false);
         }
         Err(error) => return Err(error),

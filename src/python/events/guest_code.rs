@@ -22,6 +22,7 @@ use crate::policy::{Operation, Policy};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::events::observe;
 use crate::python::guard::scope::{self, Active};
 use crate::python::guard::tool_rights;
@@ -173,7 +174,7 @@ fn is_from(code: &Bound<'_, PyAny>, guest: &Active) -> PyResult<bool> {
         Source::Changed => true,
         Source::Loader(loader) if loads::has_method_of_guest(&loader)? => true,
         Source::Loader(_) | Source::Elsewhere => {
-            let file = code.attr(pyo3::intern!(py, "co_filename"))?;
+            let file = code.attr(intern!(py, "co_filename"))?;
             let file = raw::fs_encode(file.cast::<PyString>()?.as_borrowed())?;
             let file = file.as_bytes();
             Os.exists(file) && may_be_of(file, guest)

@@ -7,6 +7,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::judge::Reason;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::intern;
 use crate::python::denials::denial::{Denial, Told};
 use crate::python::events::deny::Refusal;
 use crate::python::guard::asking::{Asking, is_asking_host, is_awaitable};
@@ -101,7 +102,7 @@ pub fn tell(
     match calling::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
         Ok(_) => Ok(()),
         Err(error) if error.is_instance_of::<PyException>(py) => {
-            exception.set_attr(pyo3::intern!(py, "__cause__"), error.into_value(py))
+            exception.set_attr(intern!(py, "__cause__"), error.into_value(py))
         }
         Err(error) => Err(error),
     }

@@ -13,6 +13,7 @@ use pyo3::types::PyString;
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::guard::event::Event;
 use crate::python::values::imports;
 use crate::python::values::stack;
@@ -115,7 +116,7 @@ pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
         {
             return Ok(true);
         }
-        let name = code.attr(pyo3::intern!(py, "co_name"))?;
+        let name = code.attr(intern!(py, "co_name"))?;
         let name = name
             .cast::<PyString>()
             .map_or_else(|_| "".into(), |name| name.to_string_lossy());

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyDict, PyList, PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference,
 };
@@ -22,6 +21,7 @@ use crate::python::cpython::classes;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::excuses::channels;
 use crate::python::guard::event::Event;
 use crate::python::values::imports;
@@ -46,7 +46,7 @@ const PLACES: &[&str] = &[
 const FILE: &str = "baseFilename";
 
 /// The list of weak references to handlers, once `logging` is imported.
-static LIST: PyOnceLock<Py<PyList>> = PyOnceLock::new();
+static LIST: Once<Py<PyList>> = Once::new();
 
 /// Its length and the address of its last item when it was looked at last.
 static SEEN: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -103,9 +103,9 @@ fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
 /// Finds the list, if `logging` is imported.
 #[cold]
 fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
-    let module = objects::module_of_name(pyo3::intern!(py, MODULE))?;
+    let module = objects::module_of_name(intern!(py, MODULE))?;
     let module = module.cast_into::<PyModule>().ok()?;
-    let list = module.dict().get_item(pyo3::intern!(py, "_handlerList"));
+    let list = module.dict().get_item(intern!(py, "_handlerList"));
     let list = list.ok()??.cast_into_exact::<PyList>().ok()?;
     let _ = LIST.set(py, list.unbind());
     LIST.get(py)
@@ -148,7 +148,7 @@ impl OfHost {
         let handler = handler(reference)?;
         let class = handler.get_type();
         let attributes = objects::own_attributes(&handler)?;
-        let emit = raw::type_lookup(&class, pyo3::intern!(py, "emit"))?;
+        let emit = raw::type_lookup(&class, intern!(py, "emit"))?;
         if !raw::is_python_function(&emit) {
             return None;
         }
@@ -283,7 +283,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         (Act::Other, _) => {
             let attributes = objects::own_attributes(&handler);
             let has_stream = match attributes {
-                Some(attributes) => attributes.contains(pyo3::intern!(py, "stream"))?,
+                Some(attributes) => attributes.contains(intern!(py, "stream"))?,
                 None => true,
             };
             is_custom || !has_stream
@@ -323,15 +323,13 @@ fn running(py: Python<'_>) -> PyResult<Option<Running<'_>>> {
             }
             foreign.push(code.clone());
         } else if imports::module_of(&current)?.is_some_and(|module| module == MODULE) {
-            let name = code.attr(pyo3::intern!(py, "co_name"))?;
-            if name.equals(pyo3::intern!(py, "format"))? {
+            let name = code.attr(intern!(py, "co_name"))?;
+            if name.equals(intern!(py, "format"))? {
                 return Ok(None);
             }
-            if name.equals(pyo3::intern!(py, "handle"))?
-                && imports::is_of_imported_module(&current)?
-            {
-                let locals = current.attr(pyo3::intern!(py, "f_locals"))?;
-                let handler = locals.item(pyo3::intern!(py, "self"))?;
+            if name.equals(intern!(py, "handle"))? && imports::is_of_imported_module(&current)? {
+                let locals = current.attr(intern!(py, "f_locals"))?;
+                let handler = locals.item(intern!(py, "self"))?;
                 return Ok(inner.map(|inner| (handler, inner, foreign)));
             }
         }

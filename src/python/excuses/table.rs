@@ -63,6 +63,10 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         }
         b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
         b"ctypes.dlopen" if unchanging::changes_nothing(event) => return Ok(true),
+        // Since 3.14 each call of a function of a library tells of itself.
+        b"ctypes.call_function" if cfg!(Py_3_14) && event.config.policy().calls_all_native() => {
+            return Ok(true);
+        }
         b"os.fork" => return workers::is_copied(event),
         b"_posixsubprocess.fork_exec" => return Ok(workers::is_starting(event)),
         _ if pool_files::passes(event, reason)? => return Ok(true),

@@ -10,7 +10,6 @@ use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::policy::Operation;
@@ -19,6 +18,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 use crate::python::cpython::process;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::environment::Before;
@@ -27,7 +27,7 @@ use crate::python::guard::scope::{self, Active};
 
 /// The dictionary that `os.environ` showed when the hook was installed: guarded code can replace
 /// both.
-static SHOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static SHOWN: Once<Py<PyDict>> = Once::new();
 
 /// Finds the dictionary that `os.environ` shows.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use pyo3::prelude::*;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 
 thread_local! {
     static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
@@ -60,6 +61,6 @@ pub fn is_asking_host() -> bool {
 /// Returns whether a callback's answer is still to be computed: it would count as true before it
 /// has run.
 pub fn is_awaitable(answer: &Bound<'_, PyAny>) -> bool {
-    let name = pyo3::intern!(answer.py(), "__await__");
+    let name = intern!(answer.py(), "__await__");
     raw::type_lookup(&answer.get_type(), name).is_some()
 }

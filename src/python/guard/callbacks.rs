@@ -8,6 +8,7 @@ use pyo3::types::PyTuple;
 
 use crate::policy::RuleSet;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::intern;
 use crate::python::guard::tracked_calls;
 use crate::python::values::errors;
 use crate::python::values::signature::{self, Takes};
@@ -154,7 +155,7 @@ pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is = calling::import(callback.py(), "inspect")?.attr("iscoroutinefunction")?;
     let call = callback
         .get_type()
-        .attr_opt(pyo3::intern!(callback.py(), "__call__"))?;
+        .attr_opt(intern!(callback.py(), "__call__"))?;
     Ok(is.invoke1((callback,))?.truth()?
         || match call {
             Some(call) => is.invoke1((call,))?.truth()?,

@@ -7,6 +7,7 @@ use crate::python::cpython::called::{Returned, ours};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions;
+use crate::python::cpython::once::intern;
 use crate::python::guard::active::{Active, relink};
 use crate::python::guard::scope::{self, Current};
 use crate::python::guard::tool_rights;
@@ -172,7 +173,7 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(match scope::own(py)? {
         Current::Unguarded => true,
         Current::Guarded(_) => false,
-        Current::Tampered => match token.attr_opt(pyo3::intern!(py, "old_value"))? {
+        Current::Tampered => match token.attr_opt(intern!(py, "old_value"))? {
             Some(old) => old.cast_into_exact::<Active>().is_ok_and(|old| {
                 let old = old.get();
                 old.config().is_some() && !old.is_left()

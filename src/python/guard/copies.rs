@@ -11,6 +11,7 @@ use crate::python::cpython::called::ours;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::process;
 use crate::python::guard::scope::{self, Active, Current};
 
@@ -132,7 +133,7 @@ fn end(py: Python<'_>, error: Option<PyErr>) -> ! {
 
 /// The exit status of an uncaught `SystemExit`, which may have a text to show.
 fn exit_status(error: &PyErr, py: Python<'_>) -> i32 {
-    let Ok(code) = error.value(py).attr(pyo3::intern!(py, "code")) else {
+    let Ok(code) = error.value(py).attr(intern!(py, "code")) else {
         return 1;
     };
     if code.is_none() {

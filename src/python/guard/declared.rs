@@ -4,12 +4,12 @@
 //! name alone is needed is not imported.
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::policy::RuleSet;
 #[cfg(Py_3_12)]
 use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::Once;
 use crate::python::guard::callbacks::{self, Callback, Contract};
 
 /// Native modules that fastaudit 0.2.10 itself declares safe to call.
@@ -53,7 +53,7 @@ pub struct Declared {
     pub loading_native: Vec<String>,
 }
 
-static DECLARED: PyOnceLock<Declared> = PyOnceLock::new();
+static DECLARED: Once<Declared> = Once::new();
 
 impl Declared {
     /// Returns the declarations, which are read the first time.

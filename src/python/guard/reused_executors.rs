@@ -7,6 +7,7 @@ use pyo3::types::PyBool;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::tempfile;
 
@@ -46,13 +47,13 @@ pub fn mark(py: Python<'_>) -> PyResult<()> {
         let Some(module) = module else {
             continue;
         };
-        let Some(executor) = module.attr_opt(pyo3::intern!(py, "_executor"))? else {
+        let Some(executor) = module.attr_opt(intern!(py, "_executor"))? else {
             continue;
         };
-        let Some(flags) = calling::getattr_opt(&executor, pyo3::intern!(py, "_flags"))? else {
+        let Some(flags) = calling::getattr_opt(&executor, intern!(py, "_flags"))? else {
             continue;
         };
-        let name = pyo3::intern!(py, "shutdown");
+        let name = intern!(py, "shutdown");
         let now = calling::getattr_opt(&flags, name)?;
         if now.is_some_and(|now| now.cast_exact::<PyBool>().is_ok_and(|now| !now.is_true())) {
             let guards = tempfile::in_force(py)?;

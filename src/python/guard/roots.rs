@@ -9,6 +9,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::values::decode;
 use crate::python::values::errors;
 
@@ -79,8 +80,8 @@ pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
 
 /// The path, a `str` or `bytes`, with `~` and `~user` at its beginning expanded.
 pub fn expand<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let ospath = calling::import(path.py(), pyo3::intern!(path.py(), "os.path"))?;
-    ospath.invoke_method1(pyo3::intern!(path.py(), "expanduser"), (path,))
+    let ospath = calling::import(path.py(), intern!(path.py(), "os.path"))?;
+    ospath.invoke_method1(intern!(path.py(), "expanduser"), (path,))
 }
 
 /// The name that a path of a policy has, with `~` expanded.

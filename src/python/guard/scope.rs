@@ -12,9 +12,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 use crate::python::cpython::published::Published;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
@@ -41,7 +41,7 @@ pub struct Installed {
 /// The interpreter that the context variable belongs to.
 static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null_mut());
 
-static VAR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static VAR: Once<Py<PyAny>> = Once::new();
 
 /// The state of the current context.
 pub enum Current<'py> {

@@ -18,6 +18,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
+use crate::python::cpython::once::intern;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope;
 use crate::python::guard::temporary;
@@ -94,7 +95,7 @@ pub fn look_again(py: Python<'_>) {
 /// refuses, it goes on as it was: its acts are judged all the same.
 #[cold]
 fn make_ask(py: Python<'_>) {
-    let module = raw::imported_module(py, pyo3::intern!(py, MODULE));
+    let module = raw::imported_module(py, intern!(py, MODULE));
     let changed = match module {
         Ok(Some(module)) => change(&module),
         Ok(None) => return,
@@ -217,10 +218,7 @@ impl Ask {
         if guards.is_empty() {
             return Ok(None);
         }
-        let set = self
-            .globals
-            .bind(py)
-            .get_item(pyo3::intern!(py, "tempdir"))?;
+        let set = self.globals.bind(py).get_item(intern!(py, "tempdir"))?;
         let set = set.filter(|set| !set.is_none());
         let usual = match &set {
             None => temporary::usual(),

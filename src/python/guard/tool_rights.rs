@@ -12,6 +12,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::guard::active::{Active, restrict_more};
 use crate::python::guard::tool_call::ToolCall;
 use crate::python::values::imports;
@@ -96,10 +97,10 @@ fn is_step_of_loop(code: &Bound<'_, PyAny>) -> bool {
     let text = |name| -> Option<Bound<'_, PyString>> {
         code.attr(name).ok()?.cast_into::<PyString>().ok()
     };
-    let is_named = text(pyo3::intern!(py, "co_name")).is_some_and(|name| name == "_run");
+    let is_named = text(intern!(py, "co_name")).is_some_and(|name| name == "_run");
     is_named
         && imports::is_installed(code).unwrap_or(false)
-        && text(pyo3::intern!(py, "co_filename")).is_some_and(|file| {
+        && text(intern!(py, "co_filename")).is_some_and(|file| {
             let file = file.to_string_lossy();
             file.ends_with("asyncio/events.py") || file.ends_with("asyncio\\events.py")
         })
@@ -115,7 +116,7 @@ pub fn note_guest(code: &Bound<'_, PyAny>, level: usize) -> PyResult<()> {
             continue;
         }
         code_notes::set(&code, code_notes::GUEST, level + 1);
-        let constants = code.attr(pyo3::intern!(py, "co_consts"))?;
+        let constants = code.attr(intern!(py, "co_consts"))?;
         let constants = constants.cast_into_exact::<PyTuple>()?;
         let inner = constants.iter().filter(|inner| frames::is_code(inner));
         rest.extend(inner);

@@ -11,13 +11,13 @@ use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 
 /// The tracker whose calls callbacks get.
-static DEFAULT: PyOnceLock<Py<CallTracker>> = PyOnceLock::new();
+static DEFAULT: Once<Py<CallTracker>> = Once::new();
 
 /// A call in progress, or one that has ended.
 #[pyclass(
@@ -29,7 +29,7 @@ static DEFAULT: PyOnceLock<Py<CallTracker>> = PyOnceLock::new();
 pub struct ActiveCall {
     call: Py<PyAny>,
     is_active: AtomicBool,
-    token: PyOnceLock<Py<PyAny>>,
+    token: Once<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -72,7 +72,7 @@ impl CallTracker {
         let call = ActiveCall {
             call,
             is_active: AtomicBool::new(true),
-            token: PyOnceLock::new(),
+            token: Once::new(),
         };
         let call = Bound::new(py, call)?;
         let mut calls = self.all(py)?;

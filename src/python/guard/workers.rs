@@ -20,6 +20,7 @@ use crate::policy::written::values::{Where, is_within_module};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::guard::config::AuditCfg;
 use crate::python::guard::event::Event;
 use crate::python::guard::pool_memory;
@@ -55,7 +56,7 @@ thread_local! {
 /// none starts.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let interpreter = calling::import(py, "sys")?.attr("executable")?;
-    let package = raw::imported_module(py, pyo3::intern!(py, "fastaudit_rs"))?;
+    let package = raw::imported_module(py, intern!(py, "fastaudit_rs"))?;
     let Some(package) = package else {
         return Ok(());
     };
@@ -258,7 +259,7 @@ fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     let code = frames::code(frame.cast()?);
-    let name = code.attr(pyo3::intern!(py, "co_name"))?;
+    let name = code.attr(intern!(py, "co_name"))?;
     let Some(module) = imports::module_of(&frame)? else {
         return Ok(false);
     };

@@ -10,6 +10,7 @@ use crate::policy::files::path::Name;
 use crate::policy::judge::{Arguments, Endpoint, FAMILIES, Host, Named, PathLikes, UNIX_FAMILY};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::values::addresses::{bytes_of, read_host};
 use crate::python::values::command;
 use crate::python::values::decode::{self, NameArg};
@@ -112,8 +113,7 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
             };
             return Some((family, i32::try_from(fd).ok()?));
         }
-        let module =
-            raw::imported_module(self.py(), pyo3::intern!(self.py(), "_socket")).ok()??;
+        let module = raw::imported_module(self.py(), intern!(self.py(), "_socket")).ok()??;
         let class = module.attr("socket").ok()?.cast_into::<PyType>().ok()?;
         if !calling::is_instance(&socket, &class).ok()? {
             return None;

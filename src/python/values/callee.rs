@@ -8,6 +8,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::{self, Builtin};
 use crate::python::cpython::layout;
+use crate::python::cpython::once::intern;
 use crate::python::values::callee_cache as cache;
 use crate::python::values::loaded;
 use crate::python::values::method_callers;
@@ -130,15 +131,15 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         return Ok(Step::Itself);
     }
     if ty.is(&known.method) || ty.is(&known.static_method) || ty.is(&known.class_method) {
-        return callee.attr(pyo3::intern!(py, "__func__")).map(Step::Of);
+        return callee.attr(intern!(py, "__func__")).map(Step::Of);
     }
     if ty.is(&known.method_wrapper) {
-        let name = callee.attr(pyo3::intern!(py, "__name__"))?;
+        let name = callee.attr(intern!(py, "__name__"))?;
         if !name.cast::<PyString>().is_ok_and(|name| name == "__call__") {
             return Ok(Step::Itself);
         }
-        let receiver = callee.attr(pyo3::intern!(py, "__self__"))?;
-        let definer = callee.attr(pyo3::intern!(py, "__objclass__"))?;
+        let receiver = callee.attr(intern!(py, "__self__"))?;
+        let definer = callee.attr(intern!(py, "__objclass__"))?;
         return Ok(if definer.is(py.get_type::<PyType>()) {
             Step::Constructor(receiver)
         } else {
@@ -146,10 +147,10 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         });
     }
     if raw::is_subtype(&ty, known.partial.bind(py)) {
-        return calling::getattr(callee, pyo3::intern!(py, "func")).map(Step::Of);
+        return calling::getattr(callee, intern!(py, "func")).map(Step::Of);
     }
     if ty.is(&known.lru_cache) {
-        let wrapped = attribute(callee, pyo3::intern!(py, "__wrapped__"))?;
+        let wrapped = attribute(callee, intern!(py, "__wrapped__"))?;
         return Ok(wrapped.map_or(Step::Itself, Step::Of));
     }
     if ty.is(&known.method_caller) {
@@ -157,14 +158,14 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         return Ok(Step::Itself);
     }
     if ty.is(&known.generic_alias) {
-        return callee.attr(pyo3::intern!(py, "__origin__")).map(Step::Of);
+        return callee.attr(intern!(py, "__origin__")).map(Step::Of);
     }
     if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
         return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
     }
     // An instance: calling it calls the `__call__` of its class.
     let version = layout::version_of_type(callee.as_ptr());
-    let call = raw::type_lookup(&ty, pyo3::intern!(py, "__call__"));
+    let call = raw::type_lookup(&ty, intern!(py, "__call__"));
     Ok(match call {
         Some(call) if raw::is_python_function(&call) => {
             cache::remember_instances(callee.as_ptr(), version);
@@ -185,7 +186,7 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
 /// code.
 fn is_slot(call: &Bound<'_, PyAny>) -> bool {
     let py = call.py();
-    raw::type_lookup(&call.get_type(), pyo3::intern!(py, "__objclass__")).is_some()
+    raw::type_lookup(&call.get_type(), intern!(py, "__objclass__")).is_some()
 }
 
 /// The name of a class that native code outside the standard library makes instances of.
@@ -196,7 +197,7 @@ fn name_class<'py>(
     let py = class.py();
     let versions = layout::class_versions(class.as_ptr());
     let metaclass = class.get_type();
-    let call = raw::type_lookup(&metaclass, pyo3::intern!(py, "__call__"));
+    let call = raw::type_lookup(&metaclass, intern!(py, "__call__"));
     let name = match call {
         // Python code, whose own calls are seen.
         Some(call) if raw::is_python_function(&call) => None,
@@ -221,8 +222,8 @@ fn constructor<'py>(
     let Ok(class) = class.cast::<PyType>() else {
         return Ok(None);
     };
-    let new = raw::type_lookup(class, pyo3::intern!(py, "__new__"));
-    let init = raw::type_lookup(class, pyo3::intern!(py, "__init__"));
+    let new = raw::type_lookup(class, intern!(py, "__new__"));
+    let init = raw::type_lookup(class, intern!(py, "__init__"));
     for (slot, owner) in [(new, "__self__"), (init, "__objclass__")] {
         let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot)) else {
             continue;
@@ -248,14 +249,14 @@ fn constructor<'py>(
 }
 
 fn is_foreign_class(known: &StandardLibrary, class: &Bound<'_, PyType>) -> PyResult<bool> {
-    let module = string_attribute(class, pyo3::intern!(class.py(), "__module__"))?;
+    let module = string_attribute(class, intern!(class.py(), "__module__"))?;
     Ok(module.is_none_or(|module| !known.is_quiet(&module)))
 }
 
 /// Returns whether a descriptor was defined by a class outside the standard library.
 fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = descriptor.py();
-    match attribute(descriptor, pyo3::intern!(py, "__objclass__"))? {
+    match attribute(descriptor, intern!(py, "__objclass__"))? {
         Some(class) => match class.cast::<PyType>() {
             Ok(class) => is_foreign_class(known, class),
             Err(_) => Ok(true),
@@ -270,8 +271,8 @@ fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResul
 /// Errors raised while reading it that are not an `Exception`.
 pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
-    let module = string_attribute(class, pyo3::intern!(py, "__module__"))?;
-    let name = string_attribute(class, pyo3::intern!(py, "__qualname__"))?;
+    let module = string_attribute(class, intern!(py, "__module__"))?;
+    let name = string_attribute(class, intern!(py, "__qualname__"))?;
     match (module, name) {
         (Some(module), Some(own)) => Ok(Some(Name { module, own })),
         _ => Ok(None),
@@ -295,9 +296,9 @@ fn name_native<'py>(
         };
         module = PyString::new(py, &own);
     }
-    let mut name = string_attribute(callee, pyo3::intern!(py, "__qualname__"))?;
+    let mut name = string_attribute(callee, intern!(py, "__qualname__"))?;
     if name.is_none() {
-        name = string_attribute(callee, pyo3::intern!(py, "__name__"))?;
+        name = string_attribute(callee, intern!(py, "__name__"))?;
     }
     match name {
         Some(own) => Ok(Some(Name { module, own })),
@@ -307,7 +308,7 @@ fn name_native<'py>(
 
 /// Remembers a function of the standard library; not `__call__`, which depends on its receiver.
 fn remember_quiet(known: &StandardLibrary, callee: &Bound<'_, PyAny>) -> PyResult<()> {
-    let name = attribute(callee, pyo3::intern!(callee.py(), "__name__"))?;
+    let name = attribute(callee, intern!(callee.py(), "__name__"))?;
     let is_call =
         name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
     if !is_call && !known.calls_its_first(callee) {
@@ -322,29 +323,29 @@ fn name_instance<'py>(
     callee: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Name<'py>>> {
     let py = callee.py();
-    let Some(call) = raw::type_lookup(&callee.get_type(), pyo3::intern!(py, "__call__")) else {
+    let Some(call) = raw::type_lookup(&callee.get_type(), intern!(py, "__call__")) else {
         return Ok(None);
     };
-    let Some(class) = attribute(&call, pyo3::intern!(py, "__objclass__"))? else {
+    let Some(class) = attribute(&call, intern!(py, "__objclass__"))? else {
         return Ok(None);
     };
     let (Some(module), Some(name)) = (
-        string_attribute(&class, pyo3::intern!(py, "__module__"))?,
-        string_attribute(&class, pyo3::intern!(py, "__qualname__"))?,
+        string_attribute(&class, intern!(py, "__module__"))?,
+        string_attribute(&class, intern!(py, "__qualname__"))?,
     ) else {
         return Ok(None);
     };
     if known.is_quiet(&module) {
         return Ok(None);
     }
-    let own = raw::dotted(&name, pyo3::intern!(py, "__call__"))?;
+    let own = raw::dotted(&name, intern!(py, "__call__"))?;
     Ok(Some(Name { module, own }))
 }
 
 /// The module that a native callable comes from.
 fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     let py = callee.py();
-    let dunder_module = pyo3::intern!(py, "__module__");
+    let dunder_module = intern!(py, "__module__");
     if let Some(function) = Builtin::cast(callee) {
         if let Some(module) = function.module().and_then(|module| module.cast_into().ok()) {
             return Ok(Some(module));
@@ -363,7 +364,7 @@ fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStrin
     if let Some(module) = string_attribute(callee, dunder_module)? {
         return Ok(Some(module));
     }
-    match attribute(callee, pyo3::intern!(py, "__objclass__"))? {
+    match attribute(callee, intern!(py, "__objclass__"))? {
         Some(class) => string_attribute(&class, dunder_module),
         // An instance of a static class names no module; the class does.
         None => string_attribute(&callee.get_type(), dunder_module),

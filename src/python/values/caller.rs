@@ -11,6 +11,7 @@ use pyo3::types::PyString;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::values::stack;
 
 const PLACES: usize = 256;
@@ -37,7 +38,7 @@ pub fn name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let module = frames::current_globals(py)
         .as_ref()
         .and_then(stack::module_name);
-    let module = module.unwrap_or_else(|| pyo3::intern!(py, "None").clone());
+    let module = module.unwrap_or_else(|| intern!(py, "None").clone());
     let own = stack::own_name(code)?;
     let Ok(own) = own.cast_exact::<PyString>() else {
         return raw::dotted(&module, &own);

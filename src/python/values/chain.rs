@@ -6,6 +6,7 @@ use pyo3::types::{PyString, PyTraceback};
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::values::place;
 use crate::python::values::stack::{self, Site};
 
@@ -49,7 +50,7 @@ pub fn shown(py: Python<'_>, traceback: Option<Bound<'_, PyTraceback>>) -> PyRes
     let mut entry = traceback;
     while let Some(current) = entry {
         sites.push(stack::site(&frames::traceback_frame(&current))?);
-        let next = current.attr(pyo3::intern!(py, "tb_next"))?;
+        let next = current.attr(intern!(py, "tb_next"))?;
         entry = next.cast_into().ok();
     }
     let sites = of_the_user(py, &sites)?;

@@ -11,6 +11,7 @@ use crate::policy::files::os::Os;
 use crate::policy::judge;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::values::decode;
 use crate::python::values::simple;
 
@@ -23,9 +24,9 @@ pub fn program(event: &CStr, args: &Bound<'_, PyTuple>) -> Option<PathBuf> {
 /// plain `dict`.
 pub fn path_of(environment: &Bound<'_, PyAny>, own: &dyn Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     let py = environment.py();
-    let os = raw::imported_module(py, pyo3::intern!(py, "os")).ok()??;
+    let os = raw::imported_module(py, intern!(py, "os")).ok()??;
     if os
-        .attr(pyo3::intern!(py, "environ"))
+        .attr(intern!(py, "environ"))
         .is_ok_and(|environ| environ.is(environment))
     {
         return Some(own());

@@ -14,6 +14,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi::{self as raw, FsBytes};
 use crate::python::cpython::frames;
 use crate::python::cpython::functions;
+use crate::python::cpython::once::intern;
 use crate::python::values::stdlib;
 
 /// A name as an event gave it, with whatever keeps its bytes alive.
@@ -118,7 +119,7 @@ fn by_directory<'a, 'py>(text: Borrowed<'a, 'py, PyString>) -> PyResult<NameArg<
 
 /// Returns whether an object has a path, as `os.fspath` sees it.
 pub fn is_path_like(object: &Bound<'_, PyAny>) -> bool {
-    let name = pyo3::intern!(object.py(), "__fspath__");
+    let name = intern!(object.py(), "__fspath__");
     raw::type_lookup(&object.get_type(), name).is_some()
 }
 
@@ -129,7 +130,7 @@ pub fn is_path_like(object: &Bound<'_, PyAny>) -> bool {
 pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     let ty = object.get_type();
-    let fspath = pyo3::intern!(py, "__fspath__");
+    let fspath = intern!(py, "__fspath__");
     let Some(own) = raw::type_lookup(&ty, fspath) else {
         return Ok(true);
     };
@@ -137,17 +138,14 @@ pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(true);
     }
     let plain = py.get_type::<PyAny>();
-    for name in [
-        pyo3::intern!(py, "__getattribute__"),
-        pyo3::intern!(py, "__setattr__"),
-    ] {
+    for name in [intern!(py, "__getattribute__"), intern!(py, "__setattr__")] {
         match (raw::type_lookup(&ty, name), raw::type_lookup(&plain, name)) {
             (Some(own), Some(plain)) if own.is(&plain) => {}
             _ => return Ok(false),
         }
     }
-    let text = raw::type_lookup(&ty, pyo3::intern!(py, "__str__"));
-    let kept = raw::type_lookup(&ty, pyo3::intern!(py, "_str"));
+    let text = raw::type_lookup(&ty, intern!(py, "__str__"));
+    let kept = raw::type_lookup(&ty, intern!(py, "_str"));
     let (Some(text), Some(kept)) = (text, kept) else {
         return Ok(false);
     };
@@ -161,12 +159,12 @@ pub fn answers_the_same(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Returns whether `str` in the code of a Python function is the class of that name.
 fn has_builtin_str(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let name = pyo3::intern!(py, "str");
+    let name = intern!(py, "str");
     let Some(globals) = frames::function_globals(function) else {
         return Ok(false);
     };
     // The builtins that it was made with, whatever its module has since.
-    let builtins = function.attr(pyo3::intern!(py, "__builtins__"))?;
+    let builtins = function.attr(intern!(py, "__builtins__"))?;
     let Ok(builtins) = builtins.cast_into::<PyDict>() else {
         return Ok(false);
     };

@@ -18,6 +18,7 @@ use crate::python::cpython::calling::Calling;
 use crate::python::cpython::functions::Builtin;
 #[cfg(Py_3_12)]
 use crate::python::cpython::layout;
+use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]
 use crate::python::values::callee::Native;
 #[cfg(Py_3_12)]
@@ -142,7 +143,7 @@ pub fn module_of_file(file: &Path) -> Option<String> {
 
 /// The same for the file of a code object.
 pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let file = code.attr(pyo3::intern!(code.py(), "co_filename"))?;
+    let file = code.attr(intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
         return Ok(None);
     };

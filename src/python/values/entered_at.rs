@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::values::stack;
 
 /// The functions of the event loop's native module that tell the current task.
@@ -21,7 +21,7 @@ struct Loop {
     task: Py<PyAny>,
 }
 
-static LOOP: PyOnceLock<Loop> = PyOnceLock::new();
+static LOOP: Once<Loop> = Once::new();
 
 /// The thread, the task and the functions that entered a guard.
 pub struct Origin {
@@ -95,11 +95,11 @@ impl Origin {
 
     /// The `repr` of the thread's name.
     fn thread_name(&self, py: Python<'_>) -> PyResult<String> {
-        let threading = pyo3::intern!(py, "threading");
+        let threading = intern!(py, "threading");
         if let Some(threading) = raw::imported_module(py, threading)? {
-            let threads = threading.attr(pyo3::intern!(py, "_active"))?;
+            let threads = threading.attr(intern!(py, "_active"))?;
             if let Ok(thread) = threads.item(self.thread) {
-                let name = calling::getattr(&thread, pyo3::intern!(py, "_name"))?;
+                let name = calling::getattr(&thread, intern!(py, "_name"))?;
                 return Ok(calling::repr(&name)?.to_string());
             }
         }
@@ -113,7 +113,7 @@ fn current_task(py: Python<'_>) -> PyResult<usize> {
     let functions = match LOOP.get(py) {
         Some(functions) => functions,
         None => {
-            let Some(module) = raw::imported_module(py, pyo3::intern!(py, "_asyncio"))? else {
+            let Some(module) = raw::imported_module(py, intern!(py, "_asyncio"))? else {
                 return Ok(0);
             };
             let running = module.attr("_get_running_loop")?.unbind();

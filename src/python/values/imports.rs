@@ -11,6 +11,7 @@ use crate::policy::written::values::is_within_module;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::values::loads;
 use crate::python::values::stack;
 use crate::python::values::stdlib;
@@ -133,7 +134,7 @@ pub fn package_being_imported(py: Python<'_>) -> PyResult<Option<String>> {
 
 /// Returns whether the code comes from an installed module.
 pub fn is_installed(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let file = code.attr(pyo3::intern!(code.py(), "co_filename"))?;
+    let file = code.attr(intern!(code.py(), "co_filename"))?;
     let Ok(file) = file.cast::<PyString>() else {
         return Ok(false);
     };
@@ -198,8 +199,8 @@ pub fn is_run_by_imports(py: Python<'_>) -> PyResult<bool> {
 /// The module that a frame of the function that loads modules is loading.
 fn name_in<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = frame.py();
-    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
-    let name = locals.item(pyo3::intern!(py, "name"))?;
+    let locals = frame.attr(intern!(py, "f_locals"))?;
+    let name = locals.item(intern!(py, "name"))?;
     Ok(name.cast_into()?)
 }
 
@@ -280,15 +281,15 @@ fn is_running_extension(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !frames::code(frame.cast()?).is(calls) {
         return Ok(false);
     }
-    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
-    let function = locals.item(pyo3::intern!(py, "f"))?;
+    let locals = frame.attr(intern!(py, "f_locals"))?;
+    let function = locals.item(intern!(py, "f"))?;
     Ok(runs.iter().any(|run| function.is(run)))
 }
 
 /// Returns whether code is a module's, or is by its name a function that imports consist of:
 /// guarded code can have the import system call any.
 fn is_called_by_imports(code: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let name = code.attr(pyo3::intern!(code.py(), "co_name"))?;
+    let name = code.attr(intern!(code.py(), "co_name"))?;
     let name = name.cast::<PyString>()?;
     Ok(PARTS_OF_IMPORTS.iter().any(|part| name == part))
 }
@@ -302,7 +303,7 @@ pub fn is_called_by(py: Python<'_>, module: &str, function: &str) -> PyResult<bo
         if !is_installed(&code)? {
             return Ok(false);
         }
-        let name = code.attr(pyo3::intern!(py, "co_name"))?;
+        let name = code.attr(intern!(py, "co_name"))?;
         if name.equals(function)? && module_of(&current)?.is_some_and(|name| name == module) {
             return Ok(true);
         }
@@ -320,7 +321,7 @@ pub fn is_in_function(py: Python<'_>, module: &str, functions: &[&str]) -> PyRes
         if !stdlib::is_standard_library(&code)? {
             return Ok(false);
         }
-        let name = code.attr(pyo3::intern!(py, "co_name"))?;
+        let name = code.attr(intern!(py, "co_name"))?;
         let is_one = |name: &Bound<'_, PyString>| functions.iter().any(|own| name == own);
         if name.cast().is_ok_and(is_one) && module_of(&current)?.is_some_and(|own| own == module) {
             return Ok(true);
@@ -341,13 +342,13 @@ pub fn is_innermost(py: Python<'_>, module: &str) -> PyResult<bool> {
 
 /// The module that a frame's globals name.
 pub fn module_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
-    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast().ok().and_then(stack::module_name))
 }
 
 /// Returns whether a frame runs code of a module of the standard library, or of one below it.
 pub fn is_of_module(frame: &Bound<'_, PyAny>, module: &str) -> PyResult<bool> {
-    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
         return Ok(false);
     };
@@ -367,7 +368,7 @@ pub fn is_importing_named(py: Python<'_>, modules: &[String]) -> PyResult<bool> 
 
 /// Returns whether the frame's code is that of a module that was imported, not of the main program.
 pub fn is_of_imported_module(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     let Ok(globals) = globals.cast::<PyDict>() else {
         return Ok(false);
     };
@@ -406,7 +407,7 @@ fn note(find_and_load: &Bound<'_, PyAny>) -> PyResult<Importing> {
             let package = name.split('.').next().unwrap_or_default();
             packages.push((package.to_owned(), files.len()));
         }
-        let file = code.attr(pyo3::intern!(py, "co_filename"))?;
+        let file = code.attr(intern!(py, "co_filename"))?;
         let file = file.cast::<PyString>().map(|file| file.to_string_lossy());
         let file = file.unwrap_or_default();
         if !files.iter().any(|own| *own == file) {

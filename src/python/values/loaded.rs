@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::Once;
 use crate::python::cpython::shared_objects as objects;
 use crate::python::values::stdlib_objects::StandardLibrary;
 
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 /// The directory of the standard library's extension modules.
-static EXTENSIONS: PyOnceLock<PathBuf> = PyOnceLock::new();
+static EXTENSIONS: Once<PathBuf> = Once::new();
 
 /// Returns whether a call may reach native code that is not of the standard library. Once true,
 /// this stays true.

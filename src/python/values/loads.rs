@@ -15,6 +15,7 @@ use crate::python::cpython::code_notes;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
 use crate::python::cpython::objects;
+use crate::python::cpython::once::intern;
 
 /// The modules that the import system consists of.
 const MODULES: [&str; 3] = [
@@ -207,8 +208,8 @@ pub fn source(py: Python<'_>) -> PyResult<Source<'_>> {
     if is_frozen {
         return Ok(Source::Interpreter);
     }
-    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
-    let loader = locals.item(pyo3::intern!(py, "self"))?;
+    let locals = frame.attr(intern!(py, "f_locals"))?;
+    let loader = locals.item(intern!(py, "self"))?;
     let class = loader.get_type();
     let mut own = system.of_files.iter();
     let (Some((_, names)), Some(attributes)) = (
@@ -239,7 +240,7 @@ pub fn compiled(py: Python<'_>) -> PyResult<Option<[Vec<u8>; 2]>> {
     if !frames::code(frame.cast()?).is(&system.reads) {
         return Ok(None);
     }
-    let locals = frame.attr(pyo3::intern!(py, "f_locals"))?;
+    let locals = frame.attr(intern!(py, "f_locals"))?;
     let path = |name| -> PyResult<Option<Vec<u8>>> {
         let path = locals.item(name)?;
         let Ok(path) = path.cast_exact::<PyString>() else {
@@ -266,7 +267,7 @@ pub fn has_method_of_guest(loader: &Bound<'_, PyAny>) -> PyResult<bool> {
     for mut method in dictionaries.iter().flat_map(|all| all.values()) {
         let class = method.get_type();
         if system.wrappers.iter().any(|wrapper| class.is(wrapper)) {
-            method = method.attr(pyo3::intern!(loader.py(), "__func__"))?;
+            method = method.attr(intern!(loader.py(), "__func__"))?;
         }
         let code = frames::function_code(&method);
         if frames::is_code(&code) && code_notes::get(&code, code_notes::GUEST) != 0 {

@@ -11,6 +11,7 @@ use pyo3::types::PyString;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::text::plain_str;
 use crate::python::values::imports;
 use crate::python::values::stack;
@@ -75,7 +76,7 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// The file that code is from.
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    let file = code.attr(pyo3::intern!(code.py(), "co_filename"))?;
+    let file = code.attr(intern!(code.py(), "co_filename"))?;
     plain_str(file.cast_into()?)
 }
 

@@ -7,6 +7,7 @@ use pyo3::types::PyString;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::values::imports;
 
 /// A pool that hands jobs to its threads in a way that is not seen here: each job comes with the
@@ -36,20 +37,20 @@ const POOLS: &[Pool] = &[
 /// Returns whether the function is that of a thread that such a pool starts.
 pub fn is_worker(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(false);
     };
     let class = thread.get_type();
-    let module = calling::getattr(&class, pyo3::intern!(py, "__module__"))?;
+    let module = calling::getattr(&class, intern!(py, "__module__"))?;
     let is_plain = module
         .cast::<PyString>()
         .is_ok_and(|own| own == "threading");
     let runs = match is_plain {
-        true => match calling::getattr_opt(&thread, pyo3::intern!(py, "_target"))? {
-            Some(target) => calling::getattr_opt(&target, pyo3::intern!(py, "__func__"))?,
+        true => match calling::getattr_opt(&thread, intern!(py, "_target"))? {
+            Some(target) => calling::getattr_opt(&target, intern!(py, "__func__"))?,
             None => None,
         },
-        false => calling::getattr_opt(&class, pyo3::intern!(py, "run"))?,
+        false => calling::getattr_opt(&class, intern!(py, "run"))?,
     };
     let Some(runs) = runs else {
         return Ok(false);
@@ -71,10 +72,10 @@ const FEEDER: (&str, &str) = ("multiprocessing.queues", "_feed");
 /// sends the queue's items. Without it, whoever waits for an item waits for ever.
 pub fn is_feeder(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(false);
     };
-    match calling::getattr_opt(&thread, pyo3::intern!(py, "_target"))? {
+    match calling::getattr_opt(&thread, intern!(py, "_target"))? {
         Some(target) => is_function_of(&target, FEEDER.0, FEEDER.1),
         None => Ok(false),
     }
@@ -89,9 +90,7 @@ fn is_function_of(function: &Bound<'_, PyAny>, module: &str, name: &str) -> PyRe
     let own = globals.get_item("__name__")?;
     Ok(
         own.is_some_and(|own| own.cast::<PyString>().is_ok_and(|own| own == module))
-            && code
-                .attr(pyo3::intern!(function.py(), "co_name"))?
-                .equals(name)?
+            && code.attr(intern!(function.py(), "co_name"))?.equals(name)?
             && imports::is_installed(&code)?,
     )
 }

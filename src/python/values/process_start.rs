@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 
 struct Approved {
     /// Address of the frame that raised the event. Not a reference, which would keep the function's
@@ -111,7 +112,7 @@ impl Approved {
         frames::current_frame(py).is_some_and(|frame| {
             is_it(&frame)
                 || frame
-                    .attr(pyo3::intern!(py, "f_back"))
+                    .attr(intern!(py, "f_back"))
                     .is_ok_and(|back| is_it(&back))
         })
     }

@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 
 /// Flags of code objects, <https://docs.python.org/3/library/inspect.html#code-objects-bit-flags>.
 const VARARGS: u32 = 0x4;
@@ -26,7 +26,7 @@ struct Standing {
     method: Py<PyType>,
 }
 
-static STANDING: PyOnceLock<Standing> = PyOnceLock::new();
+static STANDING: Once<Standing> = Once::new();
 
 impl Standing {
     fn get(py: Python<'_>) -> PyResult<&Self> {
@@ -63,23 +63,20 @@ pub fn of_plain(callback: &Bound<'_, PyAny>, given: usize) -> PyResult<Option<Ta
     let mut keywords = None;
     let mut bound = 0;
     if callback.get_type().is(&standing.partial) {
-        bound += callback
-            .attr(pyo3::intern!(py, "args"))?
-            .cast::<PyTuple>()?
-            .len();
-        let named = callback.attr(pyo3::intern!(py, "keywords"))?;
+        bound += callback.attr(intern!(py, "args"))?.cast::<PyTuple>()?.len();
+        let named = callback.attr(intern!(py, "keywords"))?;
         keywords = Some(named.cast_into::<PyDict>()?);
-        callback = callback.attr(pyo3::intern!(py, "func"))?;
+        callback = callback.attr(intern!(py, "func"))?;
     }
     if callback.get_type().is(&standing.method) {
         bound += 1;
-        callback = callback.attr(pyo3::intern!(py, "__func__"))?;
+        callback = callback.attr(intern!(py, "__func__"))?;
     }
     if !raw::is_python_function(&callback) {
         return Ok(None);
     }
     // An attribute there may say that it is another kind of function, or wraps one.
-    let said = callback.attr(pyo3::intern!(py, "__dict__"))?;
+    let said = callback.attr(intern!(py, "__dict__"))?;
     if !said.cast::<PyDict>().is_ok_and(|said| said.is_empty()) {
         return Ok(None);
     }
@@ -102,13 +99,13 @@ fn of_function(
         return Ok(Some(takes));
     }
     let number = |name: &Bound<'_, PyString>| code.attr(name)?.extract::<usize>();
-    let flags: u32 = code.attr(pyo3::intern!(py, "co_flags"))?.extract()?;
-    let count = number(pyo3::intern!(py, "co_argcount"))?;
-    let named_only = number(pyo3::intern!(py, "co_kwonlyargcount"))?;
+    let flags: u32 = code.attr(intern!(py, "co_flags"))?.extract()?;
+    let count = number(intern!(py, "co_argcount"))?;
+    let named_only = number(intern!(py, "co_kwonlyargcount"))?;
     if flags & NOT_PLAIN != 0 || named_only > 0 {
         return Ok(None);
     }
-    let names = code.attr(pyo3::intern!(py, "co_varnames"))?;
+    let names = code.attr(intern!(py, "co_varnames"))?;
     let names = names.cast::<PyTuple>()?;
     let first_default = count - defaults.min(count);
     let is_given = |position: usize| -> PyResult<bool> {

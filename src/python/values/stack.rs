@@ -1,12 +1,12 @@
 //! Python frames: the one that a host callback gets, and the names of callers.
 
-#[cfg(Py_3_12)]
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule, PyString};
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::text::plain_str;
 
 /// The package's name, the first component of the module names of our own Python code.
@@ -76,7 +76,7 @@ pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
 
 /// The function of a frame.
 pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
-    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     let globals = globals.cast::<PyDict>().ok();
     Ok(Site {
         code: frames::code(frame.cast()?).unbind(),
@@ -112,15 +112,15 @@ impl Site {
 pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = code.py();
     // It came with 3.11.
-    match code.attr_opt(pyo3::intern!(py, "co_qualname"))? {
+    match code.attr_opt(intern!(py, "co_qualname"))? {
         Some(own) => Ok(own),
-        None => code.attr(pyo3::intern!(py, "co_name")),
+        None => code.attr(intern!(py, "co_name")),
     }
 }
 
 /// Returns whether a frame runs code of this package.
 pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let globals = frame.attr(pyo3::intern!(frame.py(), "f_globals"))?;
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
     Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
 }
 
@@ -143,7 +143,7 @@ pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyStr
 
 fn is_its_name(key: &Bound<'_, PyAny>) -> bool {
     let key = key.cast_exact::<PyString>();
-    key.is_ok_and(|key| key.is(pyo3::intern!(key.py(), "__name__")) || key == "__name__")
+    key.is_ok_and(|key| key.is(intern!(key.py(), "__name__")) || key == "__name__")
 }
 
 /// Returns whether the innermost Python code is that of the module that it names itself after.

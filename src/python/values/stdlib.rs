@@ -1,15 +1,15 @@
 //! The directory of the standard library, and its code.
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 
 /// The directory of the standard library's code.
-static STANDARD_LIBRARY: PyOnceLock<String> = PyOnceLock::new();
+static STANDARD_LIBRARY: Once<String> = Once::new();
 
 /// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
@@ -31,7 +31,7 @@ pub fn is_standard_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(directory) = STANDARD_LIBRARY.get(py) else {
         return Ok(false);
     };
-    let file = code.attr(pyo3::intern!(py, "co_filename"))?;
+    let file = code.attr(intern!(py, "co_filename"))?;
     let file = file.cast_into::<PyString>()?;
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());
@@ -53,8 +53,8 @@ pub fn is_function_of_library(
         return Ok(false);
     }
     let code = frames::function_code(object);
-    let file = code.attr(pyo3::intern!(py, "co_filename"))?;
-    let own = code.attr(pyo3::intern!(py, "co_name"))?;
+    let file = code.attr(intern!(py, "co_filename"))?;
+    let own = code.attr(intern!(py, "co_name"))?;
     let (file, own) = (file.cast_into::<PyString>()?, own.cast_into::<PyString>()?);
     let file = file.to_string_lossy();
     let rest = file.strip_prefix(directory.as_str());

@@ -2,12 +2,12 @@
 
 use ahash::AHashSet;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::layout;
+use crate::python::cpython::once::Once;
 
 /// The package whose own native functions raise events of their own.
 const PACKAGE: &str = "fastaudit_rs";
@@ -27,7 +27,7 @@ const CALL_THEIR_FIRST: [(&str, &[&str]); 6] = [
     ("operator", &["call"]),
 ];
 
-static KNOWN: PyOnceLock<StandardLibrary> = PyOnceLock::new();
+static KNOWN: Once<StandardLibrary> = Once::new();
 
 /// The objects of the standard library that are needed, as they were when the monitor was
 /// installed.

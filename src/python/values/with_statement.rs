@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 
 /// The instructions that call `__enter__` or `__aenter__`, up to 3.13.
 const ENTERING: &[&str] = &["SETUP_WITH", "BEFORE_WITH", "BEFORE_ASYNC_WITH"];
@@ -31,7 +31,7 @@ struct Opcodes {
     blocks: blocks::Opcodes,
 }
 
-static OPCODES: PyOnceLock<Opcodes> = PyOnceLock::new();
+static OPCODES: Once<Opcodes> = Once::new();
 
 /// Reads the numbers of the instructions, before anybody may change them.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
@@ -220,9 +220,9 @@ impl Place {
         let Some(opcodes) = OPCODES.get(py) else {
             return Ok(true);
         };
-        let table = code.attr(pyo3::intern!(py, "co_exceptiontable"))?;
+        let table = code.attr(intern!(py, "co_exceptiontable"))?;
         let table = table.cast_into::<PyBytes>()?;
-        let code = code.attr(pyo3::intern!(py, "co_code"))?;
+        let code = code.attr(intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let begins_handler = |target: usize| {
             let leaving = code.as_bytes().get(target + 2);
@@ -257,7 +257,7 @@ impl Place {
         let Some(opcodes) = OPCODES.get(py) else {
             return Ok(true);
         };
-        let code = code.attr(pyo3::intern!(py, "co_code"))?;
+        let code = code.attr(intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let code = code.as_bytes();
         if code.get(at) == Some(&opcodes.leaving_by_exception) {
@@ -274,7 +274,7 @@ impl Place {
         let (Some(opcodes), Ok(frame)) = (OPCODES.get(py), self.frame.bind(py).cast()) else {
             return Ok(false);
         };
-        let code = frames::code(frame).attr(pyo3::intern!(py, "co_code"))?;
+        let code = frames::code(frame).attr(intern!(py, "co_code"))?;
         let code = code.cast_into::<PyBytes>()?;
         let at = |index: usize| code.as_bytes().get(index).copied();
         let calls_looked_up = || {

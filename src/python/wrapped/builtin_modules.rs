@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope;
 use crate::python::values::imports;
@@ -25,7 +26,7 @@ fn create_builtin(called: Called<'_>) -> Returned {
     if scope::may_be_guarded() && called.arguments.positional() == 1 {
         let asked = called.ours(|py| {
             let spec = called.arguments.at(py, 0);
-            let name = spec.attr(pyo3::intern!(py, "name"))?;
+            let name = spec.attr(intern!(py, "name"))?;
             let none = py.None().into_bound(py);
             raw::audit(py, c"import", &[&name, &none, &none, &none, &none])
         });

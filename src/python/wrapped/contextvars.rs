@@ -12,6 +12,7 @@ use pyo3::types::PyType;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::forks;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
@@ -113,7 +114,7 @@ fn change(called: Called<'_>, may: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<bo
 fn token_exit(called: Called<'_>) -> Returned {
     make_if(called, |py| {
         let token = called.receiver();
-        let variable = token.attr(pyo3::intern!(py, "var"))?;
+        let variable = token.attr(intern!(py, "var"))?;
         Ok(!carry::is_var(&variable) || carry::may_reset(&token)?)
     })
 }

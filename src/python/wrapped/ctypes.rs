@@ -9,6 +9,7 @@ use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
@@ -43,7 +44,7 @@ fn call(called: CalledByTuple<'_>) -> Returned {
 /// Raises the event: the caller, and `ctypes.` with the function's name.
 fn raise(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = function.py();
-    let name = calling::getattr_opt(function, pyo3::intern!(py, "__name__"))?;
+    let name = calling::getattr_opt(function, intern!(py, "__name__"))?;
     let name = name.and_then(|name| name.cast_into::<PyString>().ok());
     let name = name.map_or_else(
         || "function".into(),

@@ -11,7 +11,6 @@ use std::mem::ManuallyDrop;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
@@ -19,6 +18,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::cpython::frames;
+use crate::python::cpython::once::{Once, intern};
 use crate::python::cpython::own_methods::OwnMethod;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::carry::{self, Lent};
@@ -38,7 +38,7 @@ wrapped! {
 }
 
 /// The class of jobs, as it was when it was first needed: its name may stand for another one later.
-static JOBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static JOBS: Once<Py<PyType>> = Once::new();
 
 /// Routes the calls of executors' queues here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -56,11 +56,11 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The class of jobs, once there is one.
 fn jobs(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     if JOBS.get(py).is_none() {
-        let module = raw::imported_module(py, pyo3::intern!(py, EXECUTORS.0))?;
+        let module = raw::imported_module(py, intern!(py, EXECUTORS.0))?;
         let Some(module) = module else {
             return Ok(None);
         };
-        let class = calling::getattr_opt(&module, pyo3::intern!(py, EXECUTORS.1))?;
+        let class = calling::getattr_opt(&module, intern!(py, EXECUTORS.1))?;
         if let Some(Ok(class)) = class.map(Bound::cast_into::<PyType>) {
             let _ = JOBS.set(py, class.unbind());
         }
@@ -156,8 +156,8 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     };
     let code = frames::code(frame.cast()?);
-    let name = code.attr(pyo3::intern!(py, "co_name"))?;
-    Ok(name.equals(pyo3::intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
+    let name = code.attr(intern!(py, "co_name"))?;
+    Ok(name.equals(intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
 }
 
 /// The method that runs a `Job`.
@@ -171,7 +171,7 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     let begun = called.ours(|py| {
         let job = called.receiver();
         let job = job.cast::<Job>()?.get();
-        let run = calling::getattr(job.job.bind(py), pyo3::intern!(py, "run"))?;
+        let run = calling::getattr(job.job.bind(py), intern!(py, "run"))?;
         Ok((job.begin(py)?, run))
     });
     let Some((lent, function)) = begun else {

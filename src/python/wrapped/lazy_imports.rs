@@ -6,11 +6,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
+use crate::python::cpython::once::Once;
 use crate::python::guard::scope;
 use crate::python::values::imports;
 
@@ -22,7 +22,7 @@ struct Functions {
     own: Py<PyAny>,
 }
 
-static FUNCTIONS: PyOnceLock<Option<Functions>> = PyOnceLock::new();
+static FUNCTIONS: Once<Option<Functions>> = Once::new();
 
 /// The filter of the host, which is asked as well.
 static EARLIER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);

@@ -15,6 +15,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::objects;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Active};
@@ -292,9 +293,9 @@ fn plan(called: Called<'_>, writes: Writes) -> Option<Planned> {
 /// The descriptor of a `FileIO`, whatever a subclass says it is.
 fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     let py = file.py();
-    let io = raw::imported_module(py, pyo3::intern!(py, "_io")).ok()??;
-    let class = io.attr(pyo3::intern!(py, "FileIO")).ok()?;
-    let fileno = class.attr(pyo3::intern!(py, "fileno")).ok()?;
+    let io = raw::imported_module(py, intern!(py, "_io")).ok()??;
+    let class = io.attr(intern!(py, "FileIO")).ok()?;
+    let fileno = class.attr(intern!(py, "fileno")).ok()?;
     let fd = fileno.invoke1((file,)).ok()?;
     i32::try_from(raw::int_value(&fd)?).ok()
 }

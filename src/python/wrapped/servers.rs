@@ -20,6 +20,7 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::guard::scope;
 use crate::python::guard::tempfile;
 use crate::python::guard::workers;
@@ -66,14 +67,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The end of the pipe that the server watches: it ends itself when nobody has this open.
 fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
-    let module = raw::imported_module(py, pyo3::intern!(py, "multiprocessing.forkserver"))?;
+    let module = raw::imported_module(py, intern!(py, "multiprocessing.forkserver"))?;
     let Some(module) = module else {
         return Ok(None);
     };
-    let Some(server) = module.attr_opt(pyo3::intern!(py, "_forkserver"))? else {
+    let Some(server) = module.attr_opt(intern!(py, "_forkserver"))? else {
         return Ok(None);
     };
-    let pipe = server.attr_opt(pyo3::intern!(py, "_forkserver_alive_fd"))?;
+    let pipe = server.attr_opt(intern!(py, "_forkserver_alive_fd"))?;
     let pipe = pipe.and_then(|pipe| raw::int_value(&pipe));
     Ok(pipe
         .and_then(|pipe| i32::try_from(pipe).ok())

@@ -12,6 +12,7 @@ use crate::python::calls::monitoring;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
 use crate::python::wrapped::callbacks_later;
@@ -110,7 +111,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     if !Functions::table().is_empty() {
         return Ok(());
     }
-    let loaded = raw::imported_module(py, pyo3::intern!(py, "sys"))?;
+    let loaded = raw::imported_module(py, intern!(py, "sys"))?;
     let Some(sys) = loaded else {
         return Ok(());
     };
@@ -169,7 +170,7 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
         return Some(());
     }
     called.ours(|py| {
-        let own = module.attr_opt(pyo3::intern!(py, "__name__"))?;
+        let own = module.attr_opt(intern!(py, "__name__"))?;
         let own = own.and_then(|name| name.cast_into::<PyString>().ok());
         let own = own.map(|name| name.to_string_lossy().into_owned());
         if let Some(name) = &own {

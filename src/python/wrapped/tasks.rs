@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyType};
 use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
@@ -70,7 +71,7 @@ fn init_guarded(called: CalledByTuple<'_>) -> Returned {
 /// loop runs yet, the task runs in one that runs under the guard.
 fn guarded<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = kwargs.py();
-    let name = pyo3::intern!(py, "context");
+    let name = intern!(py, "context");
     let Some(context) = kwargs.get_item(name)? else {
         return Ok(None);
     };

@@ -15,6 +15,7 @@ use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::once::intern;
 use crate::python::cpython::own_methods::OwnMethod;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope::{self, Active, Current};
@@ -127,7 +128,7 @@ pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
     if !is_carried(&function) {
         return false;
     }
-    let carried = calling::getattr(&function, pyo3::intern!(args.py(), "__self__"));
+    let carried = calling::getattr(&function, intern!(args.py(), "__self__"));
     carried.is_ok_and(|carried| {
         let carried = carried.cast_exact::<Carried>();
         carried.is_ok_and(|carried| carried.get().is_feeder)
@@ -144,10 +145,10 @@ const EVENT_LOOPS: &str = "asyncio.base_events";
 /// which its look-ups of hosts and `asyncio.to_thread` need, or of one that ends it.
 pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(false);
     };
-    let Some(name) = calling::getattr_opt(&thread, pyo3::intern!(py, "_name"))? else {
+    let Some(name) = calling::getattr_opt(&thread, intern!(py, "_name"))? else {
         return Ok(false);
     };
     let name = name.cast::<PyString>();
@@ -191,10 +192,10 @@ fn enter_context_of_thread(
     active: &Bound<'_, Active>,
 ) -> PyResult<()> {
     let py = function.py();
-    let Some(thread) = calling::getattr_opt(function, pyo3::intern!(py, "__self__"))? else {
+    let Some(thread) = calling::getattr_opt(function, intern!(py, "__self__"))? else {
         return Ok(());
     };
-    let Some(context) = calling::getattr_opt(&thread, pyo3::intern!(py, "_context"))? else {
+    let Some(context) = calling::getattr_opt(&thread, intern!(py, "_context"))? else {
         return Ok(());
     };
     scope::carry_into(&context, active)

@@ -1,0 +1,89 @@
+//! Values that are made once, in a process that may be copied as they are made.
+//!
+//! A cell that has other threads wait for the one that makes its value would have them wait for ever
+//! in a copy of the process (fork(2)), which that thread is not in. Here each thread that finds no
+//! value makes one, and the first one is kept. It is kept with the interpreter's lock held, so that
+//! no Python code copies the process meanwhile.
+
+use std::convert::Infallible;
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// A value that is made once.
+pub struct Once<T>(OnceLock<T>);
+
+impl<T> Once<T> {
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// The value, if it was made.
+    #[inline]
+    pub fn get(&self, _py: Python<'_>) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// Keeps a value, if there is none.
+    pub fn set(&self, _py: Python<'_>, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    /// The value; it is made if there is none.
+    #[inline]
+    pub fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
+        let made = self.get_or_try_init(py, || Ok::<_, Infallible>(make()));
+        match made {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The same, if making it may fail.
+    ///
+    /// # Errors
+    /// The error of making it.
+    #[inline]
+    pub fn get_or_try_init<E>(
+        &self,
+        _py: Python<'_>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&T, E> {
+        match self.0.get() {
+            Some(value) => Ok(value),
+            None => {
+                let made = make()?;
+                Ok(self.0.get_or_init(|| made))
+            }
+        }
+    }
+}
+
+/// A text that is interned once.
+pub struct Interned(Once<Py<PyString>>, &'static str);
+
+impl Interned {
+    pub const fn new(text: &'static str) -> Self {
+        Self(Once::new(), text)
+    }
+
+    /// The text as a Python object.
+    #[inline]
+    pub fn get<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyString> {
+        let kept = self
+            .0
+            .get_or_init(py, || PyString::intern(py, self.1).unbind());
+        kept.bind(py)
+    }
+}
+
+/// The text of a literal as a Python object, interned once: `intern!(py, "name")`.
+macro_rules! intern {
+    ($py:expr, $text:expr) => {{
+        static INTERNED: $crate::python::cpython::once::Interned =
+            $crate::python::cpython::once::Interned::new($text);
+        INTERNED.get($py)
+    }};
+}
+pub(crate) use intern;
