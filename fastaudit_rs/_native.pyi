@@ -350,7 +350,8 @@ def _json_extent(data: bytes) -> tuple[int, int]:
 def _native_tables() -> tuple[int, int, int] | None:
     """The entries of native libraries' tables that are replaced, and those that could not be.
 
-    The third number is the nanoseconds that it took. ``None`` before the first guard, and where native code is not judged.
+    The third number is the nanoseconds that it took. ``None`` before the first guard, and where
+    native code is not judged.
     """
 
 def _hold_sockets(roots: Sequence[_Path], directory: _Path, is_alone: bool) -> None:

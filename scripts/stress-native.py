@@ -1,5 +1,6 @@
-"""Runs native code of many packages under different guards at once, for some seconds, and fails if
-one of them had a wrong verdict, or hung.
+"""Runs native code of many packages under different guards at once.
+
+Fails if one of them had a wrong verdict, or hung.
 
     stress-native.py 600
 """
@@ -52,6 +53,7 @@ class Stress:
     """Threads and tasks with a root each, and a place that no guard allows."""
 
     def __init__(self, seconds):
+        """Run for so many seconds."""
         self.ends = time.monotonic() + seconds
         self.base = Path(tempfile.mkdtemp(dir="/var/tmp"))
         self.forbidden = self.base / "forbidden"

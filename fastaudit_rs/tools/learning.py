@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Collection
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from .. import Network, Policy, Recording
 
 _Value = TypeVar("_Value")
+_Native: TypeAlias = bool | Literal["unjudged"] | tuple[str, ...]
 
 
 def merged(before: Policy, recording: Recording) -> Policy:
@@ -31,7 +32,7 @@ def merged(before: Policy, recording: Recording) -> Policy:
         commands=_either(before.commands, new.commands),
         env=_either(before.env, new.env),
         import_allow=_union(before.import_allow, new.import_allow),
-        native=_either(before.native, new.native),
+        native=_native(before.native, new.native),
         packages=_union(before.packages, new.packages),
         threads="deny" if before.threads == new.threads == "deny" else "inherit",
         max_bytes=None if "max_bytes" in exceeded else before.max_bytes,
@@ -56,6 +57,13 @@ def _either(one: bool | tuple[str, ...], other: bool | tuple[str, ...]) -> bool 
     if one is True or other is True:
         return True
     return _union(one or (), other or ()) or False
+
+
+def _native(one: _Native, other: _Native) -> _Native:
+    """Return both; what is not judged stays so."""
+    if isinstance(one, str) or isinstance(other, str):
+        return "unjudged"
+    return _either(one, other)
 
 
 def _places(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:

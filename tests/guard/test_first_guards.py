@@ -120,8 +120,8 @@ Policy(write=["/tmp"]).guard()
 print(*set(sys.modules) - before)
 """
 
-#: Copies the process while threads make the first guards, each copy making one too. What they import
-#: is there before: CPython's locks of modules are those of the threads that import.
+#: Copies the process while threads make the first guards, each copy making one too. What they
+#: import is there before: CPython's locks of modules are those of the threads that import.
 COPIES = """
 import importlib, os, signal, sys, threading
 for name in sys.argv[1:]:
