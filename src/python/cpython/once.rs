@@ -52,11 +52,15 @@ impl<T> Once<T> {
     ) -> Result<&T, E> {
         match self.0.get() {
             Some(value) => Ok(value),
-            None => {
-                let made = make()?;
-                Ok(self.0.get_or_init(|| made))
-            }
+            None => self.make(make),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let made = make()?;
+        Ok(self.0.get_or_init(|| made))
     }
 }
 
