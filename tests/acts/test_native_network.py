@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of
 THREADS = ("attached", "released", "native", "native, waited for")
 
 REACH = ("connect", "connect and end", "syscall connect", "sendto", "sendmsg", "sendmmsg")
+REACH += ("sendmmsg, syscall",)
 
 
 @contextlib.contextmanager

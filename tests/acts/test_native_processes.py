@@ -71,15 +71,16 @@ def test_signals(acts, thread):
 
 
 @pytest.mark.parametrize("thread", THREADS)
-def test_changes_directory(acts, tmp_path, monkeypatch, thread):
+@pytest.mark.parametrize("function", ["chdir", "chdir, syscall"])
+def test_changes_directory(acts, tmp_path, monkeypatch, function, thread):
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "root")
     with guard() as entered:
-        assert acts.act("chdir", "inside", thread=thread) == 0
+        assert acts.act(function, "inside", thread=thread) == 0
         assert os.getcwd() == str(tmp_path / "root" / "inside")
         assert entered.violations == []
-        assert acts.act("chdir", tmp_path, thread=thread) == errno.EACCES
+        assert acts.act(function, tmp_path, thread=thread) == errno.EACCES
         assert len(entered.violations) == 1
 
 

@@ -126,6 +126,7 @@ cdef extern from * nogil:
             messages[0].msg_hdr.msg_iov = &bytes;
             messages[0].msg_hdr.msg_iovlen = 1;
             if (IS("sendmsg")) result = sendmsg(socket_, &messages[0].msg_hdr, 0);
+            else if (IS("sendmmsg, syscall")) result = syscall(SYS_sendmmsg, socket_, messages, 1, 0);
             else result = sendmmsg(socket_, messages, 1, 0);
         }
         error = errno;
@@ -162,6 +163,7 @@ cdef extern from * nogil:
         if (IS("kill")) return kill(getppid(), SIGCONT);
         if (IS("kill 0")) return kill(getppid(), 0);
         if (IS("chdir")) return chdir(path);
+        if (IS("chdir, syscall")) return syscall(SYS_chdir, path);
         if (IS("io_uring")) return syscall(SYS_io_uring_setup, 1, NULL);
         pid = fork();
         if (pid) return ended(pid);
@@ -232,7 +234,7 @@ cdef extern from * nogil:
             int (*found)(const char *, int, ...) = dlsym(RTLD_DEFAULT, "open");
             return closed(found(path, O_WRONLY | O_CREAT, 0600));
         }
-        if (strstr("connect and end syscall connect bind listen sendto sendmsg sendmmsg socket "
+        if (strstr("connect and end syscall connect bind listen sendto sendmsg sendmmsg, syscall sendmmsg socket "
                    "getaddrinfo gethostbyname gethostbyname_r getnameinfo gethostbyaddr", function))
             return on_network(function, path, other);
         return on_processes(function, path, other);

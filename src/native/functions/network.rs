@@ -476,7 +476,7 @@ super::replaced! {
 ///
 /// # Safety
 /// Called as that function.
-unsafe fn each_sent<J: Judge>(
+pub(super) unsafe fn each_sent<J: Judge>(
     socket: c_int,
     messages: *mut mmsghdr,
     count: c_uint,

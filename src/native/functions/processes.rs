@@ -34,9 +34,19 @@ unsafe fn runs<'a>(command: *const c_char) -> Option<Act<'a>> {
     Some(Act::new(c"os.system", &[unsafe { text(command) }?]))
 }
 
-unsafe fn goes<'a>(path: Path) -> Option<Act<'a>> {
+pub(super) unsafe fn goes<'a>(path: Path) -> Option<Act<'a>> {
     // SAFETY: by the caller.
     Some(Act::new(c"os.chdir", &[unsafe { text(path) }?]))
+}
+
+pub(super) fn goes_to<'a>(directory: c_int) -> Act<'a> {
+    Act::new(c"os.chdir", &[Value::Integer(directory.into())])
+}
+
+pub(super) unsafe fn takes_root<'a>(path: Path) -> Act<'a> {
+    // SAFETY: by the caller.
+    let path = unsafe { text(path) };
+    Act::new(c"os.chroot", &[path.unwrap_or(Value::None)])
 }
 
 /// Signal 0 asks whether there is such a process.
@@ -113,9 +123,8 @@ super::replaced! {
 
     [c"fchdir"]
     fn fchdir(directory: c_int) -> c_int
-    = Some(Act::new(c"os.chdir", &[Value::Integer(directory.into())])), else -1;
+    = Some(goes_to(directory)), else -1;
 
     [c"chroot"]
-    fn chroot(path: Path) -> c_int
-    = Some(Act::new(c"os.chroot", &[text(path).unwrap_or(Value::None)])), else -1;
+    fn chroot(path: Path) -> c_int = Some(takes_root(path)), else -1;
 }

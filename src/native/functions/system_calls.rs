@@ -50,6 +50,9 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             libc::SYS_sendmsg => network::sends(fd(0), given[1] as _),
             libc::SYS_execve => processes::executes(path(0)),
             libc::SYS_execveat => processes::executes(path(1)),
+            libc::SYS_chdir => processes::goes(path(0)),
+            libc::SYS_fchdir => Some(processes::goes_to(fd(0))),
+            libc::SYS_chroot => Some(processes::takes_root(path(0))),
             libc::SYS_kill => processes::signals(c"os.kill", fd(0), fd(1)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => opening::opens(CWD, path(0), fd(1)),
@@ -99,6 +102,10 @@ unsafe extern "C" fn syscall<J: Judge>(
     }
     // SAFETY: by the caller.
     unsafe {
+        if number == libc::SYS_sendmmsg {
+            let (socket, messages) = (first as c_int, second as *mut libc::mmsghdr);
+            return network::each_sent::<J>(socket, messages, third as _, fourth as _).into();
+        }
         match asking::allows::<J>(|| does(number, given)) {
             true => libc::syscall(number, first, second, third, fourth, fifth, sixth),
             false => -1,

@@ -100,6 +100,8 @@ impl Live {
         self.guards.fetch_add(1, Ordering::Relaxed);
         self.generation
             .store(forks::generation(), Ordering::Relaxed);
+        // Who enters a guard runs Python here, whoever made the copy.
+        forks::note_python();
         if !self.is_listed.swap(true, Ordering::Relaxed) {
             change(|all| all.push(Arc::clone(self)));
         }
