@@ -23,6 +23,10 @@ SYSTEM = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
 )
 
+#: What the C library reads to name users and groups: getpwnam(3). The kernel opens these files;
+#: Python code may not, as in a guard without the kernel.
+USERS = ("/etc/passwd", "/etc/group")
+
 
 class _Outcome:
     value: Any = None
@@ -78,7 +82,7 @@ def _rings(
     if directory is not None and policy.write is not None:
         # The kernel knows only the files that exist when it is told of a place.
         policy = policy.replace(write=[*policy.write, directory])
-    return audit_perms, _Confinement(policy, needed(path) if path else [])
+    return audit_perms, _Confinement(policy, [*needed(path), *USERS] if path else [])
 
 
 def needed(path: tuple[str, ...]) -> list[str]:

@@ -327,7 +327,6 @@ NOT_FOR_CALLS = {
     "a copy made in a handler of a signal": "only the main thread sets handlers",
     "a line at the end of standard output": "the kernel opens no file outside the roots",
     "a terminal of one's own": "the kernel opens no device to make it by",
-    "users, groups and certificates of the system": "the kernel opens none of these files",
     "a handler for a signal, and an alarm": "only the main thread sets handlers",
     "a timeout by a signal": "only the main thread sets handlers",
     "a signal handler that outlives the block": "only the main thread sets handlers: it waits",

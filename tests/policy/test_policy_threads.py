@@ -210,8 +210,8 @@ DAEMONS = {
 def assert_ends(program):
     """Three times, as a process with daemon threads does.
 
-    About one in 200 such processes crashes on CPython 3.10, with this package or without: after waiting for
-    the GIL, a thread reads the interpreter that `Py_Finalize` has freed.
+    About one in 200 such processes crashes on CPython 3.10, with this package or without: after
+    waiting for the GIL, a thread reads the interpreter that `Py_Finalize` has freed.
     """
     ends = []
     for _ in range(3):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import Network, Policy
 from ..._native import _governing
+from ...confined import USERS, needed
 from ..limits import Limits
 from . import copies
 from . import network as sandbox_network
@@ -200,7 +201,7 @@ class Setup:
             program = Path(sys.executable)
             programs = [str(program.parent), str(program.resolve().parent)]
             # The files of /proc about the process itself, such as its children.
-            read = [*policy.read, *programs, *_programs(policy), "/proc/self"]
+            read = [*policy.read, *programs, *_programs(policy), *USERS, "/proc/self"]
             # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
@@ -310,8 +311,6 @@ def public() -> list[str]:
 
     They are those of the interpreter and its packages, wherever these lie, and some of the system.
     """
-    from ...confined import needed
-
     # Files beside the host's own program are not the sandbox's.
     package = str(Path(__file__).parents[3])
     return needed((package, f"{sys.prefix}/pyvenv.cfg", *_linked(), *PUBLIC))
