@@ -92,20 +92,10 @@ def versions(snippets):
     return f"Python {platform.python_version()}; {', '.join(shown)}.\n"
 
 
-def contract(snippets):
-    """The acts that the rules of 0.1 deny whatever packages are declared."""
-    rows = [["snippet", "denied", "why"]]
-    for snippet in snippets:
-        if "contract" in snippet:
-            rows.append([snippet["name"], f"`{snippet['contract']}`", snippet["why"]])
-    return markdown(rows) if len(rows) > 1 else "None.\n"
-
-
 def publish(snippets, guards, found):
     """Write the tables into the page."""
     pages.publish("versions", f"{len(snippets)} snippets. {versions(snippets)}", PAGE)
     pages.publish("counts", counts(guards, found), PAGE)
-    pages.publish("contract", contract(snippets), PAGE)
     pages.publish("snippets", table(snippets, guards, found), PAGE)
 
 

@@ -8,8 +8,6 @@ model writes it, which checks its own results. Its fields:
 - `timed = false`: its CPU time says nothing, because most of it passes elsewhere.
 - `timeout`: its seconds, if more than `TIMEOUT`.
 - `optional`: it may be missing where the others are, because of its size.
-- `contract`: the audit event, or `call` and the callee, for which the rules of 0.1 deny it even
-  with `packages="data"`, and `why` they must.
 
 Each runs in a process of its own (`snippet_worker.py`), with its imports made before the guard or
 inside it.
@@ -223,10 +221,6 @@ def went_wrong(snippet, guard, verdict, said):
     text = f"{snippet['name']}: {guard}: {verdict} {said}".strip()
     if verdict == "missing" and snippet.get("optional") and said.startswith("no module"):
         return None
-    if guard == DATA and "contract" in snippet:
-        what = snippet["contract"]
-        is_denied = verdict == "denied" and said.partition(": ")[0].partition(" (")[0] == what
-        return None if is_denied else f"{text}, where {what} is to be denied"
     if guard in (BARE, DATA, NOTEBOOK) and verdict not in PASSED:
         return text
     return None
