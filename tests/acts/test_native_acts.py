@@ -21,7 +21,8 @@ CHANGE = (
     *("open", "open64", "openat", "creat", "fopen", "fopen to append", "freopen", "unlink"),
     *("unlinkat", "remove", "rename", "renameat", "renameat2", "truncate", "chmod", "fchmodat"),
     *("chown", "lchown", "fchownat", "utime", "utimes", "utimensat", "setxattr", "dlsym"),
-    *("syscall open", "syscall unlink", "syscall rename"),
+    *("syscall open", "syscall unlink", "syscall rename", "syscall renameat", "syscall chmod"),
+    *("syscall chown", "syscall setxattr"),
 )
 MAKE = (
     *("open", "open64", "openat", "creat", "fopen", "fopen to append", "freopen", "mkstemp"),

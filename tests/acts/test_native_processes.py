@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs tables of
 THREADS = ("attached", "released", "native", "native, waited for")
 
 START = ("system", "popen", "posix_spawn", "posix_spawnp")
-EXECUTE = ("execve", "execv", "execvp", "syscall execve")
+EXECUTE = ("execve", "execv", "execvp", "execl", "execlp", "execle", "syscall execve")
 
 
 def guard(**fields):

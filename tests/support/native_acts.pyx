@@ -171,6 +171,9 @@ cdef extern from * nogil:
         if (IS("execve")) execve("/usr/bin/touch", words, environ);
         if (IS("execv")) execv("/usr/bin/touch", words);
         if (IS("execvp")) execvp("touch", words);
+        if (IS("execl")) execl("/usr/bin/touch", "touch", "-m", "-a", "-f", "-f", "-f", "--", path, (char *)NULL);
+        if (IS("execlp")) execlp("touch", "touch", path, (char *)NULL);
+        if (IS("execle")) execle("/usr/bin/touch", "touch", path, (char *)NULL, environ);
         if (IS("syscall execve")) syscall(SYS_execve, "/usr/bin/touch", words, environ);
         _exit(errno);
     }
@@ -230,6 +233,13 @@ cdef extern from * nogil:
         if (IS("syscall unlink")) return syscall(SYS_unlinkat, AT_FDCWD, path, 0);
         if (IS("syscall mkdir")) return syscall(SYS_mkdirat, AT_FDCWD, path, 0700);
         if (IS("syscall rename")) return syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, other, 0);
+        #ifdef SYS_renameat
+        if (IS("syscall renameat")) return syscall(SYS_renameat, AT_FDCWD, path, AT_FDCWD, other);
+        #endif
+        if (IS("syscall chmod")) return syscall(SYS_fchmodat, AT_FDCWD, path, 0600);
+        if (IS("syscall chmod with flags")) return syscall(452, AT_FDCWD, path, 0600, 0);
+        if (IS("syscall chown")) return syscall(SYS_fchownat, AT_FDCWD, path, getuid(), getgid(), 0);
+        if (IS("syscall setxattr")) return syscall(SYS_setxattr, path, "user.a", "b", 1, 0);
         if (IS("dlsym")) {
             int (*found)(const char *, int, ...) = dlsym(RTLD_DEFAULT, "open");
             return closed(found(path, O_WRONLY | O_CREAT, 0600));

@@ -34,7 +34,7 @@ pub(super) unsafe fn sets_mode<'a>(
     Some(act.of_link_itself(is_link))
 }
 
-unsafe fn sets_owner<'a>(
+pub(super) unsafe fn sets_owner<'a>(
     at: c_int,
     path: Path,
     (user, group): (uid_t, gid_t),
@@ -65,7 +65,8 @@ pub(super) unsafe fn sets_attribute<'a>(
     Some(Act::new(event, &[path, name]).of_link_itself(is_link))
 }
 
-fn is_link(flags: c_int) -> bool {
+/// Returns whether a link itself is meant: the flag of the functions that end in `at`.
+pub(super) fn is_link(flags: c_int) -> bool {
     flags & libc::AT_SYMLINK_NOFOLLOW != 0
 }
 

@@ -1,12 +1,12 @@
 //! Functions that start programs, send signals, and change where the process is: execve(2),
 //! posix_spawn(3), system(3), kill(2), chdir(2).
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use super::{Path, text};
-use crate::native::asking::Judge;
+use crate::native::asking::{self, Judge};
 use crate::policy::judge::{Act, Value};
 
 /// The words of a command, or of an environment.
@@ -50,17 +50,90 @@ pub(super) unsafe fn takes_root<'a>(path: Path) -> Act<'a> {
 }
 
 /// Signal 0 asks whether there is such a process.
-pub(super) fn signals<'a>(
-    event: &'static std::ffi::CStr,
-    process: pid_t,
-    signal: c_int,
-) -> Option<Act<'a>> {
+pub(super) fn signals<'a>(event: &'static CStr, process: pid_t, signal: c_int) -> Option<Act<'a>> {
     let arguments = [process, signal].map(|number| Value::Integer(number.into()));
     (signal != 0).then(|| Act::new(event, &arguments))
 }
 
+unsafe extern "C" fn may_execute<J: Judge>(program: Path) -> bool {
+    // SAFETY: the functions below hand on what they are called with.
+    asking::allows::<J>(|| unsafe { executes(program) })
+}
+
+/// Functions of execl(3), which take as many words as a caller likes: asks about the program, and
+/// goes on to the C library's own with all registers and the stack as they were. The library that
+/// calls is not found across them: native code executes in a copy of the process, which tells nobody.
+macro_rules! with_words {
+    ($($function:ident),*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $function<J: Judge>(program: Path) -> c_int {
+            std::arch::naked_asm!(
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "push rax",
+                "call {may}",
+                "mov r11d, eax",
+                "pop rax",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test r11b, r11b",
+                "je 2f",
+                "jmp qword ptr [rip + {real}@GOTPCREL]",
+                "2: mov eax, -1",
+                "ret",
+                may = sym may_execute::<J>,
+                real = sym libc::$function,
+            )
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $function<J: Judge>(program: Path) -> c_int {
+            std::arch::naked_asm!(
+                "stp x29, x30, [sp, #-80]!",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "bl {may}",
+                "mov w9, w0",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x6, x7, [sp, #64]",
+                "ldp x29, x30, [sp], #80",
+                "tbz w9, #0, 2f",
+                "b {real}",
+                "2: mov w0, #-1",
+                "ret",
+                may = sym may_execute::<J>,
+                real = sym libc::$function,
+            )
+        }
+    )*};
+}
+with_words!(execl, execle, execlp);
+
+/// All of this file.
+pub(super) fn table<J: Judge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
+    fixed::<J>().chain([
+        (c"execl", execl::<J> as *const ()),
+        (c"execle", execle::<J> as *const ()),
+        (c"execlp", execlp::<J> as *const ()),
+    ])
+}
+
 super::replaced! {
-    table;
+    fixed;
 
     [c"execve"]
     fn execve(program: Path, words: Words, environment: Words) -> c_int

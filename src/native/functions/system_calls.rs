@@ -2,9 +2,13 @@
 
 use std::ffi::{CStr, c_int, c_long};
 
+use super::attributes::is_link;
 use super::{Path, attributes, entries, network, opening, processes};
 use crate::native::asking::{self, Judge};
 use crate::policy::judge::Act;
+
+/// fchmodat2(2), of Linux 6.6, which has one number everywhere.
+const SYS_FCHMODAT2: c_long = 452;
 
 #[cfg(target_arch = "x86_64")]
 const CWD: c_int = libc::AT_FDCWD;
@@ -28,17 +32,32 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             libc::SYS_unlinkat => entries::removes(fd(0), path(1), fd(2) & libc::AT_REMOVEDIR != 0),
             libc::SYS_mkdirat => entries::makes(c"os.mkdir", fd(0), path(1), given[2] as _),
             libc::SYS_mknodat => entries::makes(c"os.mknod", fd(0), path(1), given[2] as _),
-            libc::SYS_renameat2 => entries::moves(c"os.rename", (fd(0), path(1)), (fd(2), path(3))),
+            libc::SYS_renameat | libc::SYS_renameat2 => {
+                entries::moves(c"os.rename", (fd(0), path(1)), (fd(2), path(3)))
+            }
             libc::SYS_linkat => entries::moves(c"os.link", (fd(0), path(1)), (fd(2), path(3))),
             libc::SYS_symlinkat => entries::links(path(0), fd(1), path(2)),
             libc::SYS_truncate => attributes::cuts(path(0), given[1]),
             libc::SYS_fchmodat => attributes::sets_mode(fd(0), path(1), given[2] as _, false),
-            libc::SYS_utimensat => attributes::sets_times(fd(0), path(1), false),
+            SYS_FCHMODAT2 => attributes::sets_mode(fd(0), path(1), given[2] as _, is_link(fd(3))),
+            libc::SYS_fchownat => attributes::sets_owner(
+                fd(0),
+                path(1),
+                (given[2] as _, given[3] as _),
+                is_link(fd(4)),
+            ),
+            libc::SYS_utimensat => attributes::sets_times(fd(0), path(1), is_link(fd(3))),
             libc::SYS_setxattr => {
                 attributes::sets_attribute(c"os.setxattr", path(0), path(1), false)
             }
             libc::SYS_lsetxattr => {
                 attributes::sets_attribute(c"os.setxattr", path(0), path(1), true)
+            }
+            libc::SYS_removexattr => {
+                attributes::sets_attribute(c"os.removexattr", path(0), path(1), false)
+            }
+            libc::SYS_lremovexattr => {
+                attributes::sets_attribute(c"os.removexattr", path(0), path(1), true)
             }
             libc::SYS_socket => Some(network::makes(fd(0), fd(1), fd(2))),
             libc::SYS_connect => network::connects(fd(0), given[1] as _, given[2] as _),
@@ -73,6 +92,20 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
             libc::SYS_link => entries::moves(c"os.link", (CWD, path(0)), (CWD, path(1))),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_symlink => entries::links(path(0), CWD, path(1)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mknod => entries::makes(c"os.mknod", CWD, path(0), given[1] as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chown => {
+                attributes::sets_owner(CWD, path(0), (given[1] as _, given[2] as _), false)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lchown => {
+                attributes::sets_owner(CWD, path(0), (given[1] as _, given[2] as _), true)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utime | libc::SYS_utimes => attributes::sets_times(CWD, path(0), false),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_futimesat => attributes::sets_times(fd(0), path(1), false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chmod => attributes::sets_mode(CWD, path(0), given[1] as _, false),
             _ => None,
