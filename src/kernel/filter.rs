@@ -175,10 +175,11 @@ fn devices() -> Result<Rules, BackendError> {
         let each = kinds.map(|wanted| rule([at(mode, Dword, kind.clone(), wanted)?]));
         each.into_iter().collect::<Result<Vec<_>, _>>()
     };
-    let mut found = Rules::from([(libc::SYS_mknodat, made(2)?)]);
-    #[cfg(target_arch = "x86_64")]
-    found.insert(libc::SYS_mknod, made(1)?);
-    Ok(found)
+    Ok(Rules::from([
+        (libc::SYS_mknodat, made(2)?),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mknod, made(1)?),
+    ]))
 }
 
 /// Requests that change files by a descriptor that only reads, or that have others wait for it.
