@@ -18,6 +18,8 @@ from ._native import _Confinement
 SYSTEM = (
     *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"),
     *("/usr/local/lib", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"),
+    # Where musl searches libraries: it finds none if it may not read the one that is there.
+    *("/etc/ld-musl-x86_64.path", "/etc/ld-musl-aarch64.path"),
     *("/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/localtime"),
     *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/usr/share/zoneinfo"),
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),

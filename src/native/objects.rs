@@ -11,7 +11,7 @@ type Header = libc::Elf64_Phdr;
 type Symbol = Sym64<Native>;
 type Relocation = Rela64<Native>;
 
-/// The object that the kernel puts into each process; it imports nothing.
+/// The object that the kernel puts into each process; it imports nothing. musl names it by nothing.
 const VDSO: [&[u8]; 3] = [b"linux-vdso.so.1", b"linux-vdso64.so.1", b"linux-gate.so.1"];
 
 /// A loaded object, for as long as the loader keeps it.
@@ -19,6 +19,9 @@ pub struct Object<'a> {
     base: usize,
     name: &'a CStr,
     headers: &'a [Header],
+    /// Whether it is the main program, which loaders name first: glibc by an empty name, musl by the
+    /// one that it was started by.
+    pub is_program: bool,
     /// How many objects were loaded, and how many unloaded again, since the process began.
     pub loads: (u64, u64),
 }
@@ -27,6 +30,7 @@ pub struct Object<'a> {
 pub fn each<R>(mut visit: impl FnMut(&Object<'_>) -> ControlFlow<R>) -> Option<R> {
     let mut visiting = Visiting {
         visit: &mut visit,
+        is_first: true,
         result: None,
     };
     // SAFETY: `visited` gets what it expects, and the call ends before it does.
@@ -36,6 +40,7 @@ pub fn each<R>(mut visit: impl FnMut(&Object<'_>) -> ControlFlow<R>) -> Option<R
 
 struct Visiting<'a, R> {
     visit: &'a mut dyn FnMut(&Object<'_>) -> ControlFlow<R>,
+    is_first: bool,
     result: Option<R>,
 }
 
@@ -50,6 +55,7 @@ unsafe extern "C" fn visited<R>(
     // other meanwhile.
     let (object, visiting) = unsafe {
         let info = &*info;
+        let visiting = &mut *visiting.cast::<Visiting<'_, R>>();
         let object = Object {
             base: info.dlpi_addr as usize,
             name: match info.dlpi_name.is_null() {
@@ -57,9 +63,10 @@ unsafe extern "C" fn visited<R>(
                 false => CStr::from_ptr(info.dlpi_name),
             },
             headers: std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()),
+            is_program: std::mem::take(&mut visiting.is_first),
             loads: (info.dlpi_adds, info.dlpi_subs),
         };
-        (object, &mut *visiting.cast::<Visiting<'_, R>>())
+        (object, visiting)
     };
     match (visiting.visit)(&object) {
         ControlFlow::Continue(()) => 0,
@@ -76,7 +83,7 @@ impl<'a> Object<'a> {
         self.base
     }
 
-    /// Its file; empty for the main program.
+    /// Its file; empty for the main program, or what it was started by.
     pub fn path(&self) -> &'a [u8] {
         self.name.to_bytes()
     }
@@ -102,7 +109,8 @@ impl<'a> Object<'a> {
 
     /// What it says of its imports; `None` if it imports nothing, or says it in another way.
     pub fn dynamic(&self) -> Option<Dynamic<'a>> {
-        if VDSO.contains(&self.path()) {
+        let is_unnamed = self.path().is_empty() && !self.is_program;
+        if VDSO.contains(&self.path()) || is_unnamed {
             return None;
         }
         let header = |header: &&Header| header.p_type == libc::PT_DYNAMIC;

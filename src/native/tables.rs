@@ -252,7 +252,7 @@ impl Kind {
             || object.holds(Kind::of as *const () as usize)
         {
             Self::System
-        } else if path.is_empty()
+        } else if object.is_program
             || begins(b"libpython3")
             // The database that `sqlite3` uses, which audit events tell, and its journal with it.
             || begins(b"libsqlite3.so")

@@ -31,6 +31,9 @@ cdef extern from * nogil:
     #include <unistd.h>
     #include <utime.h>
 
+    /* musl has it only after 1.2.5. */
+    int renameat2(int, const char *, int, const char *, unsigned) __attribute__((weak));
+
     static int closed(int fd) { return fd < 0 ? -1 : close(fd); }
     static int closed_file(FILE *file) { return file ? fclose(file) : -1; }
 

@@ -102,7 +102,9 @@ super::replaced! {
 
     [c"renameat2"]
     fn renameat2(from: c_int, old: Path, to: c_int, new: Path, flags: c_uint) -> c_int
-    = moves(c"os.rename", (from, old), (to, new)), else -1;
+    // musl 1.2.5 has no such function, and an object with an import that is missing is not loaded.
+    = moves(c"os.rename", (from, old), (to, new)),
+    do libc::syscall(libc::SYS_renameat2, from, old, to, new, flags) as c_int, else -1;
 
     [c"link"]
     fn link(old: Path, new: Path) -> c_int
