@@ -110,7 +110,7 @@ def test_what_describes_the_machine_may_be_read(acts, thread):
     """Libraries ask how many threads they may have, and a denial would be noise."""
     with Policy(write=[], read=[], native=True).guard()() as entered:
         assert acts.act("open to read", "/proc/cpuinfo", thread=thread) == 0
-        assert acts.act("open to read", "/sys/fs/cgroup/.", thread=thread) == 0
+        assert acts.act("open to read", "/sys/fs/cgroup/.", thread=thread) in {0, errno.ENOENT}
         assert entered.violations == []
         assert acts.act("open to read", "/proc/self/environ", thread=thread) == errno.EACCES
         assert acts.act("open to read", "/sys/fs/../../etc/passwd", thread=thread) == errno.EACCES
