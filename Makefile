@@ -102,7 +102,7 @@ fmt: $(VENV)/.built ## Format Rust and Python
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-# QUICK=1 leaves out the slow tests too.
+# QUICK=1 leaves out the slow tests, and those that do not depend on the version of Python.
 .PHONY: test-all
 test-all: $(VERSIONS:%=test-%) ## Install and test on each Python from 3.10 to 3.15
 

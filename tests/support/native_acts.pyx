@@ -243,6 +243,12 @@ cdef extern from * nogil:
         if (IS("syscall chmod with flags")) return syscall(452, AT_FDCWD, path, 0600, 0);
         if (IS("syscall chown")) return syscall(SYS_fchownat, AT_FDCWD, path, getuid(), getgid(), 0);
         if (IS("syscall setxattr")) return syscall(SYS_setxattr, path, "user.a", "b", 1, 0);
+        if (IS("syscall removexattr")) return syscall(SYS_removexattr, path, "user.b");
+        #ifdef SYS_mknod
+        if (IS("syscall mknod")) return syscall(SYS_mknod, path, S_IFREG | 0600, 0);
+        #else
+        if (IS("syscall mknod")) return syscall(SYS_mknodat, AT_FDCWD, path, S_IFREG | 0600, 0);
+        #endif
         if (IS("dlsym")) {
             int (*found)(const char *, int, ...) = dlsym(RTLD_DEFAULT, "open");
             return closed(found(path, O_WRONLY | O_CREAT, 0600));
