@@ -305,6 +305,22 @@ impl Policy {
         policy
     }
 
+    /// Returns the policy that native code is judged by: if anything may be written, its packages may
+    /// write what they keep in the directories for temporary files.
+    #[must_use]
+    pub fn for_native_code(
+        self: &Arc<Self>,
+        temporary: impl FnOnce() -> Vec<Resolved>,
+    ) -> Arc<Self> {
+        if !self.may_write() || !self.rest.packages.keep_any() {
+            return Arc::clone(self);
+        }
+        let mut policy = Self::clone(self);
+        let packages = policy.rest.packages.clone();
+        policy.temporary.add_kept(packages, temporary());
+        Arc::new(policy)
+    }
+
     /// Judges an operation.
     pub fn check(&self, fs: &impl FileSystem, operation: Operation<'_>) -> Verdict {
         match operation {

@@ -89,6 +89,7 @@ impl Policy {
             || (self.approves_root_entries
                 && !is_unnamed(name)
                 && self.roots.has(fs, &dir.join(name)))
+            || self.temporary.is_kept(&dir.join(name))
     }
 
     /// Returns whether the roots approve changing the file at this path.
@@ -97,6 +98,7 @@ impl Policy {
         self.roots.contain_path(fs, landing.parent())
             || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))
             || self.temporary.hold(landing.parent())
+            || self.temporary.is_kept(landing.as_bytes())
     }
 
     /// Judges by the blocked paths: the entry itself, and its target.

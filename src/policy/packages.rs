@@ -25,6 +25,8 @@ pub struct Package {
     pub env: Vec<String>,
     /// Programs that its own code runs to learn of the machine, each with its arguments.
     pub runs: Vec<String>,
+    /// Directories of its own among the temporary files of the machine; `*` as for variables.
+    pub keeps: Vec<String>,
 }
 
 const TEXT: &str = include_str!("packages.toml");
@@ -57,6 +59,7 @@ fn package(value: &Value) -> Result<Package, String> {
             "with" => package.with = texts(key, value)?,
             "env" => package.env = texts(key, value)?,
             "runs" => package.runs = texts(key, value)?,
+            "keeps" => package.keeps = texts(key, value)?,
             _ => return Err(format!("has the unknown key {key}")),
         }
     }
@@ -111,6 +114,7 @@ struct Chosen {
     imports: Vec<String>,
     env: Vec<String>,
     runs: Vec<String>,
+    keeps: Vec<String>,
 }
 
 impl Packages {
@@ -149,6 +153,7 @@ impl Packages {
             if chosen.modules.contains(name) {
                 chosen.env.extend(package.env.iter().cloned());
                 chosen.runs.extend(package.runs.iter().cloned());
+                chosen.keeps.extend(package.keeps.iter().cloned());
             }
         }
         chosen.imports = chosen.modules.iter().cloned().collect();
@@ -195,12 +200,20 @@ impl Packages {
 
     /// Returns whether they may set an environment variable.
     pub fn may_set(&self, name: &str) -> bool {
-        let matches = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => pattern == name,
-        };
         let chosen = self.0.as_ref();
-        chosen.is_some_and(|chosen| chosen.env.iter().any(matches))
+        chosen.is_some_and(|chosen| matches(&chosen.env, name.as_bytes()))
+    }
+
+    /// Returns whether they keep directories of their own among temporary files.
+    pub fn keep_any(&self) -> bool {
+        let chosen = self.0.as_ref();
+        chosen.is_some_and(|chosen| !chosen.keeps.is_empty())
+    }
+
+    /// Returns whether a directory of this name is one that they keep there.
+    pub fn keep(&self, name: &[u8]) -> bool {
+        let chosen = self.0.as_ref();
+        chosen.is_some_and(|chosen| matches(&chosen.keeps, name))
     }
 
     /// Returns whether they may run a program, given with its arguments.
@@ -213,6 +226,16 @@ impl Packages {
     pub fn imports(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |chosen| &chosen.imports)
     }
+}
+
+/// Returns whether a name is one of these, of which `*` at the end stands for whatever follows.
+fn matches(patterns: &[String], name: &[u8]) -> bool {
+    patterns
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start.as_bytes()),
+            None => pattern.as_bytes() == name,
+        })
 }
 
 /// Returns whether these packages allow nothing that the others do not: each is among them.
@@ -262,6 +285,9 @@ mod tests {
                 assert!(is_long && start.is_ascii(), "{name}: {variable}");
                 let dangerous = !crate::policy::Environment::Harmless.may_set(start.as_bytes());
                 assert!(!dangerous, "{name}: {variable}");
+            }
+            for directory in &package.keeps {
+                assert!(directory.starts_with(name), "{name}: {directory}");
             }
         }
     }

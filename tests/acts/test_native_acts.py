@@ -163,6 +163,31 @@ def test_the_hint_for_a_temporary_file_names_its_directory(acts, places, thread)
 
 
 @pytest.mark.parametrize("thread", THREADS)
+def test_packages_keep_directories_among_temporary_files(acts, places, thread, monkeypatch):
+    """polars copies what it reads over a URL to `polars-…` there, and panics where it may not."""
+    _, outside = places
+    monkeypatch.setenv("TMPDIR", str(outside))
+    kept = outside / "polars-0"
+    policy = Policy(write=["."], native=True, packages=["polars"])
+    with policy.guard()() as entered:
+        assert acts.act("mkdir", kept, thread=thread) == 0
+        assert acts.act("open", kept / "new", thread=thread) == 0
+        assert acts.act("chmod", kept / "new", thread=thread) == 0
+        assert acts.act("utime", kept, thread=thread) == 0
+        assert entered.violations == []
+    (kept / "out").symlink_to(outside)
+    with policy.guard()():
+        for elsewhere in (outside / "other-0", kept / ".." / "new", kept / "out" / "new"):
+            assert acts.act("mkdir", elsewhere, thread=thread) == errno.EACCES
+        for of_python in (outside / "polars-1", kept / "made"):
+            with pytest.raises(AuditDenied):
+                of_python.mkdir()
+    for narrower in (policy.replace(packages=[]), policy.replace(write=[])):
+        with narrower.guard()():
+            assert acts.act("open", kept / "newer", thread=thread) == errno.EACCES
+
+
+@pytest.mark.parametrize("thread", THREADS)
 def test_relative_names_keep_the_directory_that_they_start_from(acts, places, thread):
     root, outside = places
     (root / "deep").mkdir()

@@ -9,6 +9,7 @@ use memchr::memchr_iter;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::Resolved;
 use crate::policy::files::roots::is_within;
+use crate::policy::packages::Packages;
 
 /// Paths that no root opens, for reading and writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,20 +37,46 @@ impl Blocked {
     }
 }
 
-/// Directories that were made for a guard's temporary files.
+/// Directories that were made for a guard's temporary files, and those that packages keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Temporary(Vec<Vec<u8>>);
+pub struct Temporary {
+    own: Vec<Vec<u8>>,
+    packages: Packages,
+    /// The directories for temporary files on this machine, which those of packages are in.
+    of_machine: Vec<Resolved>,
+}
 
 impl Temporary {
     /// Adds a directory.
     pub fn add(&mut self, directory: &Resolved) {
-        self.0.push(directory.as_bytes().to_vec());
+        self.own.push(directory.as_bytes().to_vec());
+    }
+
+    /// Adds the directories that packages keep in those of the machine.
+    pub fn add_kept(&mut self, packages: Packages, of_machine: Vec<Resolved>) {
+        (self.packages, self.of_machine) = (packages, of_machine);
     }
 
     /// Returns whether the path is one of them, or lies below one: asked if no root approves it.
     #[cold]
     pub fn hold(&self, path: &[u8]) -> bool {
-        self.0.iter().any(|directory| is_within(path, directory))
+        let mut own = self.own.iter();
+        own.any(|directory| is_within(path, directory)) || self.is_kept(path)
+    }
+
+    /// Returns whether the path is a directory that a package keeps, which it makes itself, or lies
+    /// below one.
+    #[cold]
+    pub fn is_kept(&self, path: &[u8]) -> bool {
+        self.of_machine.iter().any(|directory| {
+            let below = path.strip_prefix(directory.as_bytes());
+            let below = below.and_then(|below| below.strip_prefix(b"/"));
+            below.is_some_and(|below| {
+                components(below)
+                    .next()
+                    .is_some_and(|name| self.packages.keep(name))
+            })
+        })
     }
 }
 

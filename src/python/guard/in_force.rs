@@ -54,7 +54,7 @@ impl<'a> InForce<'a> {
 impl Rules for InForce<'_> {
     #[inline]
     fn policy(&self) -> &Policy {
-        self.live.policy()
+        self.live.policy_for_native_code()
     }
 
     fn with_temporary(&self) -> Option<Arc<Policy>> {

@@ -8,12 +8,14 @@ use arc_swap::ArcSwapOption;
 use crate::policy::Policy;
 use crate::python::cpython::forks;
 use crate::python::guard::refused::Refusals;
-use crate::python::guard::temporary::{Directories, Temporary};
+use crate::python::guard::temporary::{self, Directories, Temporary};
 use crate::python::values::seen::Seen;
 
 /// The part of a configuration that is plain values.
 pub struct Live {
     policy: Arc<Policy>,
+    /// The policy that native code is judged by.
+    native: Arc<Policy>,
     /// Its temporary directories.
     pub temporary: Temporary,
     /// True if what the policy denies goes on all the same.
@@ -55,6 +57,7 @@ impl Live {
         network: Arc<Seen>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            native: policy.for_native_code(temporary::of_machine),
             policy,
             temporary,
             proceeds,
@@ -90,7 +93,12 @@ impl Live {
         &self.policy
     }
 
-    /// The same, to be kept.
+    /// The policy that native code is judged by.
+    pub fn policy_for_native_code(&self) -> &Policy {
+        &self.native
+    }
+
+    /// The policy, to be kept.
     pub fn shared_policy(&self) -> &Arc<Policy> {
         &self.policy
     }

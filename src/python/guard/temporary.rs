@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
-use crate::policy::files::path::Resolved;
+use crate::policy::files::path::{self, Base, Resolved};
 use crate::policy::files::roots::is_within;
 use crate::policy::{FileSystem, Operation, Policy, Target};
 use crate::python::values::temporary_directory::Directory;
@@ -169,16 +169,35 @@ pub fn usual() -> PathBuf {
     first.unwrap_or_else(|| PathBuf::from_slice(b"."))
 }
 
+/// The directories for temporary files on this machine, where they lead to.
+pub fn of_machine() -> Vec<Resolved> {
+    let mut places = vec![
+        PathBuf::from_slice(b"/tmp"),
+        PathBuf::from_slice(b"/var/tmp"),
+    ];
+    places.extend(named());
+    let places = places.iter();
+    places
+        .filter_map(|place| path::resolve(&Os, place, Base::CurrentDir))
+        .collect()
+}
+
+/// The directories that environment variables name.
+fn named() -> impl Iterator<Item = PathBuf> {
+    let variables = ["TMPDIR", "TEMP", "TMP"].into_iter();
+    let named = variables.filter_map(std::env::var_os);
+    named
+        .map(|name| PathBuf::from_slice(name.as_encoded_bytes()))
+        .filter(|name| !name.is_empty())
+}
+
 /// The directories that `tempfile` looks at and can use, in their order.
 fn candidates() -> Vec<PathBuf> {
-    let named = ["TMPDIR", "TEMP", "TMP"].into_iter();
-    let named = named.filter_map(std::env::var_os);
-    let named = named.map(|name| PathBuf::from_slice(name.as_encoded_bytes()));
     let usual = [&b"/tmp"[..], b"/var/tmp", b"/usr/tmp"].into_iter();
-    named
+    named()
         .chain(usual.map(PathBuf::from_slice))
         .chain(Os.current_dir())
-        .filter(|place| !place.is_empty() && can_be_used(place))
+        .filter(|place| can_be_used(place))
         .collect()
 }
 
