@@ -11,7 +11,7 @@ pub use super::hosts::{Destination, Ports, plain_name};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
 use crate::policy::files::roots::Roots;
-use crate::policy::written::values::{Choice, SpecError, Where, check_paths};
+use crate::policy::written::values::{Choice, Where};
 
 /// The rules for the network, as they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,54 +44,6 @@ impl Default for NetworkRules {
             lookup: true,
             max_connections: None,
         }
-    }
-}
-
-impl NetworkRules {
-    /// The keys, in the order in which they are written.
-    pub const KEYS: &'static [&'static str] = &[
-        "hosts",
-        "block",
-        "ports",
-        "listen",
-        "unix",
-        "lookup",
-        "max_connections",
-    ];
-
-    /// Checks the rules that types do not express.
-    ///
-    /// # Errors
-    /// `SpecError::Value`.
-    pub fn validate(&self) -> Result<(), SpecError> {
-        let none = Vec::new();
-        let given = |place: &Where| match place {
-            Where::Anywhere => Vec::new(),
-            Where::Below(items) => items.clone(),
-        };
-        let listen = match &self.listen {
-            Choice::All(_) => &none,
-            Choice::Named(hosts) => hosts,
-        };
-        for (key, hosts) in [
-            ("network.hosts", &given(&self.hosts)),
-            ("network.block", &self.block),
-            ("network.listen", listen),
-        ] {
-            for (index, host) in hosts.iter().enumerate() {
-                if let Err(problem) = Host::parse(host) {
-                    return Err(SpecError::Value {
-                        key: format!("{key}[{index}]"),
-                        problem: format!("{problem}, not {host:?}"),
-                    });
-                }
-            }
-        }
-        let paths: Vec<_> = given(&self.unix)
-            .iter()
-            .map(|path| path.strip_prefix('@').unwrap_or(path).to_owned())
-            .collect();
-        check_paths("network.unix", &paths)
     }
 }
 

@@ -36,6 +36,8 @@ mod _native {
     #[pymodule_export]
     use super::api::directory::{Directory, DiskWatch, remove_directory};
     #[pymodule_export]
+    use super::api::fields::Network;
+    #[pymodule_export]
     use super::api::guard::{AuditPerms, Guard};
     #[pymodule_export]
     use super::api::installed::{installed_policy, raise_violations};
@@ -45,8 +47,6 @@ mod _native {
     use super::api::mk_audit::mk_audit;
     #[pymodule_export]
     use super::api::native_tables::native_tables;
-    #[pymodule_export]
-    use super::api::network_rules::Network;
     #[pymodule_export]
     use super::api::policy::{Policy, govern, governing_files};
     #[pymodule_export]

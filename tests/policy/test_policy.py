@@ -351,7 +351,7 @@ class TestToml:
             ("max_bytes = true", 'max_bytes must be "unlimited", a number of bytes or a size'),
             ("threads = 1", 'threads must be "deny" or "inherit", not integer'),
             ("imports = 1", "imports must be true, false, an array of modules or a table of allow"),
-            ("[imports]\nx = 1", 'has the unknown key "imports.x": the keys are imports.allow, im'),
+            ("[imports]\nx = 1", 'has the unknown key "imports.x": the keys are allow, block'),
             ("on_violation = 'x'", 'on_violation must be "raise" or "warn" or "log", not "x"'),
             ("native = 'x'", 'native must be true, false, "unjudged" or an array of names'),
             ("write = ['']", r"write\[0\] must not be empty"),

@@ -7,7 +7,8 @@ use crate::policy::files::path;
 use crate::policy::learn::{self, Need};
 use crate::policy::network::{NetworkRules, Part};
 use crate::policy::operation::Why;
-use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
+use crate::policy::written::fields::FIELDS;
+use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
 use crate::policy::written::widening::{Lack, Places};
 
@@ -221,11 +222,11 @@ pub fn check(spec: &Spec) -> Result<(), SpecError> {
     merge(&mut kept, spec);
     let other = FIELDS
         .iter()
-        .find(|field| spec.toml_value(field) != kept.toml_value(field));
+        .find(|field| field.toml(spec) != field.toml(&kept));
     match other {
         None => Ok(()),
         Some(field) => Err(SpecError::Value {
-            key: (*field).to_owned(),
+            key: field.name.to_owned(),
             problem: "cannot be in a file of approvals, which only add permissions: write it into \
                       the policy"
                 .to_owned(),

@@ -1,6 +1,7 @@
 //! A policy as a host writes it: its fields, TOML, presets, and checks of its values.
 
 pub mod approved;
+pub mod fields;
 pub mod hint;
 pub mod kept;
 pub mod landings;

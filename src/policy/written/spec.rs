@@ -4,27 +4,7 @@
 
 use crate::policy::files::places::PRESET;
 use crate::policy::network::NetworkRules;
-use crate::policy::packages::no_package;
-use crate::policy::written::values::{Choice, SpecError, Where, check_paths};
-
-/// The fields, in the order in which they are written.
-pub const FIELDS: &[&str] = &[
-    "write",
-    "read",
-    "block",
-    "protect",
-    "max_bytes",
-    "commands",
-    "env",
-    "import_allow",
-    "threads",
-    "unknown_events",
-    "native",
-    "on_violation",
-    "imports",
-    "network",
-    "packages",
-];
+use crate::policy::written::values::{Choice, Where};
 
 /// The modules that may be imported if they are not imported yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,18 +44,6 @@ impl OnViolation {
         ("warn", Self::Warn),
         ("log", Self::Log),
     ];
-}
-
-/// The values of `threads`, and whether threads may be started with each.
-pub const THREADS: [(&str, bool); 2] = [("deny", false), ("inherit", true)];
-
-/// The values of `unknown_events`, and whether such events pass with each.
-pub const UNKNOWN_EVENTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
-
-/// The name of a value.
-pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> Option<&'static str> {
-    let found = names.iter().find(|(_, named)| named == value);
-    found.map(|(name, _)| *name)
 }
 
 /// The contents of a policy.
@@ -167,106 +135,5 @@ impl Spec {
             Choice::Named(names) => (&[], names),
         };
         preset.iter().copied().chain(own.iter().map(String::as_str))
-    }
-
-    /// Checks the rules that types do not express.
-    ///
-    /// # Errors
-    /// `SpecError::Value`.
-    pub fn validate(&self) -> Result<(), SpecError> {
-        let roots = |place: &Where| match place {
-            Where::Anywhere => Vec::new(),
-            Where::Below(paths) => paths.clone(),
-        };
-        for (field, paths) in [
-            ("write", roots(&self.write)),
-            ("read", roots(&self.read)),
-            ("block", self.block.clone()),
-        ] {
-            check_paths(field, &paths)?;
-        }
-        check_names("protect", &self.protect, |name| {
-            let odd = |part: &str| matches!(part, "" | "." | "..") || part.contains('\0');
-            name.split('/')
-                .any(odd)
-                .then_some("must be a name, or names below each other (\".git/hooks\")")
-        })?;
-        check_names("commands", &self.commands, |name| {
-            // Two words are not a program: an argument list does not go through a shell.
-            let odd = name.is_empty()
-                || name.contains('\0')
-                || (!name.contains('/') && name.contains(char::is_whitespace));
-            odd.then_some("must be the name or the path of one program, without arguments")
-        })?;
-        check_names("env", &self.env, |name| {
-            let odd = name.is_empty() || name.contains(['=', '\0']);
-            odd.then_some("must be the name of a variable, \"MY_*\" for those that begin so")
-        })?;
-        check_names("native", &self.native, no_module)?;
-        check_names("imports.allow", &self.imports.allow, no_module)?;
-        check_each("imports.block", &self.imports.block, no_module)?;
-        check_each("import_allow", &self.import_allow, |name| {
-            if name == "*" { None } else { no_module(name) }
-        })?;
-        check_each("packages", &self.packages, no_package)?;
-        if let NetworkUse::Rules(rules) = &self.network {
-            rules.validate()?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the problem with the name of a module, if any.
-fn no_module(name: &str) -> Option<&'static str> {
-    let odd = |part: &str| {
-        part.is_empty() || part.contains(|letter: char| !letter.is_alphanumeric() && letter != '_')
-    };
-    name.split('.')
-        .any(odd)
-        .then_some("must be the name of a module (\"numpy\", \"os.path\")")
-}
-
-fn check_names(
-    field: &str,
-    names: &Choice,
-    wrong: impl Fn(&str) -> Option<&'static str>,
-) -> Result<(), SpecError> {
-    match names {
-        Choice::All(_) => Ok(()),
-        Choice::Named(names) => check_each(field, names, wrong),
-    }
-}
-
-fn check_each(
-    field: &str,
-    names: &[String],
-    wrong: impl Fn(&str) -> Option<&'static str>,
-) -> Result<(), SpecError> {
-    for (index, name) in names.iter().enumerate() {
-        if let Some(problem) = wrong(name) {
-            return Err(SpecError::Value {
-                key: format!("{field}[{index}]"),
-                problem: format!("{problem}, not {name:?}"),
-            });
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::policy::written::values::is_within_module;
-
-    #[test]
-    fn modules_hold_what_is_below_them() {
-        for (module, name, holds) in [
-            ("numpy", "numpy", true),
-            ("numpy.linalg", "numpy", true),
-            ("numpyx", "numpy", false),
-            ("numpy", "numpy.linalg", false),
-            ("anything", "*", true),
-        ] {
-            assert_eq!(is_within_module(module, name), holds, "{module} {name}");
-        }
     }
 }

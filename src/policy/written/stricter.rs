@@ -1,74 +1,46 @@
-//! Tells whether one policy allows nothing that another does not.
+//! Compares fields of two policies: whether the new one allows nothing that the old one does not.
+//! Paths are resolved.
 
 use crate::policy::environment::Environment;
 use crate::policy::network::{NetworkRules, Ports};
-use crate::policy::packages;
-use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
+use crate::policy::written::spec::Spec;
 use crate::policy::written::values::{self, Choice, Where, is_within_module};
 
-/// Returns the first field by which the new policy allows something that the old one does not, if
-/// there is one. A field that cannot be compared counts as allowing more. Paths are resolved.
-pub fn more_than(new: &Spec, old: &Spec) -> Option<&'static str> {
-    let protects_less = || {
-        let names: Vec<_> = new.protected_names().collect();
-        old.protected_names().any(|name| !names.contains(&name))
-    };
-    let blocks_less = || {
-        let is_blocked = |path: &String| new.block.iter().any(|block| is_in(path, block));
-        !old.block.iter().all(is_blocked)
-    };
-    let writes_more = match (new.max_bytes, old.max_bytes) {
+/// Returns whether fewer paths are blocked.
+pub fn blocks_less(new: &Spec, old: &Spec) -> bool {
+    let is_blocked = |path: &String| new.block.iter().any(|block| is_in(path, block));
+    !old.block.iter().all(is_blocked)
+}
+
+/// Returns whether fewer names are protected.
+pub fn protects_less(new: &Spec, old: &Spec) -> bool {
+    let names: Vec<_> = new.protected_names().collect();
+    old.protected_names().any(|name| !names.contains(&name))
+}
+
+/// Returns whether a limit is higher; `None` is no limit.
+pub fn is_more<T: PartialOrd>(new: &Option<T>, old: &Option<T>) -> bool {
+    match (new, old) {
         (_, None) => false,
         (None, Some(_)) => true,
         (Some(new), Some(old)) => new > old,
-    };
-    let is_in_a_package = |name: &String| {
-        old.import_allow
-            .iter()
-            .any(|package| is_within_module(name, package))
-    };
-    let proceeds = new.on_violation != OnViolation::Raise && new.on_violation != old.on_violation;
-    [
-        ("write", !is_where_within(&new.write, &old.write)),
-        ("read", !is_where_within(&new.read, &old.read)),
-        ("block", blocks_less()),
-        ("protect", protects_less()),
-        ("max_bytes", writes_more),
-        (
-            "commands",
-            !is_choice_of(&new.commands, &old.commands, |_| false),
-        ),
-        (
-            "env",
-            // `true` leaves out the dangerous ones, which a name does not.
-            !is_choice_of(&new.env, &old.env, |_| false)
-                || (old.env == Choice::All(true) && names_dangerous(&new.env)),
-        ),
-        (
-            "import_allow",
-            !new.import_allow.iter().all(is_in_a_package),
-        ),
-        ("threads", new.threads && !old.threads),
-        ("unknown_events", new.unknown_events && !old.unknown_events),
-        (
-            "native",
-            !are_modules_of(&new.native, &old.native)
-                || (new.native_unjudged && !old.native_unjudged),
-        ),
-        ("on_violation", proceeds),
-        ("imports", !are_imports_of(&new.imports, &old.imports)),
-        ("network", !is_network_of(&new.network, &old.network)),
-        ("packages", !packages::are_of(&new.packages, &old.packages)),
-    ]
-    .into_iter()
-    .find_map(|(field, is_more)| is_more.then_some(field))
+    }
 }
 
-fn is_in(path: &str, dir: &str) -> bool {
-    dir == "/" || values::is_in(path, dir)
+/// Returns whether more variables may be set: `true` leaves out the dangerous ones, which a name
+/// does not.
+pub fn sets_more(new: &Choice, old: &Choice) -> bool {
+    !is_choice_of(new, old) || (*old == Choice::All(true) && names_dangerous(new))
 }
 
-fn is_where_within(new: &Where, old: &Where) -> bool {
+/// Returns whether all of the modules are named, or below a named one.
+pub fn are_within(modules: &[String], names: &[String]) -> bool {
+    let is_within = |module: &String| names.iter().any(|name| is_within_module(module, name));
+    modules.iter().all(is_within)
+}
+
+/// Returns whether the places are within the others.
+pub fn is_where_within(new: &Where, old: &Where) -> bool {
     match (new, old) {
         (_, Where::Anywhere) => true,
         (Where::Anywhere, Where::Below(old)) => old.iter().any(|dir| dir == "/"),
@@ -78,7 +50,49 @@ fn is_where_within(new: &Where, old: &Where) -> bool {
     }
 }
 
-fn is_choice_of(new: &Choice, old: &Choice, is_also: impl Fn(&str) -> bool) -> bool {
+/// Returns whether the names are among the others.
+pub fn is_choice_of(new: &Choice, old: &Choice) -> bool {
+    is_chosen(new, old, |_| false)
+}
+
+/// Returns whether the modules are among the others, or below one of them.
+pub fn are_modules_of(new: &Choice, old: &Choice) -> bool {
+    is_chosen(new, old, |name| old.has_module(name))
+}
+
+/// Returns whether more hosts may be reached.
+pub fn has_more_hosts(new: &NetworkRules, old: &NetworkRules) -> bool {
+    match (&new.hosts, &old.hosts) {
+        (_, Where::Anywhere) => false,
+        (Where::Anywhere, Where::Below(_)) => true,
+        (Where::Below(new), Where::Below(old)) => new.iter().any(|host| !old.contains(host)),
+    }
+}
+
+/// Returns whether more ports may be reached. Hosts with a port of their own are not held to
+/// `ports`.
+pub fn has_more_ports(new: &NetworkRules, old: &NetworkRules) -> bool {
+    let ports = match (&new.ports, &old.ports) {
+        (_, None) => true,
+        (None, Some(_)) => new.hosts == Where::Below(Vec::new()),
+        (Some(new), Some(old)) => new
+            .iter()
+            .all(|ports: &Ports| old.iter().any(|old| old.hold(*ports))),
+    };
+    let own_ports = match &new.hosts {
+        Where::Below(hosts) if old.ports.is_some() && old.hosts == Where::Anywhere => {
+            hosts.iter().all(|host| !host.contains(':'))
+        }
+        _ => true,
+    };
+    !(ports && own_ports)
+}
+
+fn is_in(path: &str, dir: &str) -> bool {
+    dir == "/" || values::is_in(path, dir)
+}
+
+fn is_chosen(new: &Choice, old: &Choice, is_also: impl Fn(&str) -> bool) -> bool {
     match (new, old) {
         (_, Choice::All(true)) | (Choice::All(false), _) => true,
         (Choice::All(true), _) => false,
@@ -98,62 +112,9 @@ fn names_dangerous(new: &Choice) -> bool {
     }
 }
 
-fn are_modules_of(new: &Choice, old: &Choice) -> bool {
-    is_choice_of(new, old, |name| old.has_module(name))
-}
-
-fn are_imports_of(new: &Imports, old: &Imports) -> bool {
-    let is_blocked = |name: &String| new.block.iter().any(|block| is_within_module(name, block));
-    are_modules_of(&new.allow, &old.allow) && old.block.iter().all(is_blocked)
-}
-
-fn is_network_of(new: &NetworkUse, old: &NetworkUse) -> bool {
-    match (new, old) {
-        (_, NetworkUse::All(true)) | (NetworkUse::All(false), _) => true,
-        (NetworkUse::All(true), _) | (_, NetworkUse::All(false)) => false,
-        (NetworkUse::Rules(new), NetworkUse::Rules(old)) => are_rules_of(new, old),
-    }
-}
-
-fn are_rules_of(new: &NetworkRules, old: &NetworkRules) -> bool {
-    let hosts = match (&new.hosts, &old.hosts) {
-        (_, Where::Anywhere) => true,
-        (Where::Anywhere, Where::Below(_)) => false,
-        (Where::Below(new), Where::Below(old)) => new.iter().all(|host| old.contains(host)),
-    };
-    // Hosts with a port of their own are not held to `ports`.
-    let ports = match (&new.ports, &old.ports) {
-        (_, None) => true,
-        (None, Some(_)) => new.hosts == Where::Below(Vec::new()),
-        (Some(new), Some(old)) => new
-            .iter()
-            .all(|ports: &Ports| old.iter().any(|old| old.hold(*ports))),
-    };
-    let own_ports = match &new.hosts {
-        Where::Below(hosts) if old.ports.is_some() => match &old.hosts {
-            Where::Anywhere => hosts.iter().all(|host| !host.contains(':')),
-            Where::Below(_) => true,
-        },
-        _ => true,
-    };
-    let connections = match (new.max_connections, old.max_connections) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(new), Some(old)) => new <= old,
-    };
-    hosts
-        && ports
-        && own_ports
-        && connections
-        && old.block.iter().all(|host| new.block.contains(host))
-        && is_choice_of(&new.listen, &old.listen, |_| false)
-        && is_where_within(&new.unix, &old.unix)
-        && (old.lookup || !new.lookup)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::written::spec::Spec;
 
     #[test]
     fn names_the_field_that_allows_more() {
@@ -246,7 +207,11 @@ mod tests {
             ),
         ] {
             let read = |text| Spec::from_toml(text, false).unwrap();
-            assert_eq!(more_than(&read(new), &read(old)), more, "{new} | {old}");
+            assert_eq!(
+                read(new).allows_more_than(&read(old)),
+                more,
+                "{new} | {old}"
+            );
         }
     }
 }

@@ -4,32 +4,18 @@ use parse_size::Config;
 use toml::{Table, Value};
 
 use crate::policy::network::{NetworkRules, Ports};
-use crate::policy::written::spec::{
-    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNJUDGED, UNKNOWN_EVENTS, name_of,
+use crate::policy::written::fields::{
+    self, FIELDS, Field, IMPORTS, Items, Kind, MODULES, NETWORK, PACKAGES, name_of,
 };
-use crate::policy::written::values::SECTION;
-use crate::policy::written::values::{Choice, SpecError, Where};
+use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
+use crate::policy::written::values::{Choice, SECTION, SpecError, Where};
 
-/// The accepted values of `write` and `read`.
-const PLACES: &str = "\"anywhere\" or an array of paths";
-const PATHS: &str = "an array of paths";
-const NAMES: &str = "true, false or an array of names";
 const NATIVE: &str = "true, false, \"unjudged\" or an array of names";
-const PATH: &str = "a path, a string";
-const NAME: &str = "a name, a string";
-const PROGRAMS: &str = "true, false or an array of programs";
-const PROGRAM: &str = "a program's name or path, a string";
-const MODULES: &str = "an array of modules";
-const MODULE: &str = "a module's name, a string";
-const PACKAGES: &str = "\"data\" or an array of packages";
-const PACKAGE: &str = "a package's name, a string";
-const IMPORTS: &str = "true, false, an array of modules or a table of allow and block";
-const NETWORK: &str = "true, false or a table of rules";
-const HOSTS: &str = "\"anywhere\" or an array of hosts";
-const HOST: &str = "a host, a string";
-const BOOL: &str = "true or false";
+const IMPORTED: &str = "true, false, an array of modules or a table of allow and block";
+const RULES: &str = "true, false or a table of rules";
 const SIZE: &str = "\"unlimited\", a number of bytes or a size (\"10M\")";
 const COUNT: &str = "\"unlimited\" or a whole number";
+const PORTS: &str = "\"any\" or an array of ports";
 
 impl Spec {
     /// Reads a policy from the text of a TOML file; `in_pyproject`: from its section there.
@@ -55,94 +41,141 @@ impl Spec {
 
     fn from_table(table: &Table) -> Result<Self, SpecError> {
         let mut spec = Self::default();
-        for (key, value) in table {
-            match key.as_str() {
-                "write" => spec.write = places(key, value, "anywhere", PLACES, PATH)?,
-                "read" => spec.read = places(key, value, "anywhere", PLACES, PATH)?,
-                "block" => spec.block = texts(key, value, PATHS, PATH)?,
-                "protect" => spec.protect = choice(key, value, NAMES, NAME)?,
-                "max_bytes" => spec.max_bytes = bytes(key, value)?,
-                "env" => spec.env = choice(key, value, NAMES, NAME)?,
-                "commands" => spec.commands = choice(key, value, PROGRAMS, PROGRAM)?,
-                "import_allow" => spec.import_allow = texts(key, value, MODULES, MODULE)?,
-                "threads" => spec.threads = one_of(key, value, &THREADS)?,
-                "unknown_events" => spec.unknown_events = one_of(key, value, &UNKNOWN_EVENTS)?,
-                "native" => spec.set_native(match value {
-                    Value::String(text) if text == UNJUDGED => None,
-                    _ => Some(choice(key, value, NATIVE, MODULE)?),
-                }),
-                "on_violation" => spec.on_violation = one_of(key, value, &OnViolation::NAMED)?,
-                "imports" => spec.imports = imports(key, value)?,
-                "network" => spec.network = network(key, value)?,
-                "packages" => spec.packages = packages(key, value)?,
-                _ => {
-                    return Err(SpecError::UnknownKey {
-                        key: key.clone(),
-                        keys: FIELDS,
-                    });
-                }
-            }
-        }
+        read_table(&FIELDS, &mut spec, "", table)?;
         spec.validate()?;
         Ok(spec)
     }
 
     /// Returns the policy as TOML, with all fields; `None` if a function of the host is one.
     pub fn to_toml(&self) -> Option<String> {
-        let mut table = Table::new();
-        for field in FIELDS {
-            table.insert((*field).to_owned(), self.toml_value(field)?);
+        Some(to_table(&FIELDS, self)?.to_string())
+    }
+}
+
+/// Reads the fields in a table. Their names in messages begin with `prefix`.
+fn read_table<S>(
+    fields: &'static [Field<S>],
+    into: &mut S,
+    prefix: &str,
+    table: &Table,
+) -> Result<(), SpecError> {
+    for (name, value) in table {
+        let key = format!("{prefix}{name}");
+        match fields.iter().find(|field| field.name == name) {
+            Some(field) => field.read(into, &key, value)?,
+            None => {
+                let keys = fields::names(fields);
+                return Err(SpecError::UnknownKey { key, keys });
+            }
         }
-        Some(table.to_string())
+    }
+    Ok(())
+}
+
+fn to_table<S>(fields: &[Field<S>], of: &S) -> Option<Table> {
+    let fields = fields.iter();
+    fields
+        .map(|field| Some((field.name.to_owned(), field.toml(of)?)))
+        .collect()
+}
+
+impl<S> Field<S> {
+    fn read(&self, into: &mut S, key: &str, value: &Value) -> Result<(), SpecError> {
+        match &self.kind {
+            Kind::Places(at, items) => *(at.get_mut)(into) = places(key, value, items)?,
+            Kind::Names(at, items) => {
+                *(at.get_mut)(into) = texts(key, value, &an_array(items), items)?;
+            }
+            Kind::Choice(at, items) => {
+                let accepted = format!("true, false or {}", an_array(items));
+                *(at.get_mut)(into) = choice(key, value, &accepted, items)?;
+            }
+            Kind::Switch(at, names) => *(at.get_mut)(into) = one_of(key, value, names)?,
+            Kind::Flag(at) => {
+                let flag = value.as_bool();
+                *(at.get_mut)(into) =
+                    flag.ok_or_else(|| wrong_type(key, "true or false", value))?;
+            }
+            Kind::Bytes(at) => *(at.get_mut)(into) = bytes(key, value)?,
+            Kind::Count(at) => *(at.get_mut)(into) = whole_number(key, value, COUNT)?,
+            Kind::Ports(at) => *(at.get_mut)(into) = ports(key, value)?,
+            Kind::Packages(at) => *(at.get_mut)(into) = packages(key, value)?,
+            Kind::Native { set, .. } => set(
+                into,
+                match value {
+                    Value::String(text) if text == UNJUDGED => None,
+                    value => Some(choice(key, value, NATIVE, &MODULES)?),
+                },
+            ),
+            Kind::OnViolation(at) => {
+                *(at.get_mut)(into) = one_of(key, value, &OnViolation::NAMED)?;
+            }
+            Kind::Imports(at) => *(at.get_mut)(into) = imports(key, value)?,
+            Kind::Network(at) => *(at.get_mut)(into) = network(key, value)?,
+        }
+        Ok(())
     }
 
-    /// Returns a field of the policy as TOML has it; `None` if it is a function of the host.
-    pub fn toml_value(&self, field: &str) -> Option<Value> {
-        Some(match field {
-            "write" => from_places(&self.write),
-            "read" => from_places(&self.read),
-            "block" => array(&self.block),
-            "protect" => from_choice(&self.protect),
-            "max_bytes" => from_limit(self.max_bytes),
-            "env" => from_choice(&self.env),
-            "commands" => from_choice(&self.commands),
-            "import_allow" => array(&self.import_allow),
-            "threads" => text(name_of(&THREADS, &self.threads)?),
-            "unknown_events" => text(name_of(&UNKNOWN_EVENTS, &self.unknown_events)?),
-            "native" => match self.judged_native() {
-                Some(native) => from_choice(native),
-                None => text(UNJUDGED),
+    /// Returns the field as TOML has it; `None` if it is a function of the host.
+    pub fn toml(&self, of: &S) -> Option<Value> {
+        Some(match &self.kind {
+            Kind::Places(at, _) => match (at.get)(of) {
+                Where::Anywhere => text("anywhere"),
+                Where::Below(names) => array(names),
             },
-            "on_violation" => text(name_of(&OnViolation::NAMED, &self.on_violation)?),
-            "imports" => from_imports(&self.imports),
-            "network" => from_network(&self.network),
-            _ => array(&self.packages),
+            Kind::Names(at, _) | Kind::Packages(at) => array((at.get)(of)),
+            Kind::Choice(at, _) => from_choice((at.get)(of)),
+            Kind::Switch(at, names) => text(name_of(names, (at.get)(of))?),
+            Kind::Flag(at) => Value::Boolean(*(at.get)(of)),
+            Kind::Bytes(at) => from_limit(*(at.get)(of)),
+            Kind::Count(at) => from_limit((at.get)(of).map(u64::from)),
+            Kind::Ports(at) => match (at.get)(of) {
+                None => text("any"),
+                Some(ports) => Value::Array(ports.iter().map(from_ports).collect()),
+            },
+            Kind::Native { get, .. } => get(of).map_or_else(|| text(UNJUDGED), from_choice),
+            Kind::OnViolation(at) => text(name_of(&OnViolation::NAMED, (at.get)(of))?),
+            Kind::Imports(at) => match (at.get)(of) {
+                imports if imports.block.is_empty() => from_choice(&imports.allow),
+                imports => Value::Table(to_table(&IMPORTS, imports)?),
+            },
+            Kind::Network(at) => match (at.get)(of) {
+                NetworkUse::All(all) => Value::Boolean(*all),
+                NetworkUse::Rules(rules) => Value::Table(to_table(&NETWORK, &**rules)?),
+            },
         })
     }
 }
 
-fn wrong_type(key: &str, accepted: &'static str, value: &Value) -> SpecError {
+fn wrong_type(key: &str, accepted: &str, value: &Value) -> SpecError {
     SpecError::Type {
         key: key.to_owned(),
-        accepted,
+        accepted: accepted.to_owned(),
         given: value.type_str(),
     }
+}
+
+fn an_array(items: &Items) -> String {
+    format!("an array of {}", items.many)
 }
 
 fn texts(
     key: &str,
     value: &Value,
-    accepted: &'static str,
-    item_accepted: &'static str,
+    accepted: &str,
+    items: &Items,
 ) -> Result<Vec<String>, SpecError> {
-    let Value::Array(items) = value else {
+    let Value::Array(values) = value else {
         return Err(wrong_type(key, accepted, value));
     };
-    let items = items.iter().enumerate();
-    items
-        .map(|(index, item)| match item {
+    let values = values.iter().enumerate();
+    values
+        .map(|(index, value)| match value {
             Value::String(text) => Ok(text.clone()),
-            item => Err(wrong_type(&format!("{key}[{index}]"), item_accepted, item)),
+            value => {
+                let accepted = format!("{}, a string", items.one);
+                Err(wrong_type(&format!("{key}[{index}]"), &accepted, value))
+            }
         })
         .collect()
 }
@@ -151,36 +184,29 @@ fn texts(
 fn packages(key: &str, value: &Value) -> Result<Vec<String>, SpecError> {
     match value {
         Value::String(name) => Ok(vec![name.clone()]),
-        value => texts(key, value, PACKAGES, PACKAGE),
+        value => {
+            let accepted = format!("\"data\" or {}", an_array(&PACKAGES));
+            texts(key, value, &accepted, &PACKAGES)
+        }
     }
 }
 
-fn places(
-    key: &str,
-    value: &Value,
-    anywhere: &str,
-    accepted: &'static str,
-    item_accepted: &'static str,
-) -> Result<Where, SpecError> {
+fn places(key: &str, value: &Value, items: &Items) -> Result<Where, SpecError> {
+    let accepted = format!("\"anywhere\" or {}", an_array(items));
     match value {
-        Value::String(text) if text == anywhere => Ok(Where::Anywhere),
+        Value::String(text) if text == "anywhere" => Ok(Where::Anywhere),
         Value::String(text) => Err(SpecError::Value {
             key: key.to_owned(),
             problem: format!("must be {accepted}, not {text:?}"),
         }),
-        value => texts(key, value, accepted, item_accepted).map(Where::Below),
+        value => texts(key, value, &accepted, items).map(Where::Below),
     }
 }
 
-fn choice(
-    key: &str,
-    value: &Value,
-    accepted: &'static str,
-    item_accepted: &'static str,
-) -> Result<Choice, SpecError> {
+fn choice(key: &str, value: &Value, accepted: &str, items: &Items) -> Result<Choice, SpecError> {
     match value {
         Value::Boolean(all) => Ok(Choice::All(*all)),
-        names => texts(key, names, accepted, item_accepted).map(Choice::Named),
+        names => texts(key, names, accepted, items).map(Choice::Named),
     }
 }
 
@@ -220,7 +246,7 @@ fn bytes(key: &str, value: &Value) -> Result<Option<u64>, SpecError> {
 fn whole_number<T: TryFrom<i64>>(
     key: &str,
     value: &Value,
-    accepted: &'static str,
+    accepted: &str,
 ) -> Result<Option<T>, SpecError> {
     match value {
         Value::String(text) if text == "unlimited" => Ok(None),
@@ -240,22 +266,9 @@ fn imports(key: &str, value: &Value) -> Result<Imports, SpecError> {
         allow: Choice::All(true),
         block: Vec::new(),
     };
-    let Value::Table(table) = value else {
-        imports.allow = choice(key, value, IMPORTS, MODULE)?;
-        return Ok(imports);
-    };
-    for (inner, value) in table {
-        let key = format!("{key}.{inner}");
-        match inner.as_str() {
-            "allow" => imports.allow = choice(&key, value, NAMES, MODULE)?,
-            "block" => imports.block = texts(&key, value, MODULES, MODULE)?,
-            _ => {
-                return Err(SpecError::UnknownKey {
-                    key,
-                    keys: &["imports.allow", "imports.block"],
-                });
-            }
-        }
+    match value {
+        Value::Table(table) => read_table(&IMPORTS, &mut imports, &format!("{key}."), table)?,
+        value => imports.allow = choice(key, value, IMPORTED, &MODULES)?,
     }
     Ok(imports)
 }
@@ -264,43 +277,19 @@ fn network(key: &str, value: &Value) -> Result<NetworkUse, SpecError> {
     let table = match value {
         Value::Boolean(all) => return Ok(NetworkUse::All(*all)),
         Value::Table(table) => table,
-        value => return Err(wrong_type(key, NETWORK, value)),
+        value => return Err(wrong_type(key, RULES, value)),
     };
     let mut rules = NetworkRules::default();
-    for (inner, value) in table {
-        let key = format!("{key}.{inner}");
-        match inner.as_str() {
-            "hosts" => rules.hosts = places(&key, value, "anywhere", HOSTS, HOST)?,
-            "block" => rules.block = texts(&key, value, "an array of hosts", HOST)?,
-            "ports" => rules.ports = ports(&key, value)?,
-            "listen" => {
-                rules.listen = choice(&key, value, "true, false or an array of hosts", HOST)?;
-            }
-            "unix" => rules.unix = places(&key, value, "anywhere", PLACES, PATH)?,
-            "lookup" => {
-                rules.lookup = value
-                    .as_bool()
-                    .ok_or_else(|| wrong_type(&key, BOOL, value))?;
-            }
-            "max_connections" => rules.max_connections = whole_number(&key, value, COUNT)?,
-            _ => {
-                return Err(SpecError::UnknownKey {
-                    key,
-                    keys: NetworkRules::KEYS,
-                });
-            }
-        }
-    }
+    read_table(&NETWORK, &mut rules, &format!("{key}."), table)?;
     Ok(NetworkUse::Rules(Box::new(rules)))
 }
 
 fn ports(key: &str, value: &Value) -> Result<Option<Vec<Ports>>, SpecError> {
-    const ACCEPTED: &str = "\"any\" or an array of ports";
     const PORT: &str = "a port from 0 to 65535 or a range (\"8000-8999\")";
     let items = match value {
         Value::String(text) if text == "any" => return Ok(None),
         Value::Array(items) => items,
-        value => return Err(wrong_type(key, ACCEPTED, value)),
+        value => return Err(wrong_type(key, PORTS, value)),
     };
     let items = items.iter().enumerate().map(|(index, item)| {
         let given = match item {
@@ -334,13 +323,6 @@ fn array(items: &[String]) -> Value {
     Value::Array(items.iter().map(|item| text(item)).collect())
 }
 
-fn from_places(place: &Where) -> Value {
-    match place {
-        Where::Anywhere => text("anywhere"),
-        Where::Below(paths) => array(paths),
-    }
-}
-
 fn from_choice(choice: &Choice) -> Value {
     match choice {
         Choice::All(all) => Value::Boolean(*all),
@@ -354,47 +336,11 @@ fn from_limit(limit: Option<u64>) -> Value {
         .map_or_else(|| text("unlimited"), Value::Integer)
 }
 
-fn from_imports(imports: &Imports) -> Value {
-    if imports.block.is_empty() {
-        return from_choice(&imports.allow);
+fn from_ports(ports: &Ports) -> Value {
+    match ports.single() {
+        Some(port) => Value::Integer(port.into()),
+        None => text(&ports.to_string()),
     }
-    let mut table = Table::new();
-    table.insert("allow".to_owned(), from_choice(&imports.allow));
-    table.insert("block".to_owned(), array(&imports.block));
-    Value::Table(table)
-}
-
-fn from_network(network: &NetworkUse) -> Value {
-    let rules = match network {
-        NetworkUse::All(all) => return Value::Boolean(*all),
-        NetworkUse::Rules(rules) => rules,
-    };
-    let ports = match &rules.ports {
-        None => text("any"),
-        Some(ports) => Value::Array(
-            ports
-                .iter()
-                .map(|ports| match ports.single() {
-                    Some(port) => Value::Integer(port.into()),
-                    None => text(&ports.to_string()),
-                })
-                .collect(),
-        ),
-    };
-    let mut table = Table::new();
-    for key in NetworkRules::KEYS {
-        let value = match *key {
-            "hosts" => from_places(&rules.hosts),
-            "block" => array(&rules.block),
-            "ports" => ports.clone(),
-            "listen" => from_choice(&rules.listen),
-            "unix" => from_places(&rules.unix),
-            "lookup" => Value::Boolean(rules.lookup),
-            _ => from_limit(rules.max_connections.map(u64::from)),
-        };
-        table.insert((*key).to_owned(), value);
-    }
-    Value::Table(table)
 }
 
 #[cfg(test)]

@@ -53,27 +53,6 @@ pub fn is_in(path: &str, dir: &str) -> bool {
     is_within(path.as_bytes(), dir.as_bytes())
 }
 
-/// Checks paths that are to be resolved.
-///
-/// # Errors
-/// `SpecError::Value`.
-pub fn check_paths(field: &str, paths: &[String]) -> Result<(), SpecError> {
-    for (index, path) in paths.iter().enumerate() {
-        let problem = if path.is_empty() {
-            "must not be empty: \".\" is the current directory"
-        } else if path.contains('\0') {
-            "must not contain a NUL"
-        } else {
-            continue;
-        };
-        return Err(SpecError::Value {
-            key: format!("{field}[{index}]"),
-            problem: problem.to_owned(),
-        });
-    }
-    Ok(())
-}
-
 /// The error in a policy that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
@@ -86,14 +65,14 @@ pub enum SpecError {
         /// The key.
         key: String,
         /// The keys of the table.
-        keys: &'static [&'static str],
+        keys: Vec<&'static str>,
     },
     /// A value of another type than the field has.
     Type {
         /// The key, with an index if it is an item.
         key: String,
         /// The values that are accepted.
-        accepted: &'static str,
+        accepted: String,
         /// The kind of value given.
         given: &'static str,
     },

@@ -4,7 +4,8 @@ use toml::Value;
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::network::NetworkRules;
-use crate::policy::written::spec::{FIELDS, NetworkUse, Spec};
+use crate::policy::written::fields::{FIELDS, NETWORK};
+use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 
 /// Writes a value as Python does.
@@ -142,15 +143,16 @@ impl Told {
         if self.line.split(' ').any(|name| name == GIVEN_POLICY) {
             arguments.push(GIVEN_POLICY.to_owned());
         }
-        for field in FIELDS {
-            let value = match changed.iter().find(|(name, _)| name == field) {
+        for field in &FIELDS {
+            let value = match changed.iter().find(|(name, _)| *name == field.name) {
                 Some((_, value)) => value.clone(),
-                None if self.line.split(' ').any(|name| name == *field) => {
-                    without_defaults(field, wide.toml_value(field)?)
+                None if self.line.split(' ').any(|name| name == field.name) => {
+                    without_defaults(field.name, field.toml(wide)?)
                 }
                 None => continue,
             };
-            arguments.push(format!("{field}={}", python(literal, field, &value)?));
+            let value = python(literal, field.name, &value)?;
+            arguments.push(format!("{}={value}", field.name));
         }
         Some(arguments.join(", "))
     }
@@ -185,8 +187,8 @@ impl Told {
 /// The fields of a policy that differ in another one, with its values.
 pub fn changed(spec: &Spec, wide: &Spec) -> Vec<(&'static str, Value)> {
     let fields = FIELDS.iter().filter_map(|field| {
-        let (own, other) = (spec.toml_value(field)?, wide.toml_value(field)?);
-        (own != other).then(|| (*field, without_defaults(field, other)))
+        let (own, other) = (field.toml(spec)?, field.toml(wide)?);
+        (own != other).then(|| (field.name, without_defaults(field.name, other)))
     });
     fields.collect()
 }
@@ -195,14 +197,11 @@ pub fn changed(spec: &Spec, wide: &Spec) -> Vec<(&'static str, Value)> {
 fn without_defaults(field: &str, value: Value) -> Value {
     match value {
         Value::Table(mut table) if field == "network" => {
-            let network = NetworkUse::Rules(Box::default());
-            let default = Spec {
-                network,
-                ..Spec::default()
-            };
-            if let Some(Value::Table(usual)) = default.toml_value(field) {
-                table.retain(|key, value| usual.get(key) != Some(value));
-            }
+            let usual = NetworkRules::default();
+            table.retain(|key, value| {
+                let field = NETWORK.iter().find(|field| field.name == key);
+                field.and_then(|field| field.toml(&usual)).as_ref() != Some(value)
+            });
             Value::Table(table)
         }
         value => value,

@@ -9,9 +9,9 @@ use crate::python::api::children;
 use crate::python::api::confined;
 #[cfg(unix)]
 use crate::python::api::directory;
+use crate::python::api::fields;
 use crate::python::api::guard;
 use crate::python::api::interrupts;
-use crate::python::api::network_rules;
 use crate::python::api::policy;
 use crate::python::api::recording;
 use crate::python::api::tool;
@@ -50,7 +50,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<guard::Ready>(),
         py.get_type::<interrupts::Interrupts>(),
         py.get_type::<callbacks_later::Later>(),
-        py.get_type::<network_rules::Network>(),
+        py.get_type::<fields::Network>(),
         py.get_type::<policy::Policy>(),
         py.get_type::<recording::Observer>(),
         py.get_type::<recording::Recording>(),

@@ -1,104 +1,120 @@
-//! The fields of a policy, from and to Python values.
+//! The fields of a policy and of its rules for the network, from and to Python values; `Network`.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
-use crate::policy::written::spec::{
-    FIELDS, Imports, NetworkUse, OnViolation, Spec, THREADS, UNJUDGED, UNKNOWN_EVENTS, name_of,
+use crate::policy::network::{NetworkRules, Ports};
+use crate::policy::written::fields::{
+    FIELDS, Field, IMPORTS, Items, Kind, NETWORK, name_of, names,
 };
-use crate::policy::written::values::Choice;
-use crate::python::api::network_rules::Network;
-use crate::python::api::readers::{
-    choice, from_choice, from_places, one_of, packages, places, size, switch, texts,
-};
+use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
+use crate::policy::written::values::{Choice, Where};
+use crate::python::api::readers::{self, OrDefault};
+use crate::python::api::wrong_calls;
 use crate::python::cpython::calling::Calling;
+use crate::python::cpython::ffi as raw;
 use crate::python::guard::config::AuditCfg;
 use crate::python::values::errors;
 use crate::python::values::suggestions::{as_list, suggestion};
 
-const PATHS: &str = "an iterable of paths";
-const NAMES: &str = "True, False or an iterable of names";
-const PROGRAMS: &str = "True, False or an iterable of programs";
-const MODULES: &str = "an iterable of modules";
 const NATIVE: &str = "True, False, 'unjudged' or an iterable of modules";
-const SOME_MODULES: &str = "True, False or an iterable of modules";
-const IMPORTS: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
+const IMPORTED: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";
 
-/// Sets a field of a policy, except `on_violation` if it is a function: the policy does this
-/// itself.
+/// Sets a field, but for `on_violation` if it is a function: the policy does this itself.
 ///
 /// # Errors
 /// `TypeError` and `ValueError`, which name the field and what it accepts.
-pub fn set(spec: &mut Spec, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
-    match field {
-        "write" => spec.write = places(field, given)?,
-        "read" => spec.read = places(field, given)?,
-        "block" => spec.block = texts(field, given, PATHS)?,
-        "protect" => spec.protect = choice(field, given, NAMES)?,
-        "max_bytes" => spec.max_bytes = size(field, given)?,
-        "commands" => spec.commands = choice(field, given, PROGRAMS)?,
-        "env" => spec.env = choice(field, given, NAMES)?,
-        "import_allow" => spec.import_allow = texts(field, given, MODULES)?,
-        "threads" => spec.threads = switch(field, given, &THREADS)?,
-        "unknown_events" => spec.unknown_events = switch(field, given, &UNKNOWN_EVENTS)?,
-        "native" => spec.set_native(match given.cast::<PyString>() {
-            Ok(text) if text.to_string_lossy() == UNJUDGED => None,
-            _ => Some(choice(field, given, NATIVE)?),
-        }),
-        "on_violation" => {
-            spec.on_violation = one_of(field, given, &OnViolation::NAMED, " or a function")?;
+pub fn set<S>(into: &mut S, field: &Field<S>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+    set_named(into, field, field.name, given)
+}
+
+/// The same for a field that messages name so.
+fn set_named<S>(
+    into: &mut S,
+    field: &Field<S>,
+    key: &str,
+    given: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let iterable = |items: &Items| format!("an iterable of {}", items.many);
+    match &field.kind {
+        Kind::Places(at, items) => {
+            *(at.get_mut)(into) =
+                readers::some(key, given, &format!("None or {}", iterable(items)))?;
         }
-        "imports" => spec.imports = imports(field, given)?,
-        "packages" => spec.packages = packages(field, given)?,
-        _ => {
-            spec.network = match given.cast::<PyBool>() {
-                Ok(all) => NetworkUse::All(all.is_true()),
-                Err(_) => match given.cast::<Network>() {
-                    Ok(network) => NetworkUse::Rules(Box::new(network.get().rules.clone())),
-                    Err(_) => {
-                        return Err(PyTypeError::new_err(format!(
-                            "{field} must be True, False or a Network, not {}{}",
-                            errors::type_name(given),
-                            network_instead(given)
-                        )));
-                    }
-                },
-            }
+        Kind::Names(at, items) => {
+            *(at.get_mut)(into) = readers::texts(key, given, &iterable(items))?;
         }
+        Kind::Choice(at, items) => {
+            let accepted = format!("True, False or {}", iterable(items));
+            *(at.get_mut)(into) = readers::choice(key, given, &accepted)?;
+        }
+        Kind::Switch(at, names) => *(at.get_mut)(into) = readers::switch(key, given, names)?,
+        Kind::Flag(at) => *(at.get_mut)(into) = readers::flag(key, given)?,
+        Kind::Bytes(at) => *(at.get_mut)(into) = readers::size(key, given)?,
+        Kind::Count(at) => *(at.get_mut)(into) = count(key, given)?,
+        Kind::Ports(at) => *(at.get_mut)(into) = ports(given)?,
+        Kind::Packages(at) => *(at.get_mut)(into) = readers::packages(key, given)?,
+        Kind::Native { set, .. } => set(
+            into,
+            match given.cast::<PyString>() {
+                Ok(text) if text.to_string_lossy() == UNJUDGED => None,
+                _ => Some(readers::choice(key, given, NATIVE)?),
+            },
+        ),
+        Kind::OnViolation(at) => {
+            *(at.get_mut)(into) =
+                readers::one_of(key, given, &OnViolation::NAMED, " or a function")?;
+        }
+        Kind::Imports(at) => *(at.get_mut)(into) = imports(key, given)?,
+        Kind::Network(at) => *(at.get_mut)(into) = network(key, given)?,
     }
     Ok(())
 }
 
-/// A field of a policy as a Python value.
-pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py, PyAny>> {
+/// A field as a Python value.
+pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<'py, PyAny>> {
     let bool = |value: bool| PyBool::new(py, value).to_owned().into_any();
     let name = |name: Option<&str>| Ok(name.into_pyobject(py)?.into_any());
-    match field {
-        "write" => from_places(py, &spec.write),
-        "read" => from_places(py, &spec.read),
-        "block" => Ok(PyTuple::new(py, &spec.block)?.into_any()),
-        "protect" => from_choice(py, &spec.protect),
-        "max_bytes" => Ok(spec.max_bytes.into_pyobject(py)?.into_any()),
-        "commands" => from_choice(py, &spec.commands),
-        "env" => from_choice(py, &spec.env),
-        "import_allow" => Ok(PyTuple::new(py, &spec.import_allow)?.into_any()),
-        "threads" => name(name_of(&THREADS, &spec.threads)),
-        "unknown_events" => name(name_of(&UNKNOWN_EVENTS, &spec.unknown_events)),
-        "native" => match spec.judged_native() {
-            Some(native) => from_choice(py, native),
-            None => Ok(PyString::new(py, UNJUDGED).into_any()),
+    match &field.kind {
+        Kind::Places(at, _) => match (at.get)(of) {
+            Where::Anywhere => Ok(py.None().into_bound(py)),
+            Where::Below(names) => Ok(PyTuple::new(py, names)?.into_any()),
         },
-        "packages" => Ok(PyTuple::new(py, &spec.packages)?.into_any()),
-        "on_violation" => name(name_of(&OnViolation::NAMED, &spec.on_violation)),
-        "imports" if spec.imports.block.is_empty() => from_choice(py, &spec.imports.allow),
-        "imports" => {
-            let dict = PyDict::new(py);
-            dict.set_item("allow", from_choice(py, &spec.imports.allow)?)?;
-            dict.set_item("block", PyTuple::new(py, &spec.imports.block)?)?;
-            Ok(dict.into_any())
+        Kind::Names(at, _) | Kind::Packages(at) => Ok(PyTuple::new(py, (at.get)(of))?.into_any()),
+        Kind::Choice(at, _) => from_choice(py, (at.get)(of)),
+        Kind::Switch(at, names) => name(name_of(names, (at.get)(of))),
+        Kind::Flag(at) => Ok(bool(*(at.get)(of))),
+        Kind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        Kind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        Kind::Ports(at) => {
+            let Some(ports) = (at.get)(of) else {
+                return Ok(py.None().into_bound(py));
+            };
+            let ports = ports.iter().map(|ports| match ports.single() {
+                Some(port) => Ok(port.into_pyobject(py)?.into_any()),
+                None => Ok(PyString::new(py, &ports.to_string()).into_any()),
+            });
+            Ok(PyTuple::new(py, ports.collect::<PyResult<Vec<_>>>()?)?.into_any())
         }
-        _ => match &spec.network {
+        Kind::Native { get, .. } => match get(of) {
+            Some(native) => from_choice(py, native),
+            None => name(Some(UNJUDGED)),
+        },
+        Kind::OnViolation(at) => name(name_of(&OnViolation::NAMED, (at.get)(of))),
+        Kind::Imports(at) => match (at.get)(of) {
+            imports if imports.block.is_empty() => from_choice(py, &imports.allow),
+            imports => {
+                let dict = PyDict::new(py);
+                for field in &IMPORTS {
+                    dict.set_item(field.name, get(py, imports, field)?)?;
+                }
+                Ok(dict.into_any())
+            }
+        },
+        Kind::Network(at) => match (at.get)(of) {
             NetworkUse::All(all) => Ok(bool(*all)),
             NetworkUse::Rules(rules) => {
                 let rules = (**rules).clone();
@@ -108,20 +124,48 @@ pub fn get<'py>(py: Python<'py>, spec: &Spec, field: &str) -> PyResult<Bound<'py
     }
 }
 
-/// Returns a policy in one line, with only the fields that differ from their defaults.
-pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<String> {
-    let usual = Spec::default();
-    let mut fields = Vec::new();
-    for field in FIELDS {
-        let value = match call {
-            Some(call) if *field == "on_violation" => call.bind(py).clone(),
-            _ => get(py, spec, field)?,
-        };
-        if !value.equals(get(py, &usual, field)?)? {
-            fields.push(format!("{field}={}", value.shown()?));
-        }
+fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyAny>> {
+    match choice {
+        Choice::All(all) => Ok(PyBool::new(py, *all).to_owned().into_any()),
+        Choice::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
     }
-    Ok(format!("Policy({})", fields.join(", ")))
+}
+
+fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
+    let mut imports = Imports {
+        allow: Choice::All(true),
+        block: Vec::new(),
+    };
+    let Ok(dict) = given.cast::<PyDict>() else {
+        imports.allow = readers::choice(field, given, IMPORTED)?;
+        return Ok(imports);
+    };
+    for (key, value) in dict {
+        let key = key.text()?.to_string();
+        let Some(field) = IMPORTS.iter().find(|field| field.name == key) else {
+            let near = suggestion(given.py(), &key, &names(&IMPORTS));
+            let stop = if near.is_empty() { "" } else { "." };
+            return Err(PyValueError::new_err(format!(
+                "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{stop}{near}"
+            )));
+        };
+        set_named(&mut imports, field, &format!("imports['{key}']"), &value)?;
+    }
+    Ok(imports)
+}
+
+fn network(field: &str, given: &Bound<'_, PyAny>) -> PyResult<NetworkUse> {
+    if let Ok(all) = given.cast::<PyBool>() {
+        return Ok(NetworkUse::All(all.is_true()));
+    }
+    match given.cast::<Network>() {
+        Ok(network) => Ok(NetworkUse::Rules(Box::new(network.get().rules.clone()))),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "{field} must be True, False or a Network, not {}{}",
+            errors::type_name(given),
+            network_instead(given)
+        ))),
+    }
 }
 
 /// Returns the text to write instead of the value that was given for the network.
@@ -136,30 +180,59 @@ fn network_instead(given: &Bound<'_, PyAny>) -> String {
     }
 }
 
-fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
-    let mut imports = Imports {
-        allow: Choice::All(true),
-        block: Vec::new(),
-    };
-    let Ok(dict) = given.cast::<PyDict>() else {
-        imports.allow = choice(field, given, IMPORTS)?;
-        return Ok(imports);
-    };
-    for (key, value) in dict {
-        let key = key.text()?.to_string();
-        match key.as_str() {
-            "allow" => imports.allow = choice("imports['allow']", &value, SOME_MODULES)?,
-            "block" => imports.block = texts("imports['block']", &value, MODULES)?,
-            _ => {
-                let near = suggestion(given.py(), &key, &["allow", "block"]);
-                let stop = if near.is_empty() { "" } else { "." };
-                return Err(PyValueError::new_err(format!(
-                    "{field} has the unknown key {key:?}: the keys are 'allow', 'block'{stop}{near}"
-                )));
-            }
+fn count(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    match given.is_none() {
+        true => Ok(None),
+        false => readers::whole(key, given, "None or a whole number").map(Some),
+    }
+}
+
+fn ports(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ports>>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    const ACCEPTED: &str = "None or an iterable of ports";
+    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyInt>() {
+        let list = as_list(given);
+        return Err(errors::wrong_type_write("ports", ACCEPTED, given, &list));
+    }
+    let items = given
+        .iterate()
+        .map_err(|_| errors::wrong_type("ports", ACCEPTED, given))?;
+    let mut ports = Vec::new();
+    for (index, item) in items.enumerate() {
+        let item = item?;
+        let read = match item.cast::<PyString>() {
+            Ok(text) => Ports::parse(&text.to_string_lossy()),
+            Err(_) => raw::int_value(&item)
+                .filter(|_| !item.is_instance_of::<PyBool>())
+                .and_then(|port| u16::try_from(port).ok())
+                .map(Ports::one),
+        };
+        ports.push(read.ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "ports[{index}] must be a port from 0 to 65535 or a range ('8000-8999'), not {}",
+                errors::shown(&item)
+            ))
+        })?);
+    }
+    Ok(Some(ports))
+}
+
+/// Returns a policy in one line, with only the fields that differ from their defaults.
+pub fn shown(py: Python<'_>, spec: &Spec, call: Option<&Py<PyAny>>) -> PyResult<String> {
+    let usual = Spec::default();
+    let mut fields = Vec::new();
+    for field in &FIELDS {
+        let value = match call {
+            Some(call) if field.name == "on_violation" => call.bind(py).clone(),
+            _ => get(py, spec, field)?,
+        };
+        if !value.equals(get(py, &usual, field)?)? {
+            fields.push(format!("{}={}", field.name, value.shown()?));
         }
     }
-    Ok(imports)
+    Ok(format!("Policy({})", fields.join(", ")))
 }
 
 /// Shows the policy or the roots of a guard, in one line.
@@ -175,4 +248,133 @@ pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
             Ok(config.call().replace("[...]", &oks.to_string()))
         }
     }
+}
+
+#[doc = doc!("Network")]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+pub struct Network {
+    pub rules: NetworkRules,
+}
+
+#[pymethods]
+impl Network {
+    #[new]
+    #[pyo3(
+        signature = (*given, hosts=OrDefault::Default, block=OrDefault::Default, ports=OrDefault::Default, listen=OrDefault::Default, unix=OrDefault::Default, lookup=OrDefault::Default, max_connections=OrDefault::Default, **named),
+        text_signature = "(*, hosts=None, block=(), ports=None, listen=False, unix=(), lookup=True, max_connections=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "Python's keyword arguments")]
+    fn new(
+        given: &Bound<'_, PyTuple>,
+        hosts: OrDefault<'_>,
+        block: OrDefault<'_>,
+        ports: OrDefault<'_>,
+        listen: OrDefault<'_>,
+        unix: OrDefault<'_>,
+        lookup: OrDefault<'_>,
+        max_connections: OrDefault<'_>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        wrong_calls::check_fields("Network", "hosts", given)?;
+        wrong_calls::check_named("Network", named)?;
+        let mut rules = NetworkRules::default();
+        let given = [hosts, block, ports, listen, unix, lookup, max_connections];
+        for (field, given) in NETWORK.iter().zip(given) {
+            if let OrDefault::Given(given) = given {
+                set(&mut rules, field, &given)?;
+            }
+        }
+        rules
+            .validate()
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self { rules })
+    }
+
+    #[doc = doc!("Network.hosts")]
+    #[getter]
+    fn hosts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "hosts")
+    }
+
+    #[doc = doc!("Network.block")]
+    #[getter]
+    fn block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "block")
+    }
+
+    #[doc = doc!("Network.ports")]
+    #[getter]
+    fn ports<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "ports")
+    }
+
+    #[doc = doc!("Network.listen")]
+    #[getter]
+    fn listen<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "listen")
+    }
+
+    #[doc = doc!("Network.unix")]
+    #[getter]
+    fn unix<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "unix")
+    }
+
+    #[doc = doc!("Network.lookup")]
+    #[getter]
+    fn lookup<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "lookup")
+    }
+
+    #[doc = doc!("Network.max_connections")]
+    #[getter]
+    fn max_connections<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py, "max_connections")
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let fields = NETWORK.iter().map(|field| {
+            let value = get(py, &self.rules, field)?;
+            Ok(format!("{}={}", field.name, value.shown()?))
+        });
+        let fields = fields.collect::<PyResult<Vec<_>>>()?;
+        Ok(format!("Network({})", fields.join(", ")))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
+        let other = other.cast::<Self>().ok()?;
+        Some(self.rules == other.get().rules)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.rules.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let fields = PyDict::new(py);
+        for field in &NETWORK {
+            fields.set_item(field.name, get(py, &self.rules, field)?)?;
+        }
+        Ok((PyTuple::empty(py), fields))
+    }
+}
+
+impl Network {
+    fn get<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        get(py, &self.rules, named(&NETWORK, name)?)
+    }
+}
+
+/// The field of this name.
+///
+/// # Errors
+/// `AttributeError` if there is none.
+pub fn named<S>(fields: &'static [Field<S>], name: &str) -> PyResult<&'static Field<S>> {
+    let found = fields.iter().find(|field| field.name == name);
+    found.ok_or_else(|| PyAttributeError::new_err(format!("no field is named {name:?}")))
 }

@@ -3,7 +3,6 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::policy::written::stricter;
 use crate::python::api::policy::Policy;
 use crate::python::denials::denial;
 use crate::python::guard::resolve::Resolved;
@@ -25,7 +24,7 @@ pub fn check_stricter(py: Python<'_>, policy: &Policy, before: &Policy) -> PyRes
         return Ok(());
     }
     let (new, old) = (Resolved::of(py, new)?, Resolved::of(py, old)?);
-    match stricter::more_than(new.spec(), old.spec()) {
+    match new.spec().allows_more_than(old.spec()) {
         None => Ok(()),
         Some(field) => Err(PyRuntimeError::new_err(format!(
             "a policy is installed already, and this one is not stricter: its {field} allows what \

@@ -13,7 +13,6 @@ pub mod installed;
 pub mod interrupts;
 pub mod mk_audit;
 pub mod native_tables;
-pub mod network_rules;
 pub mod options;
 pub mod policy;
 mod policy_methods;

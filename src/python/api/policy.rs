@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::policy::RuleSet;
+use crate::policy::written::fields::{FIELDS, Field, Kind};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
 use crate::python::api::fields;
@@ -92,8 +93,8 @@ impl Policy {
     ///
     /// # Errors
     /// `TypeError` and `ValueError`, which name the field and the values that it accepts.
-    pub fn set(&mut self, field: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
-        if field != "on_violation" {
+    pub fn set(&mut self, field: &Field<Spec>, given: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !matches!(field.kind, Kind::OnViolation(_)) {
             return fields::set(&mut self.spec, field, given);
         }
         self.on_violation = None;
@@ -176,7 +177,7 @@ impl Policy {
     pub fn field<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
         match &self.on_violation {
             Some(call) if field == "on_violation" => Ok(call.bind(py).clone()),
-            _ => fields::get(py, &self.spec, field),
+            _ => fields::get(py, &self.spec, fields::named(&FIELDS, field)?),
         }
     }
 }

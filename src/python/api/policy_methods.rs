@@ -12,10 +12,12 @@ use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple};
 use crate::policy::files::os::Os;
 use crate::policy::files::places::PRESET;
 use crate::policy::network::{Destination, Part, Reach};
+use crate::policy::written::fields::{FIELDS, names};
 use crate::policy::written::presets;
-use crate::policy::written::spec::{FIELDS, OnViolation, Spec};
+use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
 use crate::python::api::audit_log;
+use crate::python::api::fields;
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
@@ -61,12 +63,13 @@ impl Policy {
         let mut policy = Self::default();
         if let Some(fields) = fields {
             let is_field = |name: &Bound<'_, PyAny>| {
-                FIELDS.iter().any(|own| name.equals(own).unwrap_or(false))
+                let mut fields = FIELDS.iter();
+                fields.any(|own| name.equals(own.name).unwrap_or(false))
             };
             let unknown = fields.iter().filter(|(name, _)| !is_field(name));
             wrong_calls::check_named("Policy", Some(&unknown.into_py_dict(py)?))?;
-            for field in FIELDS {
-                if let Some(value) = fields.get_item(field)? {
+            for field in &FIELDS {
+                if let Some(value) = fields.get_item(field.name)? {
                     policy.set(field, &value)?;
                 }
             }
@@ -177,15 +180,16 @@ impl Policy {
         for (field, value) in changes.into_iter().flatten() {
             let field = field.cast_into::<PyString>()?;
             let field = field.to_str()?;
-            if !FIELDS.contains(&field) {
-                let near = suggestion(py, field, FIELDS);
+            let Ok(field) = fields::named(&FIELDS, field) else {
+                let names = names(&FIELDS);
+                let near = suggestion(py, field, &names);
                 let near = near.as_str();
                 return Err(PyTypeError::new_err(format!(
                     "a policy has no field {field:?}: the fields are {}{}{near}",
-                    FIELDS.join(", "),
+                    names.join(", "),
                     if near.is_empty() { "" } else { "." },
                 )));
-            }
+            };
             policy.set(field, &value)?;
         }
         policy.checked()
@@ -489,9 +493,9 @@ impl Policy {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let mut fields = Vec::new();
-        for field in FIELDS {
-            let value = self.field(py, field)?;
-            fields.push(format!("{field}={}", value.shown()?));
+        for field in &FIELDS {
+            let value = self.field(py, field.name)?;
+            fields.push(format!("{}={}", field.name, value.shown()?));
         }
         Ok(format!("Policy({})", fields.join(", ")))
     }
@@ -548,7 +552,7 @@ impl Policy {
         let mut policy = Self::parse(py, text, false, "the policy")?;
         policy.told = None;
         if let Some(call) = &on_violation {
-            policy.set("on_violation", call)?;
+            policy.set(fields::named(&FIELDS, "on_violation")?, call)?;
         }
         let Some((words, written, line)) = told else {
             return Ok(policy);

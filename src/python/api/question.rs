@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::policy::written::approved;
+use crate::policy::written::fields::{FIELDS, Kind};
 use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
-use crate::python::api::fields;
-use crate::python::api::network_rules::Network;
+use crate::python::api::fields::{self, Network};
 use crate::python::api::policy;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
@@ -178,14 +178,14 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
     let mut kept = approvals::parse(text).map_err(wrong)?;
     let mut added = Spec::default();
     for (field, value) in more {
-        let field: String = field.extract()?;
+        let field = fields::named(&FIELDS, field.cast::<PyString>()?.to_str()?)?;
         let rules = value.cast::<PyDict>();
         match rules {
-            Ok(rules) if field == "network" => {
+            Ok(rules) if matches!(field.kind, Kind::Network(_)) => {
                 let network = more.py().get_type::<Network>().invoke((), Some(rules))?;
-                fields::set(&mut added, &field, &network)?;
+                fields::set(&mut added, field, &network)?;
             }
-            _ => fields::set(&mut added, &field, &value)?,
+            _ => fields::set(&mut added, field, &value)?,
         }
     }
     approved::check(&added).map_err(|error| wrong(error.to_string()))?;

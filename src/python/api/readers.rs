@@ -1,6 +1,6 @@
 //! Readers of arguments: lists of paths, names and hosts, switches, sizes.
 
-use crate::policy::written::spec::name_of;
+use crate::policy::written::fields::name_of;
 use crate::policy::written::toml_text::parse_size;
 use crate::policy::written::values::{Choice, Where};
 use crate::python::cpython::calling::{self, Calling};
@@ -10,28 +10,9 @@ use crate::python::values::errors;
 use crate::python::values::suggestions::as_list;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString};
 
-const PLACES: &str = "None or an iterable of paths";
 const PACKAGES: &str = "'data' or an iterable of packages";
-
-pub fn from_places<'py>(py: Python<'py>, place: &Where) -> PyResult<Bound<'py, PyAny>> {
-    match place {
-        Where::Anywhere => Ok(py.None().into_bound(py)),
-        Where::Below(paths) => Ok(PyTuple::new(py, paths)?.into_any()),
-    }
-}
-
-pub fn from_choice<'py>(py: Python<'py>, choice: &Choice) -> PyResult<Bound<'py, PyAny>> {
-    match choice {
-        Choice::All(all) => Ok(PyBool::new(py, *all).to_owned().into_any()),
-        Choice::Named(names) => Ok(PyTuple::new(py, names)?.into_any()),
-    }
-}
-
-pub fn places(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Where> {
-    some(field, given, PLACES)
-}
 
 /// `None`, or an iterable of accepted values.
 pub fn some(field: &str, given: &Bound<'_, PyAny>, accepted: &str) -> PyResult<Where> {
