@@ -89,7 +89,7 @@ impl Policy {
             || (self.approves_root_entries
                 && !is_unnamed(name)
                 && self.roots.has(fs, &dir.join(name)))
-            || self.temporary.is_kept(&dir.join(name))
+            || self.temporary.keeps(dir.as_bytes(), name)
     }
 
     /// Returns whether the roots approve changing the file at this path.
@@ -98,7 +98,10 @@ impl Policy {
         self.roots.contain_path(fs, landing.parent())
             || (self.approves_root_entries && self.roots.has(fs, landing.as_bytes()))
             || self.temporary.hold(landing.parent())
-            || self.temporary.is_kept(landing.as_bytes())
+            || {
+                let (dir, name) = (landing.parent(), path::split(landing.as_bytes()).1);
+                self.temporary.keeps(dir, name)
+            }
     }
 
     /// Judges by the blocked paths: the entry itself, and its target.

@@ -64,18 +64,21 @@ impl Temporary {
         own.any(|directory| is_within(path, directory)) || self.is_kept(path)
     }
 
-    /// Returns whether the path is a directory that a package keeps, which it makes itself, or lies
-    /// below one.
+    /// Returns whether the entry of this name in a directory is one that a package keeps, which
+    /// makes it itself.
     #[cold]
-    pub fn is_kept(&self, path: &[u8]) -> bool {
-        self.of_machine.iter().any(|directory| {
-            let below = path.strip_prefix(directory.as_bytes());
+    pub fn keeps(&self, dir: &[u8], name: &[u8]) -> bool {
+        let mut of_machine = self.of_machine.iter();
+        of_machine.any(|own| own.as_bytes() == dir) && self.packages.keep(name)
+    }
+
+    /// Returns whether the path is at or below an entry that a package keeps.
+    fn is_kept(&self, path: &[u8]) -> bool {
+        self.of_machine.iter().any(|own| {
+            let below = path.strip_prefix(own.as_bytes());
             let below = below.and_then(|below| below.strip_prefix(b"/"));
-            below.is_some_and(|below| {
-                components(below)
-                    .next()
-                    .is_some_and(|name| self.packages.keep(name))
-            })
+            let name = below.and_then(|below| components(below).next());
+            name.is_some_and(|name| self.packages.keep(name))
         })
     }
 }

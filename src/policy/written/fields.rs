@@ -271,6 +271,11 @@ pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> Option<&
     found.map(|(name, _)| *name)
 }
 
+/// Returns the field of this name.
+pub fn find<S>(fields: &'static [Field<S>], name: &str) -> Option<&'static Field<S>> {
+    fields.iter().find(|field| field.name == name)
+}
+
 /// Returns the names of fields.
 pub fn names<S>(fields: &'static [Field<S>]) -> Vec<&'static str> {
     fields.iter().map(|field| field.name).collect()

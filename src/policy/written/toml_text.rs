@@ -61,7 +61,7 @@ fn read_table<S>(
 ) -> Result<(), SpecError> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
-        match fields.iter().find(|field| field.name == name) {
+        match fields::find(fields, name) {
             Some(field) => field.read(into, &key, value)?,
             None => {
                 let keys = fields::names(fields);

@@ -4,7 +4,7 @@ use toml::Value;
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::network::NetworkRules;
-use crate::policy::written::fields::{FIELDS, NETWORK};
+use crate::policy::written::fields::{self, FIELDS, NETWORK};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 
@@ -199,7 +199,7 @@ fn without_defaults(field: &str, value: Value) -> Value {
         Value::Table(mut table) if field == "network" => {
             let usual = NetworkRules::default();
             table.retain(|key, value| {
-                let field = NETWORK.iter().find(|field| field.name == key);
+                let field = fields::find(&NETWORK, key);
                 field.and_then(|field| field.toml(&usual)).as_ref() != Some(value)
             });
             Value::Table(table)

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::fields::{
-    FIELDS, Field, IMPORTS, Items, Kind, NETWORK, name_of, names,
+    FIELDS, Field, IMPORTS, Items, Kind, NETWORK, find, name_of, names,
 };
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
 use crate::policy::written::values::{Choice, Where};
@@ -142,7 +142,7 @@ fn imports(field: &str, given: &Bound<'_, PyAny>) -> PyResult<Imports> {
     };
     for (key, value) in dict {
         let key = key.text()?.to_string();
-        let Some(field) = IMPORTS.iter().find(|field| field.name == key) else {
+        let Some(field) = find(&IMPORTS, &key) else {
             let near = suggestion(given.py(), &key, &names(&IMPORTS));
             let stop = if near.is_empty() { "" } else { "." };
             return Err(PyValueError::new_err(format!(
@@ -375,6 +375,6 @@ impl Network {
 /// # Errors
 /// `AttributeError` if there is none.
 pub fn named<S>(fields: &'static [Field<S>], name: &str) -> PyResult<&'static Field<S>> {
-    let found = fields.iter().find(|field| field.name == name);
-    found.ok_or_else(|| PyAttributeError::new_err(format!("no field is named {name:?}")))
+    find(fields, name)
+        .ok_or_else(|| PyAttributeError::new_err(format!("no field is named {name:?}")))
 }
