@@ -7,6 +7,7 @@ and one compiler, and is written anew by `--update` when a change is meant.
 """
 
 import argparse
+import contextlib
 import functools
 import importlib
 import json
@@ -25,6 +26,9 @@ ITERATIONS = 2000
 # Valgrind does not know openat2(2), so that for paths it is the walk over the components, which
 # older kernels need, that is counted.
 VALGRIND = ["valgrind", "--tool=callgrind", "--dump-instr=no", "--quiet"]
+# A process asks for its parent as its case begins and as it ends, and valgrind writes what it
+# counted until then: a case is the second part, without the start of the interpreter.
+VALGRIND += ["--dump-before=getppid"]
 
 Case = Callable[[int], None]
 
@@ -34,6 +38,19 @@ def event(count: int) -> None:
     audit = sys.audit
     for _ in range(count):
         audit("os.listdir", "x")
+
+
+def denied(*event: object) -> Case:
+    """An event that is denied."""
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            try:  # noqa: SIM105 - a context manager would be measured too
+                sys.audit(*event)
+            except PermissionError:
+                pass
+
+    return run
 
 
 def cases(base: str) -> dict[str, tuple[str, Case]]:
@@ -54,20 +71,6 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
     def write(count: int) -> None:
         for _ in range(count):
             sys.audit("open", file, "w", 0)
-
-    def denied(*event: object) -> Case:
-        def run(count: int) -> None:
-            for _ in range(count):
-                try:  # noqa: SIM105 - a context manager would be measured too
-                    sys.audit(*event)
-                except PermissionError:
-                    pass
-
-        return run
-
-    def denied_after_others(count: int) -> None:
-        denied("os.remove", outside, -1)(1000)
-        denied("os.system", "x")(count)
 
     def call(function: Callable[[], object]) -> Case:
         def run(count: int) -> None:
@@ -91,7 +94,7 @@ def cases(base: str) -> dict[str, tuple[str, Case]]:
         "open for writing, five levels down": ("guard", write),
         "denied os.remove": ("guard", denied("os.remove", outside, -1)),
         "denied os.system": ("guard", denied("os.system", "x")),
-        "denied os.system, after others": ("guard", denied_after_others),
+        "denied os.system, after others": ("guard after denials", denied("os.system", "x")),
         "enter and leave": ("entering", event),
         "enter and leave, monitored": ("entering monitored", event),
         "call of a Python function": ("monitored", call(python)),
@@ -152,19 +155,25 @@ def run(name: str, count: int, base: str) -> None:
         # Work that is done only once is done now.
         case(5)
     if mode.startswith("entering"):
+        os.getppid()
         for _ in range(count):
             with audit_perms():
                 pass
+        os.getppid()
     elif mode.startswith("making"):
         roots, deny = [os.path.join(base, "ok"), "."], functools.partial(before_deny)
+        os.getppid()
         for _ in range(count):
             with mk_audit(roots, deny, data={}, monitor_calls=False)():
                 pass
-    elif mode == "nothing":
-        case(count)
+        os.getppid()
     else:
-        with audit_perms():
+        with contextlib.nullcontext() if mode == "nothing" else audit_perms():
+            if "after denials" in mode:
+                denied("os.remove", os.path.join(base, "file"), -1)(1000)
+            os.getppid()
             case(count)
+            os.getppid()
 
 
 def own_instructions(profile: str) -> int:
@@ -194,26 +203,25 @@ def own_instructions(profile: str) -> int:
     return total
 
 
-def count(python: str, name: str, iterations: int) -> int:
-    """The instructions of ours in a process that runs a case so often."""
+def count(python: str, name: str) -> int:
+    """The instructions of ours in a process that runs a case `ITERATIONS` times."""
     with tempfile.TemporaryDirectory() as base:
         os.mkdir(os.path.join(base, "ok"))
         profile = os.path.join(base, "profile")
         command = [*VALGRIND, f"--callgrind-out-file={profile}", python, __file__]
-        command += ["--run", name, str(iterations), os.path.realpath(base)]
+        command += ["--run", name, str(ITERATIONS), os.path.realpath(base)]
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError(f"{name}: {done.stderr}")
-        return own_instructions(Path(profile).read_text())
+        return own_instructions(Path(f"{profile}.2").read_text())
 
 
 def measure(python: str, names: list[str]) -> dict[str, float]:
     """The instructions of ours that one iteration of each case takes."""
 
     def one(name: str) -> float:
-        counts = [count(python, name, iterations) for iterations in (0, ITERATIONS)]
-        return round((counts[1] - counts[0]) / ITERATIONS, 1)
+        return round(count(python, name) / ITERATIONS, 1)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
         return dict(zip(names, workers.map(one, names), strict=True))
