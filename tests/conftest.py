@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+import cython_modules
 import extras
 import pytest
 import pytest_runs
@@ -29,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Programs that tests start print as they do for someone who set nothing.
 os.environ.pop("PYTHONUNBUFFERED", None)
+cython_modules.share_compiled()
 
 
 def pytest_addoption(parser):
@@ -115,6 +117,7 @@ def run_alone(item):
     """Run a test in a run of pytest of its own; fail with what that printed."""
     config = item.config
     command = [sys.executable, "-m", "pytest", "-pno:cacheprovider", f"--rootdir={config.rootpath}"]
+    command += pytest_runs.without_others()
     command += ["-c", str(config.inipath), f"{item.path}::{item.nodeid.partition('::')[2]}"]
     ran = subprocess.run(
         command,
