@@ -10,6 +10,7 @@ one of them ran without a guard.
 import asyncio
 import contextlib
 import pickle
+import sys
 import traceback
 
 import pytest
@@ -195,12 +196,47 @@ VALUES = {
     "names": "globals()[TEXT] = globals()[Text('odd')] = 1; odd_value = Text('a'); odd = Odd(); None",
 }
 
+#: Attributes of arrays and frames that reading their values may ask for.
+ASKED = """dtype shape ndim size nbytes flags data base item tobytes tolist copy astype view __len__
+__iter__ __getitem__ __array__ __array_interface__ __array_struct__ __array_ufunc__
+__array_function__ __reduce__ __reduce_ex__ __repr__ __str__ __eq__ index columns values iloc array
+name names to_numpy to_dict _repr_html_ __dataframe__ __getstate__ __class__""".split()
+
+#: An array, a frame, a series and an index, of classes that have one of these as a method.
+ARRAYS = """
+import numpy, pandas
+def odd(base, name, *given):
+    made = property(act) if name[0] != "_" or name == "__class__" else act
+    plain = type("Odd", (base,), {})
+    thing = numpy.arange(3).view(plain) if base is numpy.ndarray else plain(*given)
+    try:
+        thing.__class__ = type("Odd", (base,), {name: made})
+    except TypeError:
+        type.__setattr__(plain, name, made)
+    return thing
+things = {}
+for name in ASKED:
+    things[name] = [
+        odd(numpy.ndarray, name), odd(pandas.DataFrame, name, {"a": [1, 2]}),
+        odd(pandas.Series, name, [1, 2]), odd(pandas.Index, name, [1, 2]),
+    ]
+things["a number"] = [numpy.float64(3), type("F", (numpy.float64,), METHODS)(3)]
+things["of objects"] = [numpy.array([Odd(), TEXT], dtype=object)]
+"""
+
+
+def is_array(kind):
+    """Whether it is a class of numpy or pandas itself, which those who get arrays have to know."""
+    package, _, _ = kind.__module__.partition(".")
+    there = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
+    return package in ("numpy", "pandas") and there is kind
+
 
 def walk(thing, place="it", depth=0):
     """See that something is data, through and through."""
     kind = type(thing)
     assert depth < 20, place
-    if kind in ATOMS:
+    if kind in ATOMS or is_array(kind):
         return
     if kind in MANY:
         for number, item in enumerate(thing):
@@ -318,6 +354,26 @@ class TestSteps:
         session.restore(kept)
         session.reset()
         assert session.names == []
+
+    def test_arrays_and_frames(self, session, out):
+        pytest.importorskip("numpy"), pytest.importorskip("pandas")
+        begun = session.run(f"ASKED = {ASKED}\n{ARRAYS}")
+        assert begun.success, begun.for_model()
+        got = 0
+        for name in (*ASKED, "a number", "of objects"):
+            for number in range(4):
+                ran = session.run(f"one = things[{name!r}][{number}]\none")
+                see(ran)
+                try:
+                    value = session.get("one")
+                except (KeyError, TypeError, RuntimeError) as error:
+                    assert type(error) in (KeyError, TypeError, RuntimeError), error
+                    walk(error)
+                else:
+                    got += 1
+                    walk(value, name)
+                assert_none_ran(out)
+        assert got > 50
 
     def test_a_stream(self, session, out):
         async def run():
