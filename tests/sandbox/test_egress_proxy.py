@@ -120,6 +120,35 @@ class TestHTTP:
         assert request.status == (None if status == 502 else status)
         assert request.error.startswith("no whole answer")
 
+    @pytest.mark.parametrize(
+        ("length", "part", "why"),
+        [
+            ("Content-Length: 10", b"abc", "the request ended before its body did"),
+            ("Transfer-Encoding: chunked", b"3\r\nabc\r\n", "the request ended before its body did"),
+            ("Transfer-Encoding: chunked", b"3\r\nabc\r\nzz\r\n", "the request is malformed"),
+        ],
+    )
+    def test_whose_body_stops_midway(self, connected, serve, log, length, part, why):
+        """The server is not left to wait for the rest."""
+        ended = threading.Event()
+
+        def act(one):
+            one.settimeout(30)
+            with contextlib.suppress(ConnectionError):
+                while one.recv(1000):
+                    pass
+            ended.set()
+
+        port = serve(act)
+        made = connected(port)
+        made.sendall(head("POST /", port, length) + part)
+        made.shutdown(socket.SHUT_WR)
+        assert ended.wait(10)
+        assert all_of(made).startswith(b"HTTP/1.1 502")
+        (request,) = log.taken(wait=True)
+        assert (request.sent, request.status) == (3, None)
+        assert request.error == f"no whole answer: {why}"
+
     def test_that_nobody_waits_for(self, connected, serve, log, proxy):
         """The end of a process ends its connections at once."""
         arrived = threading.Event()

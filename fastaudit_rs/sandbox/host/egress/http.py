@@ -35,6 +35,7 @@ DEFAULT = (80, 443)
 WEBSOCKET = b"websocket"
 
 ENDED = "the server ended the connection"
+CUT_OFF = "the request ended before its body did"
 
 #: The characters of a path that are kept.
 PATH = 1024
@@ -159,7 +160,9 @@ class Exchange:
         try:
             switched = await self._respond(server, entry)
         except (Failed, h11.ProtocolError, OSError, asyncio.TimeoutError) as error:
-            entry.error = f"no whole answer: {self._why(error)}"
+            of_body = body.exception() if body.done() else None
+            reason = of_body if isinstance(of_body, Failed) else error
+            entry.error = f"no whole answer: {self._why(reason)}"
             if entry.status is None:
                 await self._answer(502, entry.error)
             else:
@@ -214,7 +217,13 @@ class Exchange:
     async def _send(self, server: Stream, request: h11.Request, entry: Entry) -> None:
         await server.write(_bytes(self._said.send(request)))
         while True:
-            event = await _next(self._heard, self._guest)
+            try:
+                event = await _next(self._heard, self._guest)
+            except (h11.ProtocolError, OSError, asyncio.TimeoutError) as error:
+                # The server would wait for the rest.
+                server.abort()
+                is_there = isinstance(error, h11.ProtocolError) and not self._heard.trailing_data[1]
+                raise Failed(MALFORMED if is_there else CUT_OFF) from None
             if isinstance(event, h11.Data):
                 entry.sent += len(event.data)
                 await server.write(_bytes(self._said.send(h11.Data(bytes(event.data)))))
