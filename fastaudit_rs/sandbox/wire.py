@@ -1,12 +1,19 @@
-"""The messages between a sandbox and its process, through a Unix socket.
+"""The messages between a sandbox's host and its process, through a Unix socket.
 
-The length of each message comes before it; descriptors come with the first byte.
+The length of a message comes before it; descriptors come with the first byte. In a session, and
+where a run asks its host, a message is a head in one line of JSON, and bytes behind it.
+
+The host trusts nothing that it gets: code that has got around its guard can write there too.
 """
 
 import _socket
 import array
-import struct
+import json
 from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from .._native import _json_extent
+from ..sessions.values import LENGTH
 
 #: Modules so common that each run finds them imported: in a sandbox all but the first, which would
 #: have to wait.
@@ -15,8 +22,84 @@ COMMON = ("json", "re", "random", "tempfile", "datetime", "pathlib", "threading"
 #: The bytes that are read of a run's report on itself.
 REPORT = 16 << 20
 
-_LENGTH = struct.Struct("!Q")
+#: The bytes that a message to the host may have: a value, and what a step shows.
+MESSAGE = 96 << 20
+
+#: The bytes of its head, the number of values in it, and how deep one may be in others.
+HEAD, VALUES, DEPTH = 2 << 20, 20_000, 50
+
 _DESCRIPTOR = array.array("i").itemsize
+
+
+class Job(TypedDict):
+    """The code that a process of a sandbox is to run, and how."""
+
+    code: str
+    file: str
+    args: list[str]
+    #: Directories of modules that it finds, besides the current one.
+    path: list[str]
+    #: True if the value of the last expression is wanted.
+    value: bool
+    #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
+    #: left out of its tracebacks.
+    cwd: str | None
+    #: True if it is no code, but a process for the steps of a session.
+    session: bool
+    #: True if that asks the host before an operation is denied.
+    asks: bool
+    #: True if its decisions are logged: the last descriptor is that of the log.
+    logs: bool
+    cpu_seconds: int | None
+    #: The bytes that a file may have.
+    disk: int | None
+
+
+class Held(TypedDict):
+    """The parts that the kernel is to hold, besides the work of `sandlock`."""
+
+    #: True if the kernel holds the policy.
+    confined: bool
+    #: True if there may be files in memory: a control group counts them, or nothing is limited.
+    memory_files: bool
+    #: Limits of each process by itself: setrlimit(2).
+    limits: dict[int, int]
+
+
+class Malformed(ValueError):
+    """A malformed message."""
+
+
+def encode(kind: str, body: bytes = b"", **head: object) -> bytes:
+    """Return a message as bytes."""
+    return json.dumps({"kind": kind, **head}).encode() + b"\n" + body
+
+
+def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
+    """Return the head and the body of a message.
+
+    Raises:
+        Malformed: It has none, or one that is too large.
+    """
+    end = message.find(b"\n", 0, HEAD)
+    if end < 0:
+        raise Malformed("a message without a head")
+    text = bytes(message[:end])
+    values, depth = _json_extent(text)
+    if values > VALUES or depth > DEPTH:
+        raise Malformed("a message with too large a head")
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Malformed("a message whose head is no JSON") from None
+    if type(head) is not dict or type(head.get("kind")) is not str:
+        raise Malformed("a message without a kind")
+    return head, memoryview(message)[end + 1 :]
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message with its length before it."""
+    return LENGTH.pack(len(message)) + message
 
 
 def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -29,10 +112,10 @@ def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = (
     if descriptors:
         rights = array.array("i", descriptors)
         passed.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights))
-    sent = control.sendmsg([_LENGTH.pack(len(message)), message], passed)
-    rest = (_LENGTH.pack(len(message)) + message)[sent:]
-    if rest:
-        control.sendall(rest)
+    data = framed(message)
+    sent = control.sendmsg([data], passed)
+    if sent < len(data):
+        control.sendall(memoryview(data)[sent:])
 
 
 def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[int]]:
@@ -45,23 +128,39 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
     room = _socket.CMSG_SPACE(descriptors * _DESCRIPTOR) if descriptors else 0
     found = array.array("i")
     head = b""
-    while len(head) < _LENGTH.size:
-        part, passed, _, _ = control.recvmsg(_LENGTH.size - len(head), room)
+    while len(head) < LENGTH.size:
+        part, passed, _, _ = control.recvmsg(LENGTH.size - len(head), room)
         for level, kind, rights in passed:
             if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
                 found.frombytes(rights[: len(rights) - len(rights) % _DESCRIPTOR])
         if not part:
             raise EOFError("the other side is gone")
         head += part
-    return _exactly(control, _LENGTH.unpack(head)[0]), found.tolist()
-
-
-def _exactly(control: _socket.socket, count: int) -> bytes:
-    message = bytearray(count)
-    room = memoryview(message)
-    while room:
-        received = control.recv_into(room)
+    message = bytearray(LENGTH.unpack(head)[0])
+    rest = memoryview(message)
+    while rest:
+        received = control.recv_into(rest)
         if not received:
             raise EOFError("the other side is gone")
-        room = room[received:]
-    return bytes(message)
+        rest = rest[received:]
+    return bytes(message), found.tolist()
+
+
+def take(found: bytearray) -> list[bytes]:
+    """Take the whole messages from the beginning of what was read.
+
+    Raises:
+        Malformed: It announces one that is too long.
+    """
+    messages, at = [], 0
+    while len(found) - at >= LENGTH.size:
+        length = LENGTH.unpack_from(found, at)[0]
+        if length > MESSAGE:
+            raise Malformed(f"it announced a message of {length} bytes")
+        end = at + LENGTH.size + length
+        if len(found) < end:
+            break
+        messages.append(bytes(memoryview(found)[at + LENGTH.size : end]))
+        at = end
+    del found[:at]
+    return messages

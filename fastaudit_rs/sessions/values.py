@@ -27,7 +27,9 @@ KEYS, ALIKE = 1 << 16, 100
 #: CPython does not limit.
 BITS = 64
 
-_LENGTH = struct.Struct("!Q")
+#: The length before a head.
+LENGTH = struct.Struct("!Q")
+
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"
 
@@ -57,7 +59,7 @@ def pack_all(value: object, *, arrays: bool = True, place: str = "value") -> tup
     head = {"value": packer.form(value, place, 0)}
     lengths = [len(blob) for blob in packer.blobs]
     text = json.dumps({**head, "lengths": lengths}).encode()
-    return b"".join((_LENGTH.pack(len(text)), text, *packer.blobs)), packer.count
+    return b"".join((LENGTH.pack(len(text)), text, *packer.blobs)), packer.count
 
 
 class Packer:
@@ -151,10 +153,10 @@ def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) 
         ValueError: They are not those of a value, or of one that is too large.
     """
     view = memoryview(data)
-    if len(view) < _LENGTH.size:
+    if len(view) < LENGTH.size:
         raise ValueError("a message without a head")
-    end = _LENGTH.size + _LENGTH.unpack(view[: _LENGTH.size])[0]
-    text = bytes(view[_LENGTH.size : end])
+    end = LENGTH.size + LENGTH.unpack(view[: LENGTH.size])[0]
+    text = bytes(view[LENGTH.size : end])
     values, depth = _json_extent(text)
     if values > 4 * VALUES or depth > 3 * DEPTH:
         raise ValueError(f"more than {VALUES} values, or nested more than {DEPTH} deep")

@@ -13,7 +13,7 @@ from ... import AuditDenied
 from ..._native import _tool_result
 from ...sessions.arguments import is_async
 from ...sessions.values import pack, unpack
-from ..messages import encode
+from ..wire import encode
 
 #: The characters of an error's text that are told.
 TEXT = 10_000

@@ -2,14 +2,12 @@
 
 import contextlib
 import socket
-import struct
 import threading
 from array import array
 from collections import deque
 
-from ..messages import MESSAGE
-
-_LENGTH = struct.Struct("!Q")
+from ...sessions.values import LENGTH
+from ..wire import Malformed, take
 
 #: The bytes that are read at once.
 PIECE = 1 << 18
@@ -51,9 +49,9 @@ class Channel:
             passed: A socket that goes with it, and is closed here.
         """
         with self._lock:
-            self._waiting.append((memoryview(_LENGTH.pack(len(message))), passed))
+            self._waiting.append((memoryview(LENGTH.pack(len(message))), passed))
             self._waiting.append((memoryview(message), None))
-            self._unread += _LENGTH.size + len(message)
+            self._unread += LENGTH.size + len(message)
         self.flush()
 
     def flush(self) -> bool:
@@ -99,18 +97,10 @@ class Channel:
         if not data:
             raise Broken("it closed its connection to the host")
         self._found += data
-        found, at = [], 0
-        while len(self._found) - at >= _LENGTH.size:
-            length = _LENGTH.unpack_from(self._found, at)[0]
-            if length > MESSAGE:
-                raise Broken(f"it announced a message of {length} bytes")
-            end = at + _LENGTH.size + length
-            if len(self._found) < end:
-                break
-            found.append(bytes(memoryview(self._found)[at + _LENGTH.size : end]))
-            at = end
-        del self._found[:at]
-        return found
+        try:
+            return take(self._found)
+        except Malformed as error:
+            raise Broken(str(error)) from None
 
     def forget(self) -> None:
         """Close what a copy of the host has of it, of which another thread may have the lock."""

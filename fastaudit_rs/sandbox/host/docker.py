@@ -9,12 +9,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._native import _governing
 from ...results import Result
 from ..limits import Limits
-from ..wire import REPORT
+from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .ending import Ending
 from .mounts import PLACE, mounts
@@ -22,9 +22,6 @@ from .process import SandboxError
 from .run import told
 from .setup import Setup
 from .watch import Watch
-
-if TYPE_CHECKING:
-    from ..inside.child import Job
 
 #: The program of a container. It writes no bytecode, where it could not.
 START = "from fastaudit_rs.sandbox.inside.container import main; main()"
@@ -67,7 +64,7 @@ class Docker:
         setup: Setup,
         limits: Limits,
         base: str,
-        job: "Job",
+        job: Job,
         given: bytes,
         ending: Ending,
     ) -> Result:

@@ -15,8 +15,7 @@ from typing import Any
 from ... import AuditDenied
 from ...sessions.base import Output
 from ..limits import Limits
-from ..messages import Malformed, decode
-from ..wire import REPORT
+from ..wire import REPORT, Malformed, decode
 from .calls import Calls
 from .channel import Broken
 from .ending import Ending

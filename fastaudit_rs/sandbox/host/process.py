@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..._native import _hold_sockets, _listeners
 from ..limits import Limits
-from ..wire import receive, send
+from ..wire import Held, receive, send
 from . import copies, group
 from .alone import of_memory, without_kernel
 from .causes import causes
@@ -26,7 +26,6 @@ from .metadata import Metadata, answering
 
 if TYPE_CHECKING:
     from ...requests import Request
-    from ..inside.held import Held
     from .egress.connects import Connects
 
 #: The program of the process. It connects before it imports anything large: the host puts it into
@@ -334,7 +333,7 @@ class Worker:
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
 
-    def _held(self, pid: int, limits: Limits) -> "Held":
+    def _held(self, pid: int, limits: Limits) -> Held:
         """Put the process into a control group; return what it is to put on itself."""
         found: dict[int, int] = {}
         wanted = _together(limits, self.is_confined)

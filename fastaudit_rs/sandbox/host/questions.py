@@ -11,7 +11,7 @@ from ..._near import warn
 from ...approvals import Approvals
 from ...sessions.arguments import seconds
 from ...sessions.host_loop import HostLoop
-from ..messages import Malformed, decode
+from ..wire import Malformed, decode
 from .calls import Calls
 from .channel import Broken, Channel
 

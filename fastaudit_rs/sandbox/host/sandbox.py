@@ -21,6 +21,7 @@ from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
+from ..wire import Job
 from . import group
 from .alone import counts_processes
 from .asked import bound
@@ -48,7 +49,6 @@ from .workers import Workers, WorkerSource
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from ..inside.child import Job
     from .docker import Docker
     from .pool import Pool
     from .session import SandboxSession
@@ -292,7 +292,7 @@ class Sandbox(Runner):
         value: bool,
         session: bool = False,
         asks: bool = False,
-    ) -> "Job":
+    ) -> Job:
         return {
             "code": code,
             "file": file,
@@ -310,7 +310,7 @@ class Sandbox(Runner):
     def _result(
         self,
         workers: WorkerSource,
-        job: "Job",
+        job: Job,
         given: bytes,
         ending: Ending,
         loop: "AbstractEventLoop | None",

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import AuditDenied, AuditLog
 from ..._keywords import checked
@@ -19,7 +19,7 @@ from ...sessions.base import Functions, Output, Stream
 from ...sessions.host_loop import HostLoop
 from ...sessions.stream import OutputStream
 from ..limits import Limits
-from ..messages import encode
+from ..wire import Job, encode
 from . import copies
 from .calls import Calls, told
 from .decisions import Decisions
@@ -33,9 +33,6 @@ from .run import limit_of
 from .session_data import outcome, packed_inputs, unpacked
 from .session_process import Process
 from .session_states import States, how_ended
-
-if TYPE_CHECKING:
-    from ..inside.child import Job
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
@@ -57,7 +54,7 @@ class SandboxSession(States):
     def __init__(
         self,
         start: Callable[[], Worker],
-        job: "Job",
+        job: Job,
         limits: Limits,
         base: str,
         directory: str,

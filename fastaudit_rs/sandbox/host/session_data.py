@@ -6,7 +6,7 @@ from typing import Any
 
 from ...sessions.arguments import inputs_of
 from ...sessions.values import unpack
-from ..messages import MESSAGE
+from ..wire import MESSAGE
 from .process import SandboxError
 from .run import error_told
 

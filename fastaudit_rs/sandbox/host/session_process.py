@@ -11,13 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ..messages import Malformed, decode, encode
-from ..wire import receive, send
+from ..wire import Job, Malformed, decode, encode, receive, send
 from .channel import Broken, Channel
 from .process import Worker
 
 if TYPE_CHECKING:
-    from ..inside.child import Job
     from .decisions import Decisions
 
 #: The time for an answer of our own code in the sandbox, in seconds.
@@ -52,7 +50,7 @@ class Process:
         decisions: The reader of its decisions, if they are logged.
     """
 
-    def __init__(self, worker: Worker, job: "Job", decisions: "Decisions | None" = None) -> None:
+    def __init__(self, worker: Worker, job: Job, decisions: "Decisions | None" = None) -> None:
         """Start it."""
         self.worker = worker
         #: The copies from before the last steps, in order.

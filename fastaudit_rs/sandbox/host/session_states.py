@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...sessions.base import Functions, Session
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
+from ..wire import Job
 from .calls import told
 from .copies import FOREIGN
 from .exchange import Exchange
@@ -15,7 +16,6 @@ from .process import ProcessEnded, SandboxError, Worker
 from .session_process import Process
 
 if TYPE_CHECKING:
-    from ..inside.child import Job
     from .decisions import Decisions
 
 #: The message where all processes of a session have ended.
@@ -36,7 +36,7 @@ class States(Session):
     _first_functions: Functions
     _functions: dict[str, Callable[..., Any]]
     _held: list[Process]
-    _job: "Job"
+    _job: Job
     _keep: int
     _most_snapshots: int
     #: The number of the last question.

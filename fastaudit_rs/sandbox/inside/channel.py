@@ -6,16 +6,12 @@ import contextlib
 import os
 import select
 import signal
-import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ..messages import decode, encode
-from ..wire import receive
-
-_LENGTH = struct.Struct("!Q")
+from ..wire import decode, encode, framed, receive
 
 #: The seconds after which a thread that waits for another one looks for interrupts.
 LOOK = 0.05
@@ -102,9 +98,9 @@ class Channel:
 
     def send(self, kind: str, body: bytes = b"", **head: object) -> None:
         """Send a message."""
-        message = encode(kind, body, **head)
+        message = framed(encode(kind, body, **head))
         with self._shielded(), self._sending:
-            self._connection.sendall(_LENGTH.pack(len(message)) + message)
+            self._connection.sendall(message)
 
     def command(self) -> Message:
         """Wait for the host's next command.

@@ -14,44 +14,20 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
 from ...sessions.plain import TEXT, class_name, message, told
-from ..wire import REPORT
+from ..wire import REPORT, Job
 
 #: The number of denials that are reported.
 TOLD = 1000
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
-
-
-class Job(TypedDict):
-    """The code to run, and how."""
-
-    code: str
-    file: str
-    args: list[str]
-    #: Directories of modules that it finds, besides the current one.
-    path: list[str]
-    #: True if the value of the last expression is wanted.
-    value: bool
-    #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
-    #: left out of its tracebacks.
-    cwd: str | None
-    #: True if it is no code, but a process for the steps of a session.
-    session: bool
-    #: True if that asks the host before an operation is denied.
-    asks: bool
-    #: True if its decisions are logged: the last descriptor is that of the log.
-    logs: bool
-    cpu_seconds: int | None
-    #: The bytes that a file may have.
-    disk: int | None
 
 
 def run(

@@ -1,21 +1,10 @@
 """The limits and the lack of privileges that a sandbox's process puts on itself."""
 
 import resource
-from typing import TypedDict
 
 from ... import Policy
 from ..._native import _Children
-
-
-class Held(TypedDict):
-    """The parts that the kernel is to hold, besides the work of `sandlock`."""
-
-    #: True if the kernel holds the policy.
-    confined: bool
-    #: True if there may be files in memory: a control group counts them, or nothing is limited.
-    memory_files: bool
-    #: Limits of each process by itself: setrlimit(2).
-    limits: dict[int, int]
+from ..wire import Held
 
 
 def hold(children: _Children, policy: Policy, held: Held) -> None:

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
@@ -17,11 +17,9 @@ from ...sessions import step
 from ...sessions.plain import message
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
+from ..wire import Job
 from .channel import Channel, Message
 from .functions import Function, asking
-
-if TYPE_CHECKING:
-    from .child import Job
 
 #: The number of denials of a step that are told.
 TOLD = 1000
@@ -31,7 +29,7 @@ def serve(
     child: _Child,
     policy: Policy,
     most: Policy | None,
-    job: "Job",
+    job: Job,
     descriptor: int,
     log: AuditLog | None = None,
 ) -> int:

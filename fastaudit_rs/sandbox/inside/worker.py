@@ -20,8 +20,8 @@ from typing import NoReturn
 from ... import Policy
 from ..._monitoring import MONITORING
 from ..._native import _Children, _govern
-from ..wire import COMMON, receive, send
-from .child import Job, run
+from ..wire import COMMON, Job, receive, send
+from .child import run
 from .held import hold
 
 #: The time for processes that a run leaves behind to end by themselves, in seconds.
