@@ -82,7 +82,7 @@ def measure(snippet: dict[str, Any], kinds: list[str], rounds: int, place: Any) 
 
 def ratios(times: Times) -> dict[str, float | str]:
     """Each kind to bare, by the medians."""
-    bare = times[BARE]
+    bare = times.get(BARE)
     if isinstance(bare, str) or not bare:
         return {}
     return {
