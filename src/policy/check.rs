@@ -13,8 +13,8 @@ use super::packages::Packages;
 use super::rules;
 use super::rules_02::RuleSet;
 use crate::policy::files::fs::FileSystem;
-use crate::policy::files::path::{Name, Resolved};
-use crate::policy::files::places::{Blocked, Governing, Protected, Temporary};
+use crate::policy::files::path::{Name, Resolved, Target};
+use crate::policy::files::places::{Blocked, Directories, Governing, Protected, Temporary};
 use crate::policy::files::roots::Roots;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
@@ -169,13 +169,18 @@ impl Policy {
         self.rest = rest;
         self.approves_root_entries = true;
         if !self.rest.import_allow.is_empty() {
-            self.while_importing = Some(Box::new(Self {
-                roots: Roots::everywhere(),
-                read: None,
-                ..self.clone()
-            }));
+            self.while_importing = Some(Box::new(self.everywhere()));
         }
         self
+    }
+
+    /// The same with a root for everything.
+    fn everywhere(&self) -> Self {
+        Self {
+            roots: Roots::everywhere(),
+            read: None,
+            ..self.clone()
+        }
     }
 
     /// Returns the reason that denies an operation which no root could approve, wherever it is.
@@ -194,12 +199,7 @@ impl Policy {
         fs: &impl FileSystem,
         operation: Operation<'_>,
     ) -> Option<Why> {
-        let everywhere = Self {
-            roots: Roots::everywhere(),
-            read: None,
-            ..self.clone()
-        };
-        match everywhere.check(fs, operation) {
+        match self.everywhere().check(fs, operation) {
             Verdict::Allow => None,
             Verdict::Deny(why) => Some(why),
         }
@@ -297,12 +297,33 @@ impl Policy {
         !self.roots.is_empty()
     }
 
-    /// Returns the policy with a temporary directory of its own, which may be written and read.
+    /// Returns the policy with directories for temporary files, which may be written and read if
+    /// anything may be written at all.
     #[must_use]
-    pub fn with_temporary(&self, directory: &Resolved) -> Self {
-        let mut policy = self.clone();
-        policy.temporary.add(directory);
-        policy
+    pub fn with_temporary(mut self, directories: &Arc<Directories>) -> Self {
+        if self.may_write() {
+            self.temporary.set_own(directories);
+        }
+        self
+    }
+
+    /// Returns whether a place is in a directory for temporary files of its own.
+    #[must_use]
+    pub fn is_temporary(&self, place: &Resolved) -> bool {
+        self.temporary.own().hold(place.as_bytes())
+    }
+
+    /// Returns whether files may be made and read in a directory.
+    pub fn may_use(&self, fs: &impl FileSystem, directory: &[u8]) -> bool {
+        let file = [directory, b"/file"].concat();
+        let file = Target::path(&file);
+        self.check(fs, Operation::ChangeEntry(file)).allows()
+            && self.check(fs, Operation::Read(file)).allows()
+    }
+
+    /// Returns whether a directory could be one for temporary files: nothing blocks it.
+    pub fn could_use(&self, fs: &impl FileSystem, directory: &Resolved) -> bool {
+        self.everywhere().may_use(fs, directory.as_bytes())
     }
 
     /// Returns the policy that native code is judged by: if anything may be written, its packages may

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use memchr::memchr_iter;
 
 use crate::policy::files::fs::FileSystem;
@@ -37,19 +38,47 @@ impl Blocked {
     }
 }
 
+/// The directories that were made for the temporary files of guards which share them. More are
+/// added while policies read it, without a lock.
+#[derive(Debug, Default)]
+pub struct Directories(ArcSwapOption<Vec<Vec<u8>>>);
+
+impl Directories {
+    /// Adds a directory.
+    pub fn add(&self, directory: &Resolved) {
+        self.0.rcu(|all| {
+            let mut all = all.as_deref().cloned().unwrap_or_default();
+            all.push(directory.as_bytes().to_vec());
+            Some(Arc::new(all))
+        });
+    }
+
+    /// Returns whether the path is one of them, or lies below one.
+    pub fn hold(&self, path: &[u8]) -> bool {
+        let all = self.0.load();
+        let mut all = all.iter().flat_map(|all| all.iter());
+        all.any(|directory| is_within(path, directory))
+    }
+}
+
 /// Directories that were made for a guard's temporary files, and those that packages keep.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Temporary {
-    own: Vec<Vec<u8>>,
+    own: Arc<Directories>,
     packages: Packages,
     /// The directories for temporary files on this machine, which those of packages are in.
     of_machine: Vec<Resolved>,
 }
 
 impl Temporary {
-    /// Adds a directory.
-    pub fn add(&mut self, directory: &Resolved) {
-        self.own.push(directory.as_bytes().to_vec());
+    /// Takes these for the guard's own.
+    pub fn set_own(&mut self, own: &Arc<Directories>) {
+        self.own = Arc::clone(own);
+    }
+
+    /// The guard's own.
+    pub fn own(&self) -> &Directories {
+        &self.own
     }
 
     /// Adds the directories that packages keep in those of the machine.
@@ -60,8 +89,7 @@ impl Temporary {
     /// Returns whether the path is one of them, or lies below one: asked if no root approves it.
     #[cold]
     pub fn hold(&self, path: &[u8]) -> bool {
-        let mut own = self.own.iter();
-        own.any(|directory| is_within(path, directory)) || self.is_kept(path)
+        self.own.hold(path) || self.is_kept(path)
     }
 
     /// Returns whether the entry of this name in a directory is one that a package keeps, which

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -84,8 +83,6 @@ pub struct Refused(pub Reason);
 pub trait Rules {
     /// Returns the policy.
     fn policy(&self) -> &Policy;
-    /// Returns the policy with the guard's own temporary directory, once there is one.
-    fn with_temporary(&self) -> Option<Arc<Policy>>;
     /// Returns whether the process is a copy of the one that entered the guard.
     fn is_in_copy(&self) -> bool;
     /// Returns the names that were looked up to an address.
@@ -189,18 +186,6 @@ impl<'b, R: Rules> Surroundings for Judged<'_, 'b, R> {
 
     fn follows(&self) -> Follows {
         self.act.follows
-    }
-
-    fn is_temporary(&self, operation: Operation<'_>) -> bool {
-        let with = match self.policy().may_write() {
-            true => self.policy_with_temporary(),
-            false => None,
-        };
-        with.is_some_and(|with| with.check(&Os, operation).allows())
-    }
-
-    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        self.rules.with_temporary()
     }
 
     fn names_of(&self, address: IpAddr) -> Vec<String> {

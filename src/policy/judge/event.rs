@@ -134,7 +134,6 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         let (policy, fs) = (self.0.policy(), self.0.fs());
         match policy.check(fs, operation) {
             Verdict::Allow => Ok(()),
-            Verdict::Deny(_) if self.0.is_temporary(operation) => Ok(()),
             // An event without the argument that its rule needs did not come from CPython.
             Verdict::Deny(_) if path >= self.args().count() => self.deny(Reason::Event),
             Verdict::Deny(why @ (Why::Unapproved | Why::Unreadable)) => {

@@ -9,7 +9,6 @@ use crate::policy::rules_02::RuleSet;
 #[cfg(unix)]
 use super::arguments::{Arguments, Named, PathLikes};
 #[cfg(unix)]
-use crate::policy::check::Policy;
 #[cfg(unix)]
 use crate::policy::files::path::{self, Base, Name};
 #[cfg(unix)]
@@ -44,11 +43,7 @@ impl<S: Surroundings> Judge<'_, S> {
             return self.deny(Reason::Event);
         };
         let origin = self.0.origin(file, &landing);
-        let judged = |policy: &Policy| policy.load(fs, module, &landing, origin);
-        let verdict = judged(self.0.policy());
-        // The guarded code may write in the guard's temporary directory too.
-        let with = self.0.policy_with_temporary();
-        match with.map_or(verdict, |with| verdict.and(|| judged(&with))) {
+        match self.0.policy().load(fs, module, &landing, origin) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(Why::Native) => {
                 let package = module.split('.').next().unwrap_or(module);

@@ -258,7 +258,6 @@ impl<S: Surroundings> Judge<'_, S> {
         }
         match self.0.policy().check(self.0.fs(), operation) {
             Verdict::Allow => None,
-            Verdict::Deny(_) if self.is_of_guard(&path, operation) => None,
             Verdict::Deny(Why::Network(part)) => Some(part),
             Verdict::Deny(_) => Some(Part::Unix),
         }
@@ -268,7 +267,8 @@ impl<S: Surroundings> Judge<'_, S> {
     #[cfg(unix)]
     fn is_of_guard(&self, path: &[u8], operation: Operation<'_>) -> bool {
         let landing = path::resolve(self.0.fs(), path, Base::CurrentDir);
-        landing.is_some_and(|landing| self.0.is_in_temporary(&landing))
-            && self.0.is_temporary(operation)
+        let policy = self.0.policy();
+        landing.is_some_and(|landing| policy.is_temporary(&landing))
+            && policy.check(self.0.fs(), operation).allows()
     }
 }

@@ -109,19 +109,6 @@ pub trait Surroundings {
     fn first_dir(&self) -> Option<&[u8]> {
         None
     }
-    /// Returns whether the guard's own temporary directory allows an operation that the roots do
-    /// not.
-    fn is_temporary(&self, _operation: Operation<'_>) -> bool {
-        false
-    }
-    /// Returns whether a place is in the guard's own temporary directory.
-    fn is_in_temporary(&self, _landing: &Resolved) -> bool {
-        false
-    }
-    /// Returns the policy with the guard's own temporary directory, once there is one.
-    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        None
-    }
 
     /// Returns whether it is this package that raised the event, for a callback of its own.
     fn is_own(&self) -> bool {

@@ -33,9 +33,7 @@ impl Asked {
     ) -> PyResult<Self> {
         let told = config.told().cloned();
         let asked = Self {
-            policy: config
-                .policy_with_temporary()
-                .unwrap_or_else(|| Arc::clone(config.shared_policy())),
+            policy: Arc::clone(config.shared_policy()),
             moment: match why {
                 Some(_) => lacking::moment(args)?,
                 None => Moment::default(),

@@ -15,10 +15,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::policy::Operation;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
-use crate::policy::{Operation, Policy};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
@@ -198,12 +198,8 @@ fn may_have_written(file: &[u8], guest: &Active) -> bool {
         return false;
     };
     let config = config.get();
-    let may_write = |policy: &Policy| {
-        let verdict = policy.check(&Os, Operation::ChangeFile(Target::path(file)));
-        verdict.allows()
-    };
-    let in_temporary = config.policy_with_temporary();
-    (may_write(config.policy()) || in_temporary.is_some_and(|policy| may_write(&policy)))
+    let change = Operation::ChangeFile(Target::path(file));
+    (config.policy().check(&Os, change).allows() || config.directories().hold(file))
         && !(imports::is_library_path(file) && was_there_before(file))
 }
 

@@ -126,24 +126,6 @@ impl<'py> Surroundings for Event<'_, 'py> {
         self.active.first_dir()
     }
 
-    #[cold]
-    fn is_temporary(&self, operation: Operation<'_>) -> bool {
-        // A recording that may write nowhere has one, and notes that it needed one.
-        let with = match self.config.policy().may_write() {
-            true => self.config.policy_with_temporary(),
-            false => None,
-        };
-        with.is_some_and(|with| with.check(&Os, operation).allows())
-    }
-
-    fn is_in_temporary(&self, landing: &Resolved) -> bool {
-        self.config.temporary().hold(landing.as_bytes())
-    }
-
-    fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        self.config.policy_with_temporary()
-    }
-
     #[cfg(Py_3_12)]
     #[inline]
     fn is_own(&self) -> bool {

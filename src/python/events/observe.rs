@@ -204,7 +204,7 @@ fn entry(
             Need::Read(path) => (path, false),
             _ => continue,
         };
-        if event.config.temporary().hold(path) {
+        if event.config.directories().hold(path) {
             let (path, host) = (std::mem::take(path), temporary::usual().to_vec());
             *need = Need::Temporary { path, writes, host };
         }

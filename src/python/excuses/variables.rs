@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use crate::policy::Operation;
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
-use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::files::path::{self, Base, Name, Target};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
@@ -128,9 +128,9 @@ fn places_temporary_files(event: &Event<'_, '_>) -> bool {
         base: Base::CurrentDir,
     };
     let operation = Operation::ChangeEntry(target);
-    let of_its_own = || event.config.policy_with_temporary();
+    let landing = || path::resolve(&Os, &place, Base::CurrentDir);
     policy.check(&Os, operation).allows()
-        || of_its_own().is_some_and(|with| with.check(&Os, operation).allows())
+        || landing().is_some_and(|at| event.config.directories().hold(at.as_bytes()))
 }
 
 /// Returns whether some variables may be changed, so that others may be missing for a while.

@@ -22,7 +22,7 @@ use crate::python::guard::live::{Live, Own};
 use crate::python::guard::pool_memory::Memory;
 use crate::python::guard::recorder::Records;
 use crate::python::guard::safe_sets;
-use crate::python::guard::temporary::{Directories, Temporary};
+use crate::python::guard::temporary::Directories;
 use crate::python::values::errors;
 
 #[doc = doc!("AuditCfg")]
@@ -121,13 +121,14 @@ impl AuditCfg {
             (Some(records), _) => Some(Watch::Records(records)),
             (None, log) => log.map(Watch::Logs),
         };
+        let directories = Arc::<Directories>::default();
         Self {
             safe_set,
             restricts_more: allowed.policy.restricts_more() || watch.is_some(),
             is_strict: allowed.policy.rules() == RuleSet::Strict,
             live: Own(Live::new(
-                Arc::new(allowed.policy),
-                Temporary::default(),
+                Arc::new(allowed.policy.with_temporary(directories.paths())),
+                directories,
                 (proceeds(&watch, allowed.on_violation), watch.is_some()),
                 Arc::default(),
             )),
@@ -286,36 +287,28 @@ impl AuditCfg {
     }
 
     fn live_with(&self, policy: Arc<Policy>) -> Own {
-        let directories = Arc::clone(self.temporary().directories());
+        let directories = Arc::clone(self.directories());
         Own(self.live.0.with(policy, directories))
     }
 
     /// The same configuration with the temporary directory of another one.
     pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
+        let policy = Policy::clone(self.policy()).with_temporary(directories.paths());
         Self {
-            live: Own(self
-                .live
-                .0
-                .with(Arc::clone(self.shared_policy()), directories)),
+            live: Own(self.live.0.with(Arc::new(policy), directories)),
             ..self.clone_ref(py)
         }
     }
 
-    /// Its temporary directories.
-    pub fn temporary(&self) -> &Temporary {
-        &self.live.0.temporary
+    /// Its directories for temporary files.
+    pub fn directories(&self) -> &Arc<Directories> {
+        &self.live.0.directories
     }
 
     /// Returns whether it has a directory for temporary files: if it may write at all, or records
     /// operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
         self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
-    }
-
-    /// The policy with the directory for temporary files, once there is one.
-    #[cold]
-    pub fn policy_with_temporary(&self) -> Option<Arc<Policy>> {
-        self.live.0.with_temporary()
     }
 
     /// The same, to be kept by an object that outlives it.

@@ -57,10 +57,6 @@ impl Rules for InForce<'_> {
         self.live.policy_for_native_code()
     }
 
-    fn with_temporary(&self) -> Option<Arc<Policy>> {
-        self.live.with_temporary()
-    }
-
     fn is_in_copy(&self) -> bool {
         self.live.is_in_copy()
     }

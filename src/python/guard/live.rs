@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use crate::policy::Policy;
 use crate::python::cpython::forks;
 use crate::python::guard::refused::Refusals;
-use crate::python::guard::temporary::{self, Directories, Temporary};
+use crate::python::guard::temporary::{self, Directories};
 use crate::python::values::seen::Seen;
 
 /// The part of a configuration that is plain values.
@@ -16,8 +16,8 @@ pub struct Live {
     policy: Arc<Policy>,
     /// The policy that native code is judged by.
     native: Arc<Policy>,
-    /// Its temporary directories.
-    pub temporary: Temporary,
+    /// Its directories for temporary files.
+    pub directories: Arc<Directories>,
     /// True if what the policy denies goes on all the same.
     pub proceeds: bool,
     /// True if all acts are told.
@@ -52,14 +52,14 @@ static ALL: ArcSwapOption<Vec<Arc<Live>>> = ArcSwapOption::const_empty();
 impl Live {
     pub fn new(
         policy: Arc<Policy>,
-        temporary: Temporary,
+        directories: Arc<Directories>,
         (proceeds, watches): (bool, bool),
         network: Arc<Seen>,
     ) -> Arc<Self> {
         Arc::new(Self {
             native: policy.for_native_code(temporary::of_machine),
             policy,
-            temporary,
+            directories,
             proceeds,
             watches,
             network,
@@ -75,17 +75,12 @@ impl Live {
     pub fn with(&self, policy: Arc<Policy>, directories: Arc<Directories>) -> Arc<Self> {
         let kinds = (self.proceeds, self.watches);
         let network = Arc::clone(&self.network);
-        Self::new(policy, Temporary::sharing(directories), kinds, network)
+        Self::new(policy, directories, kinds, network)
     }
 
     /// Returns whether the process is a copy of the one that a guard was entered in last.
     pub fn is_in_copy(&self) -> bool {
         self.generation.load(Ordering::Relaxed) != forks::generation()
-    }
-
-    /// Returns the policy with the temporary directories, once there are any.
-    pub fn with_temporary(&self) -> Option<Arc<Policy>> {
-        self.temporary.policy(&self.policy)
     }
 
     /// The policy.

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::frames;
@@ -274,10 +275,7 @@ pub fn in_force(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
 pub fn all_may_use(guards: &[Py<AuditCfg>], directory: &[u8]) -> bool {
     guards.iter().all(|config| {
         let config = config.get();
-        temporary::may_use(config.policy(), directory)
-            || config
-                .policy_with_temporary()
-                .is_some_and(|with| temporary::may_use(&with, directory))
+        config.policy().may_use(&Os, directory) || config.directories().hold(directory)
     })
 }
 
@@ -290,8 +288,8 @@ pub fn own_directory(guards: &[Py<AuditCfg>]) -> Option<PathBuf> {
         if !config.may_have_temporary() {
             return None;
         }
-        let temporary = config.temporary();
-        inside = Some(temporary.directory(config.policy(), inside.as_deref())?);
+        let directories = config.directories();
+        inside = Some(directories.usable(config.policy(), inside.as_deref())?);
     }
     inside
 }
