@@ -5,11 +5,11 @@
 //! open(2) any more.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, dup2, pread};
+use rustix::io::{Errno, pread};
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
@@ -118,16 +118,12 @@ pub fn is_over(connection: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Makes `connection` another end of `copy`, and waits until something comes from there. Returns
-/// false if the other side is gone.
-pub fn wait_to_go_on(copy: BorrowedFd<'_>, connection: &mut OwnedFd) -> bool {
-    if dup2(copy, connection).is_err() {
-        return false;
-    }
+/// Waits until something comes from a connection. Returns false if the other side is gone.
+pub fn wait_to_go_on(connection: BorrowedFd<'_>) -> bool {
     loop {
-        let mut watched = [PollFd::new(connection, PollFlags::IN)];
+        let mut watched = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
         match poll(&mut watched, None) {
-            Ok(_) => return !is_over(connection.as_fd()),
+            Ok(_) => return !is_over(connection),
             Err(Errno::INTR) => {}
             Err(_) => return false,
         }

@@ -47,8 +47,8 @@ impl native::Judge for Ours {
         if act.only_reads() && !scope::any_guard_restricts_more() {
             return true;
         }
-        match attachment::now() {
-            Attachment::Attached => raw::attached(|py| allowed_attached(py, act)),
+        attachment::with(|now| match now {
+            Attachment::Attached(py) => allowed_attached(py, act),
             Attachment::Released => with_note(|note| match note {
                 Some(Noted::Unguarded) => is_installed_willing(act),
                 Some(Noted::Guarded(active)) => allowed_by(active.get(), act),
@@ -56,7 +56,7 @@ impl native::Judge for Ours {
                 None => allowed_anywhere(act),
             }),
             Attachment::Foreign => allowed_anywhere(act),
-        }
+        })
     }
 
     fn is_guarded() -> bool {
@@ -87,20 +87,20 @@ impl native::Judge for Ours {
 
 /// Hands on the rules that acts of this thread are judged by.
 fn each_of_thread(look: impl Fn(InForce<'_>)) {
-    let is_known = match attachment::now() {
-        Attachment::Attached => raw::attached(|py| match scope::current(py) {
+    let is_known = attachment::with(|now| match now {
+        Attachment::Attached(py) => match scope::current(py) {
             _ if raw::is_finalizing(py) || !scope::is_ours() => look_at(installed(), &look),
             Ok(Current::Guarded(active)) => look_at(each(active.get()), &look),
             Ok(Current::Unguarded) => !attachment::is_of_native_thread(py),
             _ => false,
-        }),
+        },
         Attachment::Released => with_note(|note| match note {
             Some(Noted::Unguarded) => look_at(installed(), &look),
             Some(Noted::Guarded(active)) => look_at(each(active.get()), &look),
             _ => false,
         }),
         Attachment::Foreign => false,
-    };
+    });
     if !is_known {
         Live::with_all(|all| all.map(InForce::of_all).for_each(look));
     }

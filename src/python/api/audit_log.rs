@@ -1,6 +1,7 @@
 //! `AuditLog`: the log of decisions, as hosts make it.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,14 +212,14 @@ pub fn open_path(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResu
 #[cfg(unix)]
 fn share(given: &Bound<'_, PyAny>) -> PyResult<LogFile> {
     let number = raw::int_value(given).and_then(|number| i32::try_from(number).ok());
-    let Some(descriptor) = number.and_then(descriptors::borrow) else {
+    let copy = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned();
+    let Some(copy) = number.and_then(|number| descriptors::with(number, copy)) else {
         return Err(PyValueError::new_err(format!(
             "file must be a file descriptor from 0, not {}",
             errors::shown(given)
         )));
     };
-    let file = File::from(descriptor.try_clone_to_owned()?);
-    Ok(LogFile::new(file, None))
+    Ok(LogFile::new(File::from(copy?), None))
 }
 
 #[cfg(not(unix))]

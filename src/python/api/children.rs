@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use crate::python::api::installed;
@@ -58,28 +59,30 @@ impl Children {
 
     #[doc = doc!("_Children.status")]
     fn status(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<i32> {
-        let (child, host) = (number(child)?, descriptor(host)?);
+        let child = number(child)?;
         let waited = py.detach(|| {
-            let waited = self.children.status(child, host);
+            let waited = with_descriptor(host, |host| self.children.status(child, host))?;
             if waited == Ok(None) {
                 crate::kernel::reaper::end_with(&self.children);
             }
-            waited
-        });
+            PyResult::Ok(waited)
+        })?;
         Ok(waited.map_err(os_error)?.unwrap_or(1))
     }
 
     #[doc = doc!("_Children.status_or_word")]
     fn status_or_word(&self, py: Python<'_>, child: i32, host: i32) -> PyResult<Option<i32>> {
-        let (child, host) = (number(child)?, descriptor(host)?);
+        let child = number(child)?;
         let waited = py.detach(|| {
-            let waited = self.children.status(child, host);
-            if waited == Ok(None) && crate::kernel::reaper::is_over(host) {
-                crate::kernel::reaper::end_with(&self.children);
-            }
-            waited
+            with_descriptor(host, |host| {
+                let waited = self.children.status(child, host);
+                if waited == Ok(None) && crate::kernel::reaper::is_over(host) {
+                    crate::kernel::reaper::end_with(&self.children);
+                }
+                waited
+            })
         });
-        waited.map_err(os_error)
+        waited?.map_err(os_error)
     }
 
     #[doc = doc!("_Children.end")]
@@ -98,8 +101,9 @@ fn number(child: i32) -> PyResult<Pid> {
         .ok_or_else(|| PyValueError::new_err("child must be the number of a process"))
 }
 
-fn descriptor(host: i32) -> PyResult<BorrowedFd<'static>> {
-    descriptors::borrow(host).ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
+fn with_descriptor<R>(host: i32, call: impl FnOnce(BorrowedFd<'_>) -> R) -> PyResult<R> {
+    descriptors::with(host, call)
+        .ok_or_else(|| PyValueError::new_err("host must be a file descriptor"))
 }
 
 #[cfg(target_os = "linux")]
@@ -168,11 +172,15 @@ impl Child {
     #[doc = doc!("_Child.copy")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
     fn copy(&self, py: Python<'_>, channel: i32, host: i32) -> PyResult<i32> {
-        let host = descriptor(host)?;
-        let mut channel = descriptors::place(channel)
-            .ok_or_else(|| PyValueError::new_err("channel must be a file descriptor"))?;
+        let take = |host: BorrowedFd<'_>| descriptors::replace(channel, host, FdFlags::empty());
+        let wait = crate::kernel::reaper::wait_to_go_on;
+        with_descriptor(host, |_| ())?;
+        if channel < 0 {
+            return Err(PyValueError::new_err("channel must be a file descriptor"));
+        }
         let copied = process::fork_into(py, || {
-            let goes_on = crate::kernel::reaper::wait_to_go_on(host, &mut channel);
+            let goes_on = matches!(descriptors::with(host, take), Some(Ok(())))
+                && descriptors::with(channel, wait) == Some(true);
             #[cfg(target_os = "linux")]
             let goes_on = goes_on
                 && rustix::process::set_parent_process_death_signal(Some(

@@ -123,7 +123,7 @@ pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
 /// Returns whether a callable is the object that its module has by its name, and so never goes
 /// away; always false for functions and classes, for which nobody needs to know.
 pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if !layout::method_entry(callee.as_ptr()).is_null() || callee.is_instance_of::<PyType>() {
+    if layout::method_entry(callee.as_borrowed()) != 0 || callee.is_instance_of::<PyType>() {
         return Ok(false);
     }
     let Some(module) = raw::imported_module(callee.py(), &name.module)? else {

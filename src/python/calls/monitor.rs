@@ -94,6 +94,7 @@ mod on {
     use crate::python::calls::monitoring::{self, Free, HOLDS, Monitoring};
     use crate::python::calls::named;
     use crate::python::calls::named::Found;
+    use crate::python::cpython::attachment;
     use crate::python::cpython::callbacks::{CallEvent, Forever, Monitor, of_call, of_end};
     use crate::python::cpython::called::Returned;
     use crate::python::cpython::calling::Calling;
@@ -235,7 +236,7 @@ mod on {
         if HOLDS.fetch_sub(1, Ordering::Relaxed) != 1 || !ON.load(Ordering::Relaxed) {
             return;
         }
-        raw::attached(stop);
+        let _ = attachment::if_attached(stop);
     }
 
     /// Switches the events off.
@@ -335,7 +336,7 @@ mod on {
     /// Runs our own part of an event. `None` if that failed, or panicked: then an exception is set.
     fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            raw::with_attachment_counted(|| work().map_err(|error| error.restore(py)))
+            raw::with_attachment_counted(py, || work().map_err(|error| error.restore(py)))
         }));
         match result {
             Ok(result) => result.ok(),
@@ -386,8 +387,8 @@ mod on {
             }
         };
         let config = config.as_ref().map(|config| config.get());
-        let key = named::Key::of(callee.as_ptr());
-        let versions = layout::class_versions_of(callee.as_ptr());
+        let key = named::Key::of(callee.as_borrowed());
+        let versions = layout::class_versions_of(callee.as_borrowed());
         let found = match named::find(callee, key) {
             Some(found) => found,
             None => match callee::native(callee, Some(first))? {
@@ -415,7 +416,7 @@ mod on {
                 && !is_fragile
                 && config.is_some_and(|config| is_remembered(config.safe_set()))
             {
-                cache::remember_safe(callee.as_ptr(), versions);
+                cache::remember_safe(callee.as_borrowed(), versions);
                 if ask::is_of_its_module(name, callee)? {
                     cache::remember_safe_object(callee.clone().unbind());
                 }

@@ -12,7 +12,6 @@
 
 use std::sync::OnceLock;
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType};
 
@@ -73,11 +72,14 @@ pub struct Key {
 
 impl Key {
     /// The key of a callee now; `None` if CPython has no version for it.
-    pub fn of(callee: *mut PyObject) -> Option<Self> {
+    pub fn of(callee: Borrowed<'_, '_, PyAny>) -> Option<Self> {
+        let own = callee.as_ptr() as usize;
         let (address, versions) = match layout::bound_method(callee) {
-            Some((entry, receiver)) => (entry as usize, layout::version_of_type(receiver)),
-            None if layout::is_class(callee) => (callee as usize, layout::class_versions(callee)),
-            None => (callee as usize, layout::version_of_type(callee)),
+            Some((entry, receiver)) => (entry, layout::version_of_type(receiver)),
+            None => match layout::as_class(callee) {
+                Some(class) => (own, layout::class_versions(class)),
+                None => (own, layout::version_of_type(callee)),
+            },
         };
         (versions != 0).then_some(Self { address, versions })
     }
@@ -126,7 +128,7 @@ pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) 
         return Ok(());
     }
     let name = &found.native.name;
-    let held = match layout::bound_method(callee.as_ptr()) {
+    let held = match layout::bound_method(callee.as_borrowed()) {
         Some(_) => descriptor_of(callee)?,
         None => {
             // A class has a name of its own, whatever its instances are made by.
@@ -138,7 +140,7 @@ pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) 
             is_of_its_module(own.as_ref().unwrap_or(name), callee)?.then(|| callee.clone())
         }
     };
-    let Some(held) = held.filter(|_| Key::of(callee.as_ptr()) == Some(key)) else {
+    let Some(held) = held.filter(|_| Key::of(callee.as_borrowed()) == Some(key)) else {
         return Ok(());
     };
     let named = Box::new(Named {

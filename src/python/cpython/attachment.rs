@@ -7,22 +7,20 @@ use pyo3::ffi::{self, PyThreadState};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use crate::python::cpython::ffi as raw;
-
 /// How a thread stands to the interpreter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attachment {
+#[derive(Clone, Copy)]
+pub enum Attachment<'py> {
     /// It runs Python, or native code that Python called, and holds the lock.
-    Attached,
+    Attached(Python<'py>),
     /// It let the lock go for a while.
     Released,
     /// Python does not know it.
     Foreign,
 }
 
-/// How this thread stands to the interpreter.
+/// Calls a function with how this thread stands to the interpreter.
 #[inline]
-pub fn now() -> Attachment {
+pub fn with<R>(look: impl FnOnce(Attachment<'_>) -> R) -> R {
     // SAFETY: both may be asked at any time, by any thread.
     let (own, current) = unsafe {
         (
@@ -35,11 +33,20 @@ pub fn now() -> Attachment {
         true => !current.is_null(),
         false => !current.is_null() && current == own,
     };
-    match (is_attached, own.is_null()) {
-        (true, _) => Attachment::Attached,
+    look(match (is_attached, own.is_null()) {
+        // SAFETY: the thread is attached, and stays so while it runs `look`.
+        (true, _) => Attachment::Attached(unsafe { Python::assume_attached() }),
         (false, false) => Attachment::Released,
         (false, true) => Attachment::Foreign,
-    }
+    })
+}
+
+/// Runs `work` where no token is at hand, if this thread is attached.
+pub fn if_attached<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    with(|now| match now {
+        Attachment::Attached(py) => Some(work(py)),
+        Attachment::Released | Attachment::Foreign => None,
+    })
 }
 
 /// Returns whether this thread, which is attached, is one that native code made: it runs no Python
@@ -66,7 +73,7 @@ pub trait Release: 'static {
 }
 
 /// The notes of a thread, each with the thread state that let the lock go.
-pub struct Notes<N>(RefCell<SmallVec<[(*mut PyThreadState, N); 2]>>);
+pub struct Notes<N>(RefCell<SmallVec<[(usize, N); 2]>>);
 
 impl<N> Notes<N> {
     pub const fn none() -> Self {
@@ -81,13 +88,13 @@ impl<N> Notes<N> {
         }
     }
 
-    fn take(&self, state: *mut PyThreadState) -> Option<N> {
+    fn take(&self, state: usize) -> Option<N> {
         let mut notes = self.0.try_borrow_mut().ok()?;
         let at = notes.iter().rposition(|(own, _)| *own == state)?;
         Some(notes.remove(at).1)
     }
 
-    fn put(&self, state: *mut PyThreadState, note: N) -> Option<N> {
+    fn put(&self, state: usize, note: N) -> Option<N> {
         let before = self.take(state);
         if let Ok(mut notes) = self.0.try_borrow_mut() {
             notes.push((state, note));
@@ -108,12 +115,13 @@ unsafe extern "C-unwind" {
 unsafe extern "C-unwind" fn save<R: Release>() -> *mut PyThreadState {
     if R::may_note() {
         let _ = catch_unwind(|| {
-            raw::attached(|py| {
-                // SAFETY: the thread is attached.
-                let state = unsafe { ffi::compat::PyThreadState_GetUnchecked() };
-                let note = R::note(py);
-                drop(R::with_notes(|notes| notes.put(state, note)));
-            });
+            // SAFETY: a thread that lets the lock go is attached.
+            let (py, state) = unsafe {
+                let state = ffi::compat::PyThreadState_GetUnchecked();
+                (Python::assume_attached(), state)
+            };
+            let note = R::note(py);
+            drop(R::with_notes(|notes| notes.put(state as usize, note)));
         });
     }
     // SAFETY: by the caller.
@@ -129,8 +137,9 @@ unsafe extern "C-unwind" fn restore<R: Release>(state: *mut PyThreadState) {
     unsafe { PyEval_RestoreThread(state) };
     if R::with_notes(|notes| notes.with_last(|last| last.is_some())) == Some(true) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(note) = R::with_notes(|notes| notes.take(state)).flatten() {
-                raw::attached(|py| R::ends(py, note));
+            if let Some(note) = R::with_notes(|notes| notes.take(state as usize)).flatten() {
+                // SAFETY: the thread got the lock.
+                R::ends(unsafe { Python::assume_attached() }, note);
             }
         }));
     }

@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::arguments::positional;
 use crate::python::cpython::called::Returned;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
 
 /// A call that is about to be made: the code object, the offset, the callee and its first argument.
@@ -23,8 +22,9 @@ pub struct CallEvent<'a> {
 impl<'a> CallEvent<'a> {
     /// The callee, to be looked at while the event lasts.
     #[inline(always)]
-    pub fn callee(self) -> *mut PyObject {
-        self.all[2]
+    pub fn callee(self) -> Borrowed<'a, 'a, PyAny> {
+        // SAFETY: it is an object, which lives for the duration of the call.
+        unsafe { Borrowed::from_ptr_or_opt(self.py, self.all[2]).unwrap_unchecked() }
     }
 
     /// The four of them.
@@ -94,7 +94,8 @@ unsafe extern "C" fn ended<M: Monitor>(
     _nargsf: usize,
     _names: *mut PyObject,
 ) -> *mut PyObject {
-    raw::attached(M::ended).into_ptr()
+    // SAFETY: the monitor, and whoever else calls, is attached.
+    M::ended(unsafe { Python::assume_attached() }).into_ptr()
 }
 
 /// An object that lives for ever once it is set, and that callbacks return.

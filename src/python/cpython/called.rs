@@ -23,12 +23,12 @@ use crate::python::cpython::functions::Builtin;
 pub fn ours<'py, T>(py: Python<'py>, work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
     // A function that CPython calls must not panic.
     let result = catch_unwind(AssertUnwindSafe(|| {
-        raw::with_attachment_counted(|| work(py).map_err(|error| error.restore(py)))
+        raw::with_attachment_counted(py, || work(py).map_err(|error| error.restore(py)))
     }));
     match result {
         Ok(result) => result.ok(),
         Err(_panic) => {
-            raw::with_attachment_counted(|| {
+            raw::with_attachment_counted(py, || {
                 PyPermissionError::new_err("fastaudit_rs: internal error, so the call is denied")
                     .restore(py);
             });
@@ -78,16 +78,16 @@ impl Returned {
     }
 
     /// The same result if work after the call went well, else none.
-    pub fn if_done(self, done: Option<()>) -> Self {
+    pub fn if_done(self, py: Python<'_>, done: Option<()>) -> Self {
         match done {
             Some(()) => self,
-            None => self.instead(Self::failed()),
+            None => self.instead(py, Self::failed()),
         }
     }
 
     /// Another result in the place of this one.
-    pub fn instead(self, other: Self) -> Self {
-        raw::with_attachment_counted(|| drop(self.0));
+    pub fn instead(self, py: Python<'_>, other: Self) -> Self {
+        raw::with_attachment_counted(py, || drop(self.0));
         other
     }
 }
@@ -236,7 +236,7 @@ impl<'a> Called<'a> {
         };
         let result = call(Called { arguments, ..self });
         drop(ManuallyDrop::into_inner(all));
-        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(object)));
+        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(object)));
         result
     }
 }
@@ -363,7 +363,7 @@ impl<'a> CalledByTuple<'a> {
             ..self
         };
         let result = called.make();
-        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(kwargs)));
+        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(kwargs)));
         result
     }
 
@@ -376,7 +376,7 @@ impl<'a> CalledByTuple<'a> {
             ..self
         };
         let result = called.make();
-        raw::with_attachment_counted(|| drop(ManuallyDrop::into_inner(function)));
+        raw::with_attachment_counted(self.py, || drop(ManuallyDrop::into_inner(function)));
         result
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::ptr;
 
+use pyo3::exceptions::{PyPermissionError, PyTypeError};
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
@@ -63,15 +64,9 @@ pub fn audit(py: Python<'_>, event: &CStr, args: &[&Bound<'_, PyAny>]) -> PyResu
 /// Runs `work`, on an attached thread that CPython called us on directly, with PyO3 knowing that
 /// it is attached. References that are dropped meanwhile are given back at once; otherwise PyO3
 /// would keep them until it is next entered.
-pub fn with_attachment_counted<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: callers are called by the interpreter, on a thread that is attached for as long.
+pub fn with_attachment_counted<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
+    // SAFETY: the thread is attached, by its token.
     unsafe { Python::attach_unchecked(|_| work()) }
-}
-
-/// Runs `work` on an attached thread that CPython called us on, where no token for it is at hand.
-pub fn attached<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
-    // SAFETY: objects are made and freed by attached threads, and callbacks called on them.
-    work(unsafe { Python::assume_attached() })
 }
 
 /// Returns whether the interpreter is being torn down.
@@ -425,6 +420,11 @@ pub fn raise(exception: &Bound<'_, PyAny>) {
 pub fn new_permission_error<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     let py = class.py();
     let args = PyTuple::empty(py);
+    if !is_subtype(class, &py.get_type::<PyPermissionError>()) {
+        return Err(PyTypeError::new_err(
+            "class must derive from PermissionError",
+        ));
+    }
     // SAFETY: the exception type is static, and has `tp_new`, which makes subclasses of it as well.
     unsafe {
         let base = ffi::PyExc_PermissionError.cast::<PyTypeObject>();

@@ -160,18 +160,15 @@ impl<'a, 'py> Builtin<'a, 'py> {
 
     /// The object it is bound to, or the module it belongs to.
     pub fn receiver(&self) -> Option<Bound<'py, PyAny>> {
-        self.field(self.get().receiver)
+        // SAFETY: null, or an object that the function keeps alive.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), self.get().receiver) }
     }
 
     /// Its `__module__`.
     #[cfg(Py_3_12)]
     pub fn module(&self) -> Option<Bound<'py, PyAny>> {
-        self.field(self.get().module)
-    }
-
-    fn field(&self, field: *mut PyObject) -> Option<Bound<'py, PyAny>> {
-        // SAFETY: callers give a field: null, or an object that the function keeps alive.
-        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), field) }
+        // SAFETY: null, or an object that the function keeps alive.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.0.py(), self.get().module) }
     }
 }
 

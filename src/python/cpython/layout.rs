@@ -45,62 +45,64 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// A callee while its call is looked at.
+pub type Callee<'a, 'py> = Borrowed<'a, 'py, PyAny>;
+
 /// The identity of a native callable's C function.
-pub enum Entry {
-    /// One function of C code: no other callable that runs another one has it.
-    Function(*mut ()),
+pub enum Entry<'a, 'py> {
+    /// The address of one function of C code: no other callable that runs another one has it.
+    Function(usize),
     /// A native `__new__`: it runs the constructor of this class.
-    New(*mut PyObject),
+    New(Option<Callee<'a, 'py>>),
 }
 
-/// The table entry of a native function or a method descriptor; null for other objects.
+/// The address of the table entry of a native function or a method descriptor; 0 for other objects.
 #[inline]
-pub fn method_entry(object: *mut PyObject) -> *mut () {
-    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
+pub fn method_entry(object: Callee<'_, '_>) -> usize {
+    let ptr = object.as_ptr();
+    // SAFETY: the object is alive; the layouts are read for the types that have them.
     unsafe {
-        let ty = ffi::Py_TYPE(object);
+        let ty = ffi::Py_TYPE(ptr);
         if ty == &raw mut ffi::PyCFunction_Type {
-            (*object.cast::<NativeFunction>()).method.cast()
+            (*ptr.cast::<NativeFunction>()).method as usize
         } else if ty == &raw mut ffi::PyMethodDescr_Type {
-            (*object.cast::<ffi::PyMethodDescrObject>()).d_method.cast()
+            (*ptr.cast::<ffi::PyMethodDescrObject>()).d_method as usize
         } else {
-            ptr::null_mut()
+            0
         }
     }
 }
 
 /// Returns the versions of an object that is a class; 0 for others.
-pub fn class_versions_of(object: *mut PyObject) -> u64 {
-    if is_class(object) {
-        class_versions(object)
-    } else {
-        0
-    }
+pub fn class_versions_of(object: Callee<'_, '_>) -> u64 {
+    as_class(object).map_or(0, class_versions)
 }
 
 /// The C function of a native function, bound or not, of a method descriptor or a slot wrapper,
 /// bound or not; `None` for other objects.
 #[inline]
-pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
-    // SAFETY: callers hold the object alive; the layouts are read for the types that have them.
+pub fn native_entry<'a, 'py>(object: Callee<'a, 'py>) -> Option<Entry<'a, 'py>> {
+    let ptr = object.as_ptr();
+    // SAFETY: the object is alive, and a function keeps its receiver; the layouts are read for the
+    // types that have them.
     unsafe {
-        let ty = ffi::Py_TYPE(object);
+        let ty = ffi::Py_TYPE(ptr);
         if ty == &raw mut ffi::PyCFunction_Type || ty == &raw mut ffi::PyCMethod_Type {
-            let function = &*object.cast::<NativeFunction>();
+            let function = &*ptr.cast::<NativeFunction>();
             Some(if function.method == NEW.load(Ordering::Relaxed) {
-                Entry::New(function.receiver)
+                Entry::New(Callee::from_ptr_or_opt(object.py(), function.receiver))
             } else {
-                Entry::Function(function.method.cast())
+                Entry::Function(function.method as usize)
             })
         } else if ty == &raw mut ffi::PyMethodDescr_Type {
-            let descriptor = object.cast::<ffi::PyMethodDescrObject>();
-            Some(Entry::Function((*descriptor).d_method.cast()))
+            let descriptor = ptr.cast::<ffi::PyMethodDescrObject>();
+            Some(Entry::Function((*descriptor).d_method as usize))
         } else if ty == &raw mut ffi::PyWrapperDescr_Type {
-            let descriptor = object.cast::<ffi::PyWrapperDescrObject>();
-            Some(Entry::Function((*descriptor).d_wrapped.cast()))
+            let descriptor = ptr.cast::<ffi::PyWrapperDescrObject>();
+            Some(Entry::Function((*descriptor).d_wrapped as usize))
         } else if ty == METHOD_WRAPPER.load(Ordering::Relaxed) {
-            let descriptor = (*object.cast::<MethodWrapper>()).descriptor;
-            Some(Entry::Function((*descriptor).d_wrapped.cast()))
+            let descriptor = (*ptr.cast::<MethodWrapper>()).descriptor;
+            Some(Entry::Function((*descriptor).d_wrapped as usize))
         } else {
             None
         }
@@ -108,14 +110,12 @@ pub fn native_entry(object: *mut PyObject) -> Option<Entry> {
 }
 
 /// Returns whether the object is the `__call__` of a native class, which calls its first argument.
-pub fn is_call_of_class(object: *mut PyObject) -> bool {
-    // SAFETY: callers hold the object alive; the layout is read for the type that has it, whose
-    // name is a str.
+pub fn is_call_of_class(object: Callee<'_, '_>) -> bool {
+    let ptr = object.as_ptr();
+    // SAFETY: the object is alive; the layout is read for the type that has it, whose name is a str.
     unsafe {
-        ffi::Py_TYPE(object) == &raw mut ffi::PyWrapperDescr_Type && {
-            let name = (*object.cast::<ffi::PyWrapperDescrObject>())
-                .d_common
-                .d_name;
+        ffi::Py_TYPE(ptr) == &raw mut ffi::PyWrapperDescr_Type && {
+            let name = (*ptr.cast::<ffi::PyWrapperDescrObject>()).d_common.d_name;
             ffi::PyUnicode_CompareWithASCIIString(name, c"__call__".as_ptr()) == 0
         }
     }
@@ -123,13 +123,13 @@ pub fn is_call_of_class(object: *mut PyObject) -> bool {
 
 /// Returns whether `code_of` knows the code of such an object: a class, or a native function of a
 /// kind of CPython's own.
-pub fn has_code(object: *mut PyObject) -> bool {
+pub fn has_code(object: Callee<'_, '_>) -> bool {
     is_class(object) || native_entry(object).is_some()
 }
 
 /// Returns addresses by which the shared object of a native callable is found: its C function; for
 /// a class the constructors of it and its bases.
-pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const ()> + use<'py> {
+pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = usize> + use<'py> {
     let mut codes = Vec::new();
     // SAFETY: the object is alive, and the layouts are read for the types that have them; a method
     // table entry is valid as long as the object that was made from it. The fields of a class are read
@@ -138,89 +138,96 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = *const (
         let ptr = object.as_ptr();
         let ty = ffi::Py_TYPE(ptr);
         let mut class = ptr::null_mut();
-        if is_class(ptr) {
+        if is_class(object.as_borrowed()) {
             class = ptr;
         } else if ffi::PyCFunction_Check(ptr) != 0 {
             let function = &*ptr.cast::<NativeFunction>();
             if function.method == NEW.load(Ordering::Relaxed) {
                 class = function.receiver;
             } else {
-                codes.push((*function.method).ml_meth.as_ptr().cast());
+                codes.push((*function.method).ml_meth.as_ptr() as usize);
             }
         } else if ty == &raw mut ffi::PyMethodDescr_Type
             || ty == &raw mut ffi::PyClassMethodDescr_Type
         {
             let descriptor = ptr.cast::<ffi::PyMethodDescrObject>();
-            codes.push((*(*descriptor).d_method).ml_meth.as_ptr().cast());
-        } else if let Some(Entry::Function(function)) = native_entry(ptr) {
+            codes.push((*(*descriptor).d_method).ml_meth.as_ptr() as usize);
+        } else if let Some(Entry::Function(function)) = native_entry(object.as_borrowed()) {
             // Of slot wrappers it is the C function itself.
             codes.push(function);
         }
         let mut class = class.cast::<PyTypeObject>();
         while !class.is_null() {
             if ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HEAPTYPE) == 0 {
-                codes.push(class.cast());
+                codes.push(class as usize);
             }
             let slots = [
-                (*class).tp_dealloc.map(|slot| slot as *mut ()),
-                (*class).tp_new.map(|slot| slot as *mut ()),
-                (*class).tp_init.map(|slot| slot as *mut ()),
-                (*class).tp_traverse.map(|slot| slot as *mut ()),
-                (*class).tp_call.map(|slot| slot as *mut ()),
+                (*class).tp_dealloc.map(|slot| slot as usize),
+                (*class).tp_new.map(|slot| slot as usize),
+                (*class).tp_init.map(|slot| slot as usize),
+                (*class).tp_traverse.map(|slot| slot as usize),
+                (*class).tp_call.map(|slot| slot as usize),
             ];
             codes.extend(slots.into_iter().flatten());
             class = (*class).tp_base;
         }
     }
-    codes.into_iter().map(<*mut ()>::cast_const)
+    codes.into_iter()
 }
 
 /// Returns whether the object is a native `__new__`.
-pub fn is_new(object: *mut PyObject) -> bool {
+pub fn is_new(object: Callee<'_, '_>) -> bool {
     matches!(native_entry(object), Some(Entry::New(_)))
 }
 
 /// The function of a bound method (`types.MethodType`).
 #[inline]
-pub fn bound_function(object: *mut PyObject) -> Option<*mut PyObject> {
-    // SAFETY: callers hold the object alive, and it its function; the layout is that of the type.
+pub fn bound_function<'a, 'py>(object: Callee<'a, 'py>) -> Option<Callee<'a, 'py>> {
+    // SAFETY: the object is alive, and keeps its function; the layout is that of the type.
     unsafe {
-        (ffi::Py_TYPE(object) == &raw mut PyMethod_Type)
-            .then(|| (*object.cast::<BoundMethod>()).function)
+        (class_of(object) == &raw mut PyMethod_Type).then(|| {
+            let function = (*object.as_ptr().cast::<BoundMethod>()).function;
+            Callee::from_ptr_or_opt(object.py(), function).unwrap_unchecked()
+        })
     }
 }
 
 /// Returns the method table entry of a native method that is bound to an object, and that object;
 /// `None` for methods that are bound to a class or of a module, that were given another module's
 /// name, and for other objects.
-pub fn bound_method(object: *mut PyObject) -> Option<(*mut (), *mut PyObject)> {
-    // SAFETY: callers hold the object alive, and it what it is bound to; the layout is that of the
-    // type.
+pub fn bound_method<'a, 'py>(object: Callee<'a, 'py>) -> Option<(usize, Callee<'a, 'py>)> {
+    if class_of(object) != &raw mut ffi::PyCFunction_Type {
+        return None;
+    }
+    // SAFETY: the object is alive, and keeps what it is bound to; the layout is that of the type.
     unsafe {
-        if ffi::Py_TYPE(object) != &raw mut ffi::PyCFunction_Type {
-            return None;
-        }
-        let function = &*object.cast::<NativeFunction>();
-        let receiver = function.receiver;
-        let is_method = !receiver.is_null()
-            && function.has_no_module()
+        let function = &*object.as_ptr().cast::<NativeFunction>();
+        let receiver = Callee::from_ptr_or_opt(object.py(), function.receiver)?;
+        let is_method = function.has_no_module()
             && function.method != NEW.load(Ordering::Relaxed)
-            && ffi::PyModule_Check(receiver) == 0
+            && ffi::PyModule_Check(receiver.as_ptr()) == 0
             && !is_class(receiver);
-        is_method.then(|| (function.method.cast(), receiver))
+        is_method.then(|| (function.method as usize, receiver))
     }
 }
 
 /// Returns whether the object is a class.
 #[inline]
-pub fn is_class(object: *mut PyObject) -> bool {
-    // SAFETY: callers hold the object alive; only flags of its type are read.
-    unsafe { ffi::PyType_Check(object) != 0 }
+pub fn is_class(object: Callee<'_, '_>) -> bool {
+    // SAFETY: the object is alive; only flags of its type are read.
+    unsafe { ffi::PyType_Check(object.as_ptr()) != 0 }
+}
+
+/// The object as a class, if it is one.
+#[inline]
+pub fn as_class<'a, 'py>(object: Callee<'a, 'py>) -> Option<Borrowed<'a, 'py, PyType>> {
+    // SAFETY: it is one.
+    is_class(object).then(|| unsafe { object.cast_unchecked() })
 }
 
 /// Returns whether the object is a function made by Python code.
 #[inline]
-pub fn is_python_function(object: *mut PyObject) -> bool {
+pub fn is_python_function(object: Callee<'_, '_>) -> bool {
     class_of(object) == &raw mut ffi::PyFunction_Type
 }
 
@@ -232,35 +239,41 @@ pub fn is_static_class(class: &Bound<'_, PyType>) -> bool {
 
 /// The version of a class: CPython gives it anew, and never again, when the class or one of its
 /// bases was changed. 0 while it has none.
-fn version(class: *mut PyTypeObject) -> u64 {
-    // SAFETY: callers pass a type that is alive.
+///
+/// # Safety
+/// `class` must point to a type that is alive.
+unsafe fn version(class: *mut PyTypeObject) -> u64 {
+    // SAFETY: by the caller.
     unsafe { u64::from((*class).tp_version_tag) }
 }
 
 /// The versions of a class and of its metaclass, as one number; 0 if either has none. The version
-/// of `type` itself, which cannot be changed, is left out. `class` must be a class.
+/// of `type` itself, which cannot be changed, is left out.
 #[inline]
-pub fn class_versions(class: *mut PyObject) -> u64 {
-    let (metaclass, own) = (class_of(class), version(class.cast()));
-    if metaclass == &raw mut ffi::PyType_Type {
-        return own;
-    }
-    match version(metaclass) {
-        0 => 0,
-        _ if own == 0 => 0,
-        above => above << 32 | own,
+pub fn class_versions(class: Borrowed<'_, '_, PyType>) -> u64 {
+    // SAFETY: the class is alive, and keeps its metaclass.
+    unsafe {
+        let (metaclass, own) = (ffi::Py_TYPE(class.as_ptr()), version(class.as_type_ptr()));
+        if metaclass == &raw mut ffi::PyType_Type {
+            return own;
+        }
+        match version(metaclass) {
+            0 => 0,
+            _ if own == 0 => 0,
+            above => above << 32 | own,
+        }
     }
 }
 
 /// The version of an object's class; 0 while it has none.
 #[inline]
-pub fn version_of_type(object: *mut PyObject) -> u64 {
-    version(class_of(object))
+pub fn version_of_type(object: Callee<'_, '_>) -> u64 {
+    // SAFETY: the object is alive, and keeps its class.
+    unsafe { version(class_of(object)) }
 }
 
 /// The class of an object.
 #[inline]
-fn class_of(object: *mut PyObject) -> *mut PyTypeObject {
-    // SAFETY: callers hold the object alive, and it its class.
-    unsafe { ffi::Py_TYPE(object) }
+fn class_of(object: Callee<'_, '_>) -> *mut PyTypeObject {
+    object.get_type_ptr()
 }

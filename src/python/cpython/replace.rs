@@ -272,9 +272,12 @@ conventions! {
 }
 
 /// The place of the items of a tuple.
-fn items(tuple: *mut PyObject) -> *const *mut PyObject {
-    let offset = std::mem::offset_of!(ffi::PyTupleObject, ob_item);
-    tuple.wrapping_byte_add(offset).cast_const().cast()
+///
+/// # Safety
+/// It is a tuple, and alive.
+unsafe fn items(tuple: *mut PyObject) -> *const *mut PyObject {
+    // SAFETY: by the caller.
+    unsafe { (&raw const (*tuple.cast::<ffi::PyTupleObject>()).ob_item).cast() }
 }
 
 /// # Safety
@@ -298,12 +301,13 @@ unsafe extern "C-unwind" fn init<W: WrappedByTuple>(
 ) -> std::ffi::c_int {
     let original = W::original().convention();
     // SAFETY: CPython passes a tuple, and a dict or null; the call lasts until this function returns.
-    let result = W::call(unsafe { CalledByTuple::new(original, object, args, kwargs) });
+    let called = unsafe { CalledByTuple::new(original, object, args, kwargs) };
+    let (py, result) = (called.py, W::call(called));
     match result.has_failed() {
         true => -1,
         // The reference to `None` is given up.
         false => {
-            drop(result.instead(Returned::failed()));
+            drop(result.instead(py, Returned::failed()));
             0
         }
     }

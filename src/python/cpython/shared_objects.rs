@@ -12,7 +12,7 @@ mod objects {
     }
 
     /// It cannot be told here.
-    pub fn holding(_function: *const ()) -> Option<PathBuf> {
+    pub fn holding(_function: usize) -> Option<PathBuf> {
         None
     }
 }
@@ -60,12 +60,12 @@ mod objects {
 
     /// The shared object that a function's code is in; `None` for the interpreter, for ours, and if
     /// there is none.
-    pub fn holding(function: *const ()) -> Option<PathBuf> {
+    pub fn holding(function: usize) -> Option<PathBuf> {
         let known = KNOWN.get_or_init(|| {
             [ffi::PyLong_FromLong as *const (), holding as *const ()]
                 .map(|own| object_of(own as usize).map_or(0, |(base, _)| base))
         });
-        let (base, path) = object_of(function as usize)?;
+        let (base, path) = object_of(function)?;
         (!known.contains(&base) && !path.as_os_str().is_empty()).then_some(path)
     }
 }

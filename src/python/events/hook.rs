@@ -171,16 +171,18 @@ fn note_loading(event: Raised<'_>) {
 
 /// Denies an event because of an error in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
-    raw::with_attachment_counted(|| failure::deny_by_failure(py, event, None, what).restore(py));
+    raw::with_attachment_counted(py, || {
+        failure::deny_by_failure(py, event, None, what).restore(py)
+    });
 }
 
 /// Checks an event that may say that code is going to be loaded, and notes it.
 #[inline(never)]
 fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     let noted = monitor::native_code_loads(event.to_bytes(), args);
-    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    noted.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
     check(py, event, args)?;
-    raw::with_attachment_counted(|| tempfile::import(event.to_bytes(), args));
+    raw::with_attachment_counted(py, || tempfile::import(event.to_bytes(), args));
     Ok(())
 }
 
@@ -200,7 +202,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
             return Err(());
         }
         Err(error) => {
-            raw::with_attachment_counted(|| error.restore(py));
+            raw::with_attachment_counted(py, || error.restore(py));
             return Err(());
         }
     };
@@ -235,7 +237,9 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         reads_passed: true,
         probe: None,
     };
-    raw::with_attachment_counted(|| judge::judge(&event, rule).map_err(|error| error.restore(py)))
+    raw::with_attachment_counted(py, || {
+        judge::judge(&event, rule).map_err(|error| error.restore(py))
+    })
 }
 
 /// Sees an event in the course of a tool.
@@ -243,8 +247,8 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
 #[inline(never)]
 fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     let py = args.py();
-    let seen = raw::with_attachment_counted(|| guest_code::note_tool(event, args));
-    seen.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    let seen = raw::with_attachment_counted(py, || guest_code::note_tool(event, args));
+    seen.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
     judge_native(event, args)
 }
 
@@ -253,8 +257,8 @@ fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
 #[inline(never)]
 fn see_guest(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let py = args.py();
-    let noted = raw::with_attachment_counted(|| guest_code::note(event, args, active));
-    noted.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))?;
+    let noted = raw::with_attachment_counted(py, || guest_code::note(event, args, active));
+    noted.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
     judge_native(event, args)
 }
 
@@ -264,8 +268,8 @@ fn judge_native(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
         return Ok(());
     }
     let py = args.py();
-    let writer = raw::with_attachment_counted(|| guest_code::writer_of_native(args));
-    match writer.map_err(|error| raw::with_attachment_counted(|| error.restore(py)))? {
+    let writer = raw::with_attachment_counted(py, || guest_code::writer_of_native(args));
+    match writer.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))? {
         Some(guest) => check_by_all(event, args, guest.get()),
         None => Ok(()),
     }
@@ -310,7 +314,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
             Watch::Records(records) => observe::event(event, args, active, config.get(), records),
             Watch::Logs(log) => logged::event(event, args, active, config.get(), log),
         };
-        return raw::with_attachment_counted(|| watched().map_err(|error| error.restore(py)));
+        return raw::with_attachment_counted(py, || watched().map_err(|error| error.restore(py)));
     }
     let policy = config.get().policy();
     let rule = policy.rules().rule(event.to_bytes());
@@ -325,7 +329,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         reads_passed: false,
         probe: None,
     };
-    raw::with_attachment_counted(|| {
+    raw::with_attachment_counted(py, || {
         judge::judge_any(&event, rule).map_err(|error| error.restore(py))
     })
 }

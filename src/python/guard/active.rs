@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
+use crate::python::cpython::attachment;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::forks;
 use crate::python::guard::config::AuditCfg;
@@ -169,7 +170,7 @@ impl Active {
         if let Some(config) = &config {
             config.get().live().enter();
             if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
-                raw::attached(turns::first_begins);
+                let _ = attachment::if_attached(turns::first_begins);
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
@@ -325,7 +326,7 @@ impl Drop for Active {
         if let Some(config) = &self.config {
             config.get().live().leave();
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
-                raw::attached(turns::last_ended);
+                let _ = attachment::if_attached(turns::last_ended);
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);

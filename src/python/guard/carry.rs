@@ -197,5 +197,5 @@ pub fn after(
             None => taken,
         }
     });
-    result.if_done(taken_back)
+    result.if_done(py, taken_back)
 }

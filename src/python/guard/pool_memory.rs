@@ -41,10 +41,8 @@ pub fn enter(mark: &str) {
 #[cfg(target_os = "linux")]
 pub fn put_mark(fd: i32) {
     use rustix::fs::{XattrFlags, fsetxattr};
-    let Some(fd) = descriptors::borrow(fd) else {
-        return;
-    };
-    let _ = fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), XattrFlags::empty());
+    let flags = XattrFlags::empty();
+    let _ = descriptors::with(fd, |fd| fsetxattr(fd, ATTRIBUTE, mark().as_bytes(), flags));
 }
 
 /// Returns whether shared memory has the attribute of this process; `None` if files of it can have

@@ -63,7 +63,7 @@ pub fn native<'py>(
         let called = if callee.is(&known.type_call) {
             // The metaclass's own `__call__` is not meant: `native_name` asks for it.
             constructor(known, first)?
-        } else if cache::is_plainly_quiet(first.as_ptr()) || !first.is_callable() {
+        } else if cache::is_plainly_quiet(first.as_borrowed()) || !first.is_callable() {
             None
         } else {
             native_name(known, first)?
@@ -164,17 +164,17 @@ fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyRes
         return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
     }
     // An instance: calling it calls the `__call__` of its class.
-    let version = layout::version_of_type(callee.as_ptr());
+    let version = layout::version_of_type(callee.as_borrowed());
     let call = raw::type_lookup(&ty, intern!(py, "__call__"));
     Ok(match call {
         Some(call) if raw::is_python_function(&call) => {
-            cache::remember_instances(callee.as_ptr(), version);
+            cache::remember_instances(callee.as_borrowed(), version);
             Step::Of(call)
         }
         Some(call) if !is_slot(&call) => Step::Of(call),
         Some(call) => {
             if !is_foreign(known, &call)? {
-                cache::remember_instances(callee.as_ptr(), version);
+                cache::remember_instances(callee.as_borrowed(), version);
             }
             Step::Itself
         }
@@ -195,7 +195,7 @@ fn name_class<'py>(
     class: &Bound<'py, PyType>,
 ) -> PyResult<Option<Name<'py>>> {
     let py = class.py();
-    let versions = layout::class_versions(class.as_ptr());
+    let versions = layout::class_versions(class.as_borrowed());
     let metaclass = class.get_type();
     let call = raw::type_lookup(&metaclass, intern!(py, "__call__"));
     let name = match call {
@@ -208,7 +208,7 @@ fn name_class<'py>(
     };
     // A class that calls its first argument has to be looked at each time.
     if name.is_none() && !known.calls_its_first(class) {
-        cache::remember_class(class.as_ptr(), versions);
+        cache::remember_class(class.as_borrowed(), versions);
     }
     Ok(name)
 }
@@ -290,7 +290,9 @@ fn name_native<'py>(
     if known.is_quiet(&module) {
         // Python code can set the module that a function names as its own.
         let code = Builtin::cast(callee).filter(|function| function.module().is_some());
-        let Some(own) = code.and_then(|code| loaded::foreign_module(known, code.function())) else {
+        let Some(own) =
+            code.and_then(|code| loaded::foreign_module(known, code.function() as usize))
+        else {
             remember_quiet(known, callee)?;
             return Ok(None);
         };
@@ -312,7 +314,7 @@ fn remember_quiet(known: &StandardLibrary, callee: &Bound<'_, PyAny>) -> PyResul
     let is_call =
         name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
     if !is_call && !known.calls_its_first(callee) {
-        cache::remember_function(callee.as_ptr());
+        cache::remember_function(callee.as_borrowed());
     }
     Ok(())
 }
@@ -353,7 +355,7 @@ fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyStrin
         let Some(receiver) = function.receiver() else {
             return Ok(None);
         };
-        if layout::is_new(callee.as_ptr()) {
+        if layout::is_new(callee.as_borrowed()) {
             return string_attribute(&receiver, dunder_module);
         }
         return string_attribute(

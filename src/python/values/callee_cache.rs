@@ -5,12 +5,12 @@
 //! others may have later, but keys that cannot come to mean another callee: a function of C code,
 //! or the version that CPython gives a class until it is changed.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
-use crate::python::cpython::layout::{self, Entry};
+use crate::python::cpython::layout::{self, Callee, Entry};
 
 const PLACES: usize = 2048;
 
@@ -18,8 +18,7 @@ const PLACES: usize = 2048;
 const MAX_BOUND: usize = 4;
 
 /// Method table entries and slot functions of the standard library.
-static FUNCTIONS: [AtomicPtr<()>; PLACES] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+static FUNCTIONS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 /// Versions of a class and its metaclass: calling the class runs nothing foreign by itself.
 static CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 /// Versions of classes whose native `__new__` is quiet.
@@ -31,14 +30,11 @@ static INSTANCES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 static SAFE_CLASSES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 /// Method table entries of modules that are declared safe to call, for guards that let them be, and
 /// other callables of theirs.
-static SAFE: [AtomicPtr<()>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+static SAFE: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 
-fn function_place(
-    table: &'static [AtomicPtr<()>; PLACES],
-    function: *mut (),
-) -> &'static AtomicPtr<()> {
+fn function_place(table: &'static [AtomicUsize; PLACES], function: usize) -> &'static AtomicUsize {
     // Table entries are 32 bytes long, functions are aligned to 16.
-    &table[(function as usize >> 4) % PLACES]
+    &table[(function >> 4) % PLACES]
 }
 
 fn version_place(table: &'static [AtomicU64; PLACES], versions: u64) -> &'static AtomicU64 {
@@ -76,62 +72,61 @@ fn add(table: &'static [AtomicU64; PLACES], versions: u64) {
 /// Returns whether the callee is Python code, or was found to be quiet before. Takes no reference
 /// and runs nothing.
 #[inline]
-pub fn is_plainly_quiet(callee: *mut PyObject) -> bool {
+pub fn is_plainly_quiet(callee: Callee<'_, '_>) -> bool {
     if layout::is_python_function(callee) {
         return true;
     }
     // A native `__new__`, whose entry is shared by all, is never among them.
     let entry = layout::method_entry(callee);
-    if !entry.is_null() && is_remembered(entry) {
+    if entry != 0 && is_remembered(entry) {
         return true;
     }
     is_quiet_otherwise(callee)
 }
 
 #[inline(never)]
-fn is_quiet_otherwise(callee: *mut PyObject) -> bool {
+fn is_quiet_otherwise(callee: Callee<'_, '_>) -> bool {
     is_quiet_by(callee, is_remembered, has)
 }
 
 /// The same for a callee whose first place was taken when it was found to be quiet.
 #[inline(never)]
-pub fn is_quiet_in_second_place(callee: *mut PyObject) -> bool {
+pub fn is_quiet_in_second_place(callee: Callee<'_, '_>) -> bool {
     is_quiet_by(callee, is_remembered_second, has_second)
 }
 
-fn is_remembered(function: *mut ()) -> bool {
+fn is_remembered(function: usize) -> bool {
     let place = function_place(&FUNCTIONS, function);
-    std::ptr::eq(place.load(Ordering::Relaxed), function)
+    place.load(Ordering::Relaxed) == function
 }
 
-fn is_remembered_second(function: *mut ()) -> bool {
+fn is_remembered_second(function: usize) -> bool {
     let place = second_place(&FUNCTIONS, function as u64);
-    std::ptr::eq(place.load(Ordering::Relaxed), function)
+    place.load(Ordering::Relaxed) == function
 }
 
 /// Returns whether the callee was found to be of a module that is declared safe. Takes no reference
 /// and runs nothing.
 #[inline]
-pub fn is_plainly_safe(callee: *mut PyObject) -> bool {
+pub fn is_plainly_safe(callee: Callee<'_, '_>) -> bool {
     let entry = layout::method_entry(callee);
-    if entry.is_null() && layout::is_class(callee) {
-        return has(&SAFE_CLASSES, layout::class_versions(callee));
-    }
-    let known = if entry.is_null() {
-        callee.cast()
-    } else {
+    let known = if entry != 0 {
         entry
+    } else if let Some(class) = layout::as_class(callee) {
+        return has(&SAFE_CLASSES, layout::class_versions(class));
+    } else {
+        callee.as_ptr() as usize
     };
-    std::ptr::eq(function_place(&SAFE, known).load(Ordering::Relaxed), known)
+    function_place(&SAFE, known).load(Ordering::Relaxed) == known
 }
 
 /// Remembers a callee of a module that is declared safe: the C function of a native function or
 /// method descriptor, or a class. `versions` are those that a class had before it was looked at.
-pub fn remember_safe(callee: *mut PyObject, versions: u64) {
+pub fn remember_safe(callee: Callee<'_, '_>, versions: u64) {
     let entry = layout::method_entry(callee);
-    if !entry.is_null() {
+    if entry != 0 {
         function_place(&SAFE, entry).store(entry, Ordering::Relaxed);
-    } else if layout::is_class(callee) && layout::class_versions(callee) == versions {
+    } else if layout::class_versions_of(callee) == versions {
         add(&SAFE_CLASSES, versions);
     }
 }
@@ -139,7 +134,7 @@ pub fn remember_safe(callee: *mut PyObject, versions: u64) {
 /// Forgets all callees of modules that are safe to call.
 pub fn forget_safe() {
     for place in &SAFE {
-        place.store(std::ptr::null_mut(), Ordering::Relaxed);
+        place.store(0, Ordering::Relaxed);
     }
     for place in &SAFE_CLASSES {
         place.store(0, Ordering::Relaxed);
@@ -148,14 +143,14 @@ pub fn forget_safe() {
 
 /// Remembers another callable, which a module has for good and so never goes away.
 pub fn remember_safe_object(callee: Py<PyAny>) {
-    let callee: *mut () = callee.into_ptr().cast();
+    let callee = callee.into_ptr() as usize;
     function_place(&SAFE, callee).store(callee, Ordering::Relaxed);
 }
 
 #[inline(always)]
 fn is_quiet_by(
-    callee: *mut PyObject,
-    is_remembered: impl Fn(*mut ()) -> bool,
+    callee: Callee<'_, '_>,
+    is_remembered: impl Fn(usize) -> bool,
     has: impl Fn(&'static [AtomicU64; PLACES], u64) -> bool,
 ) -> bool {
     let mut callee = callee;
@@ -166,11 +161,11 @@ fn is_quiet_by(
         if let Some(entry) = layout::native_entry(callee) {
             return match entry {
                 Entry::Function(function) => is_remembered(function),
-                Entry::New(class) => has(&NEWS, new_versions(class)),
+                Entry::New(class) => has(&NEWS, class.map_or(0, layout::class_versions_of)),
             };
         }
-        if layout::is_class(callee) {
-            return has(&CLASSES, layout::class_versions(callee));
+        if let Some(class) = layout::as_class(callee) {
+            return has(&CLASSES, layout::class_versions(class));
         }
         callee = match layout::bound_function(callee) {
             Some(function) => function,
@@ -180,33 +175,25 @@ fn is_quiet_by(
     false
 }
 
-fn new_versions(class: *mut PyObject) -> u64 {
-    if class.is_null() {
-        0
-    } else {
-        layout::class_versions_of(class)
-    }
-}
-
 /// Remembers the C function of a native function, method descriptor or slot wrapper.
-pub fn remember_function(callee: *mut PyObject) {
+pub fn remember_function(callee: Callee<'_, '_>) {
     match layout::native_entry(callee) {
         Some(Entry::Function(function)) if !is_remembered(function) => {
             let first = function_place(&FUNCTIONS, function);
-            let is_free = first.load(Ordering::Relaxed).is_null();
+            let is_free = first.load(Ordering::Relaxed) == 0;
             let second = second_place(&FUNCTIONS, function as u64);
             let place = if is_free { first } else { second };
             place.store(function, Ordering::Relaxed);
         }
         Some(Entry::Function(_)) => {}
-        Some(Entry::New(class)) => add(&NEWS, new_versions(class)),
+        Some(Entry::New(class)) => add(&NEWS, class.map_or(0, layout::class_versions_of)),
         None => {}
     }
 }
 
 /// Remembers that calling a class runs nothing foreign by itself. `versions` are those it had
 /// before it was looked at.
-pub fn remember_class(class: *mut PyObject, versions: u64) {
+pub fn remember_class(class: Borrowed<'_, '_, PyType>, versions: u64) {
     if layout::class_versions(class) == versions {
         add(&CLASSES, versions);
     }
@@ -214,7 +201,7 @@ pub fn remember_class(class: *mut PyObject, versions: u64) {
 
 /// Remembers that calling an instance of this object's class runs Python code. `version` is the
 /// one that the class had before it was looked at.
-pub fn remember_instances(instance: *mut PyObject, version: u64) {
+pub fn remember_instances(instance: Callee<'_, '_>, version: u64) {
     if layout::version_of_type(instance) == version {
         add(&INSTANCES, version);
     }

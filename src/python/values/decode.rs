@@ -71,7 +71,7 @@ pub fn name_at<'a, 'py>(
     })
 }
 
-fn unreadable<'a, 'py>(py: Python<'py>, error: PyErr) -> PyResult<NameArg<'a, 'py>> {
+fn unreadable<'py>(py: Python<'py>, error: PyErr) -> PyResult<NameArg<'static, 'py>> {
     if error.is_instance_of::<PyException>(py) {
         Ok(NameArg::Unreadable)
     } else {

@@ -231,7 +231,7 @@ pub fn module_of(native: &Native<'_>) -> Option<String> {
         let mut codes = layout::code_of(object);
         codes.find_map(|code| module_of_file(&loaded::object_holding(code)?))
     };
-    if Builtin::cast(function).is_some() || layout::has_code(function.as_ptr()) {
+    if Builtin::cast(function).is_some() || layout::has_code(function.as_borrowed()) {
         // Code that a compiler makes at run time is in no file, but is bound to an object of its
         // own.
         let bound = || by_object(Builtin::cast(function)?.receiver()?.get_type().as_any());

@@ -64,7 +64,7 @@ const INTERPRETERS: &str = "_xxsubinterpreters";
 
 /// The extension module of a native function, by the shared object of its code; `None` if that is
 /// not from outside the standard library, or cannot be told.
-pub fn foreign_module(known: &StandardLibrary, function: *const ()) -> Option<String> {
+pub fn foreign_module(known: &StandardLibrary, function: usize) -> Option<String> {
     let object = objects::holding(function)?;
     let name = Path::new(&object).file_name()?.to_str()?;
     let module = name.split('.').next().unwrap_or(name);
@@ -73,7 +73,7 @@ pub fn foreign_module(known: &StandardLibrary, function: *const ()) -> Option<St
 
 /// The file of the shared object that some code is in; `None` for the interpreter's, ours, and if
 /// there is none.
-pub fn object_holding(code: *const ()) -> Option<PathBuf> {
+pub fn object_holding(code: usize) -> Option<PathBuf> {
     objects::holding(code)
 }
 

@@ -71,7 +71,7 @@ impl Seen {
 /// The descriptor of a socket, and the number by which the system knows the socket itself.
 #[cfg(unix)]
 fn identity(fd: i32) -> Option<(i32, u64)> {
-    let stat = rustix::fs::fstat(descriptors::borrow(fd)?).ok()?;
+    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     Some((fd, stat.st_ino))
 }
 

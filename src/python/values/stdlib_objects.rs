@@ -119,7 +119,7 @@ impl StandardLibrary {
                 .any(|known| raw::is_subtype(class, known.bind(py)));
         }
         callee.is(&self.type_call)
-            || layout::is_call_of_class(callee.as_ptr())
+            || layout::is_call_of_class(callee.as_borrowed())
             || self
                 .functions_calling_first
                 .iter()

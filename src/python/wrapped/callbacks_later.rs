@@ -203,8 +203,8 @@ fn told(py: Python<'_>, result: Returned) -> Returned {
     });
     match function {
         Some(None) => result,
-        Some(Some(function)) => result.instead(function.into()),
-        None => result.instead(Returned::failed()),
+        Some(Some(function)) => result.instead(py, function.into()),
+        None => result.instead(py, Returned::failed()),
     }
 }
 

@@ -129,5 +129,5 @@ fn new(called: CalledByTuple<'_>) -> Returned {
         Current::Unguarded => Ok(()),
         Current::Tampered => Err(errors::variable_changed()),
     });
-    result.if_done(carried)
+    result.if_done(called.py, carried)
 }

@@ -103,7 +103,7 @@ fn new(called: CalledByTuple<'_>) -> Returned {
         return result;
     };
     let equipped = called.ours(|_| equip(&greenlet));
-    result.if_done(equipped)
+    result.if_done(called.py, equipped)
 }
 
 impl WrappedSetter for Context {

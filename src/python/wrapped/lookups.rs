@@ -44,7 +44,7 @@ fn look_up(called: Called<'_>) -> Returned {
         drop(remember(&arguments.at(py, at), &found));
         Ok(())
     });
-    result.if_done(noted)
+    result.if_done(called.py, noted)
 }
 
 fn remember(host: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -162,7 +162,7 @@ fn count_plain(called: Called<'_>, writes: Writes) -> Returned {
             log.add_written(after.saturating_sub(before));
             log.take_back(before.saturating_sub(after));
         }
-        raw::with_attachment_counted(|| drop(limited));
+        raw::with_attachment_counted(called.py, || drop(limited));
     }
     result
 }
@@ -303,8 +303,8 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
 /// Returns whether all that is written to a descriptor goes to the end of its file.
 #[cfg(unix)]
 fn is_for_appending(fd: i32) -> bool {
-    let flags = descriptors::borrow(fd).and_then(|fd| rustix::fs::fcntl_getfl(fd).ok());
-    flags.is_some_and(|flags| flags.contains(rustix::fs::OFlags::APPEND))
+    let flags = descriptors::with(fd, |fd| rustix::fs::fcntl_getfl(fd));
+    flags.is_some_and(|flags| flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)))
 }
 
 #[cfg(not(unix))]
@@ -315,7 +315,7 @@ fn is_for_appending(_fd: i32) -> bool {
 /// The position at which a descriptor's file is read or written next.
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
-    descriptors::borrow(fd).map_or(0, |fd| rustix::fs::tell(fd).unwrap_or(0))
+    descriptors::with(fd, |fd| rustix::fs::tell(fd)).map_or(0, |at| at.unwrap_or(0))
 }
 
 #[cfg(not(unix))]
@@ -326,7 +326,7 @@ fn position(_fd: i32) -> u64 {
 /// The size of a descriptor's file; `None` if it is not a file.
 #[cfg(unix)]
 fn size_of_file(fd: i32) -> Option<u64> {
-    let stat = rustix::fs::fstat(descriptors::borrow(fd)?).ok()?;
+    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     kind.is_file()
         .then(|| u64::try_from(stat.st_size).unwrap_or(0))

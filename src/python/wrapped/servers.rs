@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
-use rustix::io::{FdFlags, dup2, fcntl_setfd};
+use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::kernel::started::Started;
@@ -84,9 +84,9 @@ fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
 /// Ends a server: by itself, or else by force.
 fn end(pid: Pid, alive: Option<i32>) {
     if let Some(alive) = alive {
-        let is_pipe = descriptors::borrow(alive).is_some_and(|alive| {
-            fstat(alive).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
-        });
+        let found = descriptors::with(alive, |fd| fstat(fd)).and_then(Result::ok);
+        let is_pipe =
+            found.is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
         if is_pipe && close_in_place(alive).is_ok() {
             let begun = Instant::now();
             while begun.elapsed() < PATIENCE {
@@ -106,9 +106,7 @@ fn end(pid: Pid, alive: Option<i32>) {
 /// server gone, so that some file has to be there.
 fn close_in_place(file: i32) -> rustix::io::Result<()> {
     let nothing = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let mut place = descriptors::place(file).ok_or(rustix::io::Errno::BADF)?;
-    dup2(&nothing, &mut place)?;
-    fcntl_setfd(&*place, FdFlags::CLOEXEC)
+    descriptors::replace(file, &nothing, FdFlags::CLOEXEC)
 }
 
 /// Returns whether a child has ended; it can still be waited for later.

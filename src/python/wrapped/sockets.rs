@@ -11,6 +11,8 @@ use pyo3::types::{PyTuple, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
+#[cfg(unix)]
+use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::is_method_descriptor;
 use crate::python::cpython::replace::{self, wrapped};
@@ -156,9 +158,11 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
 /// Returns whether the socket listens already: then only the length of its queue is new.
 #[cfg(unix)]
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
+    use rustix::net::sockopt::socket_acceptconn;
+
     let number = raw::int_value(descriptor).and_then(|number| i32::try_from(number).ok());
-    let socket = number.and_then(crate::python::cpython::descriptors::borrow);
-    socket.is_some_and(|socket| rustix::net::sockopt::socket_acceptconn(socket).unwrap_or(false))
+    let listens = |number| descriptors::with(number, |fd| socket_acceptconn(fd));
+    matches!(number.and_then(listens), Some(Ok(true)))
 }
 
 #[cfg(not(unix))]

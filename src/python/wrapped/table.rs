@@ -47,14 +47,17 @@ impl Lists for Functions {
                     return result;
                 };
                 let loaded = is_loaded(called, &module);
-                result.if_done(loaded)
+                result.if_done(called.py, loaded)
             }
             What::MakesReady => {
                 let result = called.make();
                 if result.has_failed() || called.arguments.positional() != 1 {
                     return result;
                 }
-                result.if_done(is_loaded(called, &called.arguments.at(called.py, 0)))
+                result.if_done(
+                    called.py,
+                    is_loaded(called, &called.arguments.at(called.py, 0)),
+                )
             }
             #[cfg(Py_3_12)]
             What::ChangesTools(changes) if scope::is_ours() => monitoring::call(called, changes),
