@@ -12,8 +12,6 @@ pub mod descriptors;
 pub mod disk;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod filter;
-#[cfg(unix)]
-mod inotify;
 #[cfg(target_os = "linux")]
 pub mod landlock;
 #[cfg(target_os = "linux")]

@@ -11,8 +11,7 @@
     reason = "the second door to C: functions that native code calls, and tables of the loader"
 )]
 
-mod asking;
-pub mod caller;
+pub mod asking;
 mod functions;
 pub mod objects;
 pub mod tables;

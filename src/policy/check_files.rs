@@ -3,12 +3,10 @@
 use super::check::Policy;
 use super::operation::{Verdict, Why};
 use crate::policy::files::descriptors;
-use crate::policy::files::fs::FileSystem;
-use crate::policy::files::opened::Place;
+use crate::policy::files::fs::{FileSystem, Place};
 use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
 use crate::policy::sql::names::{self, Database, UriTarget};
-use crate::policy::sql::write_ahead_log;
 
 impl Policy {
     /// Judges a change of a directory's entry.
@@ -282,7 +280,7 @@ impl Policy {
                 self.read(fs, Target::path(&path)).and(|| {
                     let landing = path::resolve(fs, &path, Base::CurrentDir);
                     match landing {
-                        Some(at) if !write_ahead_log::is_kept(fs, at.as_bytes()) => Verdict::Allow,
+                        Some(at) if !names::is_kept(fs, at.as_bytes()) => Verdict::Allow,
                         _ => write(&path),
                     }
                 })

@@ -5,12 +5,10 @@ use std::net::IpAddr;
 use super::check::Operation;
 use super::network::{Destination, Reach};
 use crate::policy::files::descriptors;
-use crate::policy::files::fs::{FileSystem, PathBuf};
-use crate::policy::files::opened::Place;
+use crate::policy::files::fs::{FileSystem, PathBuf, Place};
 use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Target};
 use crate::policy::sql::names::{self, Database, UriTarget};
-use crate::policy::sql::write_ahead_log;
 
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
@@ -139,7 +137,7 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
             }
             Database::Uri(UriTarget::ReadShared(path)) => {
                 let landing = file(Target::path(&path));
-                let logged = landing.filter(|path| write_ahead_log::is_kept(fs, path));
+                let logged = landing.filter(|path| names::is_kept(fs, path));
                 let read = read(fs, Target::path(&path)).into_iter();
                 read.chain(logged.map(write)).collect()
             }

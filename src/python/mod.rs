@@ -9,12 +9,18 @@ macro_rules! doc {
 
 mod acts;
 mod api;
+mod callees;
 mod calls;
+mod configuration;
 mod cpython;
 mod denials;
 mod events;
 mod excuses;
+mod frames;
 mod guard;
+mod importing;
+mod logs;
+mod pools;
 mod values;
 mod wrapped;
 
@@ -42,11 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::api::installed::{installed_policy, raise_violations};
     #[pymodule_export]
-    use super::api::interrupts::{Interrupts, own_directory};
-    #[pymodule_export]
     use super::api::mk_audit::mk_audit;
-    #[pymodule_export]
-    use super::api::native_tables::native_tables;
     #[pymodule_export]
     use super::api::policy::{Policy, govern, governing_files};
     #[pymodule_export]
@@ -55,6 +57,10 @@ mod _native {
     use super::api::recording::{Observer, Recording};
     #[pymodule_export]
     use super::api::reports::json_extent;
+    #[pymodule_export]
+    use super::api::setup::native_tables;
+    #[pymodule_export]
+    use super::api::supervisor::{Interrupts, own_directory};
     #[pymodule_export]
     use super::api::supervisor::{descriptor_of, hold_sockets, listeners};
     #[pymodule_export]
@@ -65,22 +71,22 @@ mod _native {
     #[pymodule_export]
     use super::api::worker_entry::enter_worker;
     #[pymodule_export]
+    use super::configuration::config::AuditCfg;
+    #[pymodule_export]
+    use super::configuration::declared::lxml_monitor;
+    #[pymodule_export]
+    use super::configuration::temporary::TemporaryFiles;
+    #[pymodule_export]
     use super::denials::denial::Denial;
     #[pymodule_export]
     use super::denials::report::Effect;
     #[pymodule_export]
     use super::events::explain::Explanation;
     #[pymodule_export]
-    use super::guard::config::AuditCfg;
-    #[pymodule_export]
-    use super::guard::declared::lxml_monitor;
-    #[pymodule_export]
-    use super::guard::temporary::TemporaryFiles;
-    #[pymodule_export]
-    use super::guard::tracked_calls::{_use_tracker, ActiveCall, CallTracker};
+    use super::frames::tracked_calls::{_use_tracker, ActiveCall, CallTracker};
 
     #[pymodule_export]
-    use super::api::v02::{audit_state, mk_audit_02};
+    use super::api::mk_audit::{audit_state, mk_audit_02};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

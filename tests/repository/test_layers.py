@@ -13,8 +13,14 @@ from repository import ROOT
 #: The folders of the binding, from the ground up.
 BINDING = (
     "cpython",
+    "frames",
+    "importing",
     "values",
+    "callees",
+    "logs",
+    "configuration",
     "guard",
+    "pools",
     "denials",
     "calls",
     "wrapped",

@@ -3,8 +3,7 @@
 //! The access of a descriptor that was opened for writing was decided then. One that was opened for
 //! reading may still have its mode changed, say, and reading is allowed in more places.
 
-use crate::policy::files::fs::FileSystem;
-use crate::policy::files::opened::{Descriptor, Opened, Place};
+use crate::policy::files::fs::{Descriptor, FileSystem, Opened, Place};
 
 /// The place that has to be approved to change the file that a descriptor leads to.
 pub(crate) fn to_approve(fs: &impl FileSystem, fd: i32) -> Place {

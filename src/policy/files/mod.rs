@@ -2,7 +2,6 @@
 
 pub mod descriptors;
 pub mod fs;
-pub mod opened;
 pub mod opening;
 pub mod os;
 pub mod path;

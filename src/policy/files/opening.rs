@@ -1,8 +1,7 @@
 //! Tells whether opening a file may write.
 
 use crate::policy::files::descriptors;
-use crate::policy::files::fs::FileSystem;
-use crate::policy::files::opened::Descriptor;
+use crate::policy::files::fs::{Descriptor, FileSystem};
 
 /// Returns whether opening this entry of a directory for writing changes no file: it discards, or
 /// stands for a descriptor that this process has open for writing, which leads to no file or is

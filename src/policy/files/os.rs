@@ -15,9 +15,8 @@ mod imp {
 
     use super::Os;
     use crate::policy::files::descriptors;
-    use crate::policy::files::fs::{FileSystem, Link, Passes, PathBuf};
-    use crate::policy::files::opened::Descriptor;
-    use crate::policy::sql::write_ahead_log;
+    use crate::policy::files::fs::{Descriptor, FileSystem, Link, Passes, PathBuf};
+    use crate::policy::sql::names;
 
     /// The longest name of one path component on every file system Linux and macOS have.
     const NAME_MAX: usize = 255;
@@ -111,7 +110,7 @@ mod imp {
         }
 
         fn database_header(&self, path: &[u8]) -> Option<[u8; 20]> {
-            write_ahead_log::header(path)
+            names::header(path)
         }
 
         fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {

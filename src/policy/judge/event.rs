@@ -2,19 +2,16 @@
 
 use std::ffi::OsString;
 
-use super::arguments::{Arguments, Named, PathLikes};
-use super::program::program;
+use super::arguments::{Arguments, Named, PathLikes, program};
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::commands::Commands;
-use crate::policy::control::{self, Effect};
+use crate::policy::control::{self, Effect, has_signals_sent};
 use crate::policy::environment::files_named;
 use crate::policy::events;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
-use crate::policy::rules::{PathArg, Rule};
-use crate::policy::rules_02::RuleSet;
-use crate::policy::signalling::has_signals_sent;
+use crate::policy::rules::{PathArg, Rule, RuleSet};
 
 /// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
 const FORMAT: i64 = 0o170_000;

@@ -4,7 +4,7 @@ use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::events;
 use crate::policy::operation::{Operation, Why};
-use crate::policy::rules_02::RuleSet;
+use crate::policy::rules::RuleSet;
 
 #[cfg(unix)]
 use super::arguments::{Arguments, Named, PathLikes};

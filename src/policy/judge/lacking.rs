@@ -3,12 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::address::Host;
-use super::arguments::Arguments;
-use super::program::{SHELL, program};
+use super::arguments::{Arguments, SHELL, program};
 use super::surroundings::Follows;
 use crate::policy::check::Policy;
-use crate::policy::commands;
-use crate::policy::events;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
 use crate::policy::learn::{self, Need};
@@ -16,6 +13,7 @@ use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::{NetworkEvent, Rule};
 use crate::policy::written::widening::Lack;
+use crate::policy::{commands, events};
 
 /// The number of arguments that paths are among.
 pub const MOST_PATHS: usize = 2;

@@ -2,4 +2,3 @@
 
 pub mod names;
 pub mod statements;
-pub mod write_ahead_log;

@@ -2,8 +2,6 @@
 
 pub mod approved;
 pub mod fields;
-pub mod hint;
-pub mod kept;
 pub mod landings;
 pub mod lint;
 pub mod presets;

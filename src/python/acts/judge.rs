@@ -10,14 +10,11 @@ use pyo3::prelude::*;
 use crate::native;
 use crate::native::tables::{Replacement, Tables, Within};
 use crate::policy::judge::{Act, Host};
-use crate::python::acts::released::{Noted, Released, with_note};
 use crate::python::acts::told;
-use crate::python::cpython::attachment::{self, Attachment};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::guard::active::Active;
-use crate::python::guard::in_force::InForce;
-use crate::python::guard::live::Live;
+use crate::python::configuration::live::Live;
+use crate::python::cpython::attachment::{self, Attachment, Notes, Release};
+use crate::python::cpython::{ffi as raw, process};
+use crate::python::guard::active::{Active, InForce};
 use crate::python::guard::scope::{self, Current};
 
 static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::new(native::replacements::<Ours>()));
@@ -120,7 +117,9 @@ fn allowed_attached(py: Python<'_>, act: &Act<'_>) -> bool {
         // A thread of native code that calls native code: it holds the lock, and has no context.
         Ok(Current::Unguarded) if attachment::is_of_native_thread(py) => allowed_anywhere(act),
         Ok(Current::Unguarded) => true,
-        Ok(Current::Guarded(active)) if forks::is_of_native_code() => allowed_by(active.get(), act),
+        Ok(Current::Guarded(active)) if process::is_of_native_code() => {
+            allowed_by(active.get(), act)
+        }
         Ok(Current::Guarded(active)) => {
             let is_plain =
                 each(active.get()).all(|own| !own.live.watches && act.judge(&own).is_ok());
@@ -171,7 +170,7 @@ fn installed() -> impl Iterator<Item = InForce<'static>> {
 /// Judges an act where no Python can run; it is told later.
 fn is_allowed(own: &InForce<'_>, act: &Act<'_>) -> bool {
     let (live, is_allowed) = (own.live, act.judge(own).is_ok());
-    if (!is_allowed || live.watches) && !forks::is_of_native_code() {
+    if (!is_allowed || live.watches) && !process::is_of_native_code() {
         live.refusals.add(told::kept(act));
     }
     is_allowed || live.proceeds
@@ -182,4 +181,60 @@ fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
     told::each(active)
         .filter_map(InForce::of)
         .filter(InForce::judges)
+}
+
+// The guard of a thread that let the interpreter's lock go.
+//
+// A thread's context changes only while it holds the lock, so that the guard which is noted as it
+// lets go stays the one in force until it holds the lock again.
+
+/// What the context had as the lock was let go.
+pub enum Noted {
+    Unguarded,
+    Guarded(Py<Active>),
+    /// An object that is no guard.
+    Tampered,
+}
+
+thread_local! {
+    static NOTES: Notes<Noted> = const { Notes::none() };
+}
+
+pub struct Released;
+
+impl Release for Released {
+    type Note = Noted;
+
+    #[inline(always)]
+    fn may_note() -> bool {
+        scope::any_guard()
+    }
+
+    fn note(py: Python<'_>) -> Noted {
+        if !scope::is_ours() {
+            return Noted::Unguarded;
+        }
+        match scope::current(py) {
+            Ok(Current::Unguarded) => Noted::Unguarded,
+            Ok(Current::Guarded(active)) => Noted::Guarded(active.unbind()),
+            Ok(Current::Tampered) | Err(_) => Noted::Tampered,
+        }
+    }
+
+    fn ends(py: Python<'_>, note: Noted) {
+        if let Noted::Guarded(active) = note {
+            told::tell(py, active.get());
+        }
+    }
+
+    fn with_notes<R>(look: impl FnOnce(&Notes<Noted>) -> R) -> Option<R> {
+        NOTES.try_with(look).ok()
+    }
+}
+
+/// Looks at the note of this thread; there is none if code let the lock go that has no notes.
+pub fn with_note<R>(look: impl Fn(Option<&Noted>) -> R) -> R {
+    let looked = NOTES.try_with(|notes| notes.with_last(&look));
+    // A thread that ends has none any more.
+    looked.unwrap_or_else(|_| look(None))
 }

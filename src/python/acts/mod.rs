@@ -6,17 +6,14 @@
 //! a library's own pool, is judged by all guards in force in the process: the act passes if one of
 //! them allows it. The lock is never waited for: a library may hold locks of its own.
 
-mod caused;
 #[cfg(judges_native)]
 mod judge;
 #[cfg(judges_native)]
-mod released;
-#[cfg(judges_native)]
 mod told;
 
-pub use caused::explain;
 #[cfg(judges_native)]
 pub use judge::{install, tables};
+pub use told::explain;
 #[cfg(judges_native)]
 pub use told::tell;
 

@@ -2,19 +2,22 @@
 
 use std::net::SocketAddr;
 
+use pyo3::exceptions::{PyBaseException, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
-use crate::native::caller;
+use crate::native::asking::library;
 use crate::policy::judge::Act;
-use crate::python::cpython::ffi as raw;
+use crate::python::callees::caller::{self, Caller};
+use crate::python::configuration::approvals::TooLate;
+use crate::python::configuration::live::{Owned, OwnedAct, RefusedAct};
+use crate::python::cpython::{ffi as raw, objects};
+use crate::python::denials::denial::{self, Denial};
 use crate::python::events::hook;
 use crate::python::guard::active::Active;
-use crate::python::guard::asking::TooLate;
-use crate::python::guard::refused::{Owned, OwnedAct, RefusedAct};
 use crate::python::guard::scope;
+use crate::python::logs::log::Log;
 use crate::python::values::call_notes::{self, Noted};
-use crate::python::values::native_caller::{self, Caller};
 
 /// Judges an act on a thread that holds the lock, as its event: the host may be asked, and what is
 /// denied is told.
@@ -42,7 +45,7 @@ pub fn is_allowed(py: Python<'_>, act: &Act<'_>) -> bool {
 pub fn kept(act: &Act<'_>) -> RefusedAct {
     RefusedAct {
         act: OwnedAct::of(act, true),
-        library: caller::library(),
+        library: library(),
     }
 }
 
@@ -103,9 +106,9 @@ fn with_event<R>(
         base: act.base,
         follows: act.follows,
     });
-    let caller = native_caller::replace(caller);
+    let caller = caller::replace(caller);
     let result = judge(&args);
-    native_caller::replace(caller);
+    caller::replace(caller);
     call_notes::replace(outer);
     Ok(result)
 }
@@ -117,4 +120,65 @@ fn socket_address(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyT
         SocketAddr::V4(_) => (host, port).into_pyobject(py),
         SocketAddr::V6(v6) => (host, port, v6.flowinfo(), v6.scope_id()).into_pyobject(py),
     }
+}
+
+// The denial behind a library's own error: native code that is denied gets `EACCES`, and its library
+// raises what it raises then.
+
+/// The error number for permission that was denied: errno(3).
+const EACCES: i64 = 13;
+
+/// The exceptions of a chain that are looked at, and the denials.
+const MOST: usize = 20;
+
+/// Makes the last denial of native code that an error tells of its cause, so that a traceback shows
+/// it.
+pub fn explain(error: &Bound<'_, PyAny>, log: &Log) {
+    let Ok(error) = error.cast::<PyBaseException>() else {
+        return;
+    };
+    let Some(first) = first_of(error) else {
+        return;
+    };
+    let kept = log.kept(error.py());
+    let denials = kept.iter().rev().take(MOST);
+    let mut denials = denials.filter_map(|denial| denial.cast_exact::<Denial>().ok());
+    let told = denials.find(|denial| tells_of(&first, denial.get()));
+    if let Some(denial) = told
+        && let Ok(cause) = denial::exception(denial)
+    {
+        objects::set_cause(&first, cause);
+    }
+}
+
+/// The exception that a chain began with; `None` of a chain that goes on for ever.
+fn first_of<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyBaseException>> {
+    let mut first = error.clone();
+    for _ in 0..MOST {
+        match objects::before(&first) {
+            Some(before) => first = before,
+            None => return Some(first),
+        }
+    }
+    None
+}
+
+/// Returns whether an error is of a denial of native code: it says that permission was denied, or
+/// names the path.
+fn tells_of(error: &Bound<'_, PyBaseException>, denial: &Denial) -> bool {
+    let Some(args) = objects::args(error).filter(|_| denial.is_of_native_code()) else {
+        return false;
+    };
+    let path = denial.path_text(error.py());
+    let is_of_system = error.is_instance_of::<PyOSError>();
+    args.iter().any(|arg| {
+        if is_of_system && raw::int_value(&arg) == Some(EACCES) {
+            return true;
+        }
+        let Ok(text) = arg.cast::<PyString>() else {
+            return false;
+        };
+        let text = text.to_string_lossy();
+        text.contains("ermission denied") || path.as_ref().is_some_and(|path| text.contains(path))
+    })
 }

@@ -15,11 +15,10 @@ use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
-use crate::python::guard::audit_log::{self, LogFile, Sink};
 use crate::python::guard::governing;
 use crate::python::guard::scope::{self, Current};
-use crate::python::values::decode;
-use crate::python::values::errors;
+use crate::python::logs::audit_log::{self, LogFile, Sink};
+use crate::python::values::{decode, errors};
 
 /// The values that a log is made of.
 const FILES: &str = "a path, a file descriptor or a function that takes lines";

@@ -10,9 +10,7 @@ use rustix::process::Pid;
 
 use crate::python::api::installed;
 use crate::python::api::policy::Policy;
-use crate::python::cpython::descriptors;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::process;
+use crate::python::cpython::{descriptors, ffi as raw, process};
 
 #[doc = doc!("_Children")]
 #[pyclass(
@@ -161,7 +159,7 @@ impl Child {
         {
             use rustix::process::{Signal, set_parent_process_death_signal};
 
-            crate::python::guard::workers::note_confined();
+            crate::python::pools::workers::note_confined();
             set_parent_process_death_signal(Some(Signal::KILL)).map_err(os_error)?;
             crate::kernel::landlock::keep_signals_inside(&children.get().signals)
                 .map_err(unconfined)?;

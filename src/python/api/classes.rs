@@ -6,30 +6,19 @@ use pyo3::types::PyType;
 use crate::python::api::audit_log;
 #[cfg(unix)]
 use crate::python::api::children;
-use crate::python::api::confined;
 #[cfg(unix)]
 use crate::python::api::directory;
-use crate::python::api::fields;
-use crate::python::api::guard;
-use crate::python::api::interrupts;
-use crate::python::api::policy;
-use crate::python::api::recording;
-use crate::python::api::tool;
-use crate::python::api::tool_awaitable;
-use crate::python::api::tool_results;
-use crate::python::denials::denial;
-use crate::python::denials::report;
+use crate::python::api::{
+    confined, fields, guard, policy, recording, supervisor, tool, tool_awaitable, tool_function,
+};
+use crate::python::configuration::{config, temporary};
+use crate::python::denials::{denial, report};
 use crate::python::events::explain;
-use crate::python::guard::active;
-use crate::python::guard::config;
+use crate::python::frames::tracked_calls;
+use crate::python::guard::{active, tempfile};
 #[cfg(unix)]
-use crate::python::guard::reused_executors;
-use crate::python::guard::tempfile;
-use crate::python::guard::temporary;
-use crate::python::guard::tracked_calls;
-use crate::python::wrapped::callbacks_later;
-use crate::python::wrapped::executors;
-use crate::python::wrapped::threads;
+use crate::python::pools::reused_executors;
+use crate::python::wrapped::{callbacks_later, executors, threads};
 
 /// Makes them all: later there may be no memory, and PyO3 panics then.
 ///
@@ -48,7 +37,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<guard::AuditPerms>(),
         py.get_type::<guard::Guard>(),
         py.get_type::<guard::Ready>(),
-        py.get_type::<interrupts::Interrupts>(),
+        py.get_type::<supervisor::Interrupts>(),
         py.get_type::<callbacks_later::Later>(),
         py.get_type::<fields::Network>(),
         py.get_type::<policy::Policy>(),
@@ -65,7 +54,7 @@ pub fn all(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
         py.get_type::<threads::Carried>(),
         denial::class(py)?.clone(),
         denial::violation(py)?.clone(),
-        tool_results::class(py)?.clone(),
+        tool_function::class(py)?.clone(),
     ];
     #[cfg(unix)]
     classes.extend([

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 use crate::python::api::policy::Policy;
-use crate::python::guard::resolve::Resolved;
+use crate::python::configuration::resolve::Resolved;
 
 #[doc = doc!("_Confinement")]
 #[pyclass(
@@ -33,7 +33,7 @@ impl Confinement {
     #[doc = doc!("_Confinement.enter")]
     fn enter(&self) -> PyResult<()> {
         #[cfg(unix)]
-        crate::python::guard::workers::note_confined();
+        crate::python::pools::workers::note_confined();
         self.confine_thread()
     }
 }

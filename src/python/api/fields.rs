@@ -14,11 +14,10 @@ use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUD
 use crate::policy::written::values::{Choice, Where};
 use crate::python::api::readers::{self, OrDefault};
 use crate::python::api::wrong_calls;
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::guard::config::AuditCfg;
-use crate::python::values::errors;
-use crate::python::values::suggestions::{as_list, suggestion};
+use crate::python::values::errors::{self, as_list, suggestion};
 
 const NATIVE: &str = "True, False, 'unjudged' or an iterable of modules";
 const IMPORTED: &str = "True, False, an iterable of modules or a dict of 'allow' and 'block'";

@@ -10,24 +10,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::python::acts;
-use crate::python::api::fields;
 use crate::python::api::readers::OrDefault;
-use crate::python::api::tool;
-use crate::python::api::wrong_calls;
+use crate::python::api::{fields, tool, wrong_calls};
 use crate::python::calls::monitor;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::temporary::{self, TemporaryFiles};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial;
-use crate::python::guard::config::AuditCfg;
 #[cfg(unix)]
 use crate::python::guard::copies;
-use crate::python::guard::log::Log;
 use crate::python::guard::scope::{self, Current, Entered};
-use crate::python::guard::sealed;
-use crate::python::guard::tempfile;
-use crate::python::guard::temporary::{self, TemporaryFiles};
-use crate::python::values::errors;
-use crate::python::values::process_start;
+use crate::python::guard::{sealed, tempfile};
+use crate::python::logs::log::Log;
+use crate::python::values::{errors, process_start};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,8 +4,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::python::api::policy::Policy;
+use crate::python::configuration::resolve::Resolved;
 use crate::python::denials::denial;
-use crate::python::guard::resolve::Resolved;
 use crate::python::guard::scope;
 
 /// The policy that was installed last.

@@ -1,29 +1,21 @@
 //! The options that `mk_audit` and `Policy.guard` take beside the permissions.
 
 use crate::policy::RuleSet;
-use crate::python::api::audit_log;
-use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
-use crate::python::api::setup;
-use crate::python::api::wrong_calls;
-use crate::python::calls::monitor;
-use crate::python::cpython::ffi as raw;
-use crate::python::events::outcome;
-use crate::python::guard::allowed::Allowed;
-use crate::python::guard::callbacks;
-use crate::python::guard::config::{AuditCfg, Callbacks};
-use crate::python::guard::governing;
-use crate::python::guard::tempfile;
-use crate::python::values::distributions;
-use crate::python::values::errors;
+use crate::python::api::{audit_log, question, setup, wrong_calls};
+use crate::python::callees::distributions;
 #[cfg(unix)]
-use crate::python::values::extensions;
-use crate::python::values::imports;
-use crate::python::wrapped::builtin_modules;
-use crate::python::wrapped::file_methods;
-use crate::python::wrapped::lookups;
-use crate::python::wrapped::quota;
-use crate::python::wrapped::threads;
+use crate::python::callees::extensions;
+use crate::python::calls::monitor;
+use crate::python::configuration::allowed::Allowed;
+use crate::python::configuration::callbacks;
+use crate::python::configuration::config::{AuditCfg, Callbacks};
+use crate::python::cpython::ffi as raw;
+use crate::python::events::deny;
+use crate::python::guard::{governing, tempfile};
+use crate::python::importing::imports;
+use crate::python::values::errors;
+use crate::python::wrapped::{builtin_modules, file_methods, lookups, quota, threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -186,7 +178,7 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
         quota::install(py)?;
         file_methods::install(py)?;
     }
-    outcome::prepare(py, allowed.on_violation)
+    deny::prepare(py, allowed.on_violation)
 }
 
 /// The tool id that the host chose; `None` if it chose none.

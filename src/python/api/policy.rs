@@ -10,15 +10,12 @@ use crate::policy::RuleSet;
 use crate::policy::written::fields::{FIELDS, Field, Kind};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
-use crate::python::api::fields;
-use crate::python::api::wrong_calls;
+use crate::python::api::{fields, wrong_calls};
+use crate::python::configuration::allowed::Allowed;
+use crate::python::configuration::{callbacks, resolve};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::guard::allowed::Allowed;
-use crate::python::guard::callbacks;
 use crate::python::guard::governing;
-use crate::python::guard::resolve;
-use crate::python::values::decode;
-use crate::python::values::errors;
+use crate::python::values::{decode, errors};
 
 #[doc = doc!("Policy")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]

@@ -16,24 +16,18 @@ use crate::policy::written::fields::{FIELDS, names};
 use crate::policy::written::presets;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::wording::{Told, Words};
-use crate::python::api::audit_log;
-use crate::python::api::fields;
 use crate::python::api::guard::AuditPerms;
-use crate::python::api::installed;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
-use crate::python::api::question;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::Observer;
-use crate::python::api::tool;
-use crate::python::api::wrong_calls;
+use crate::python::api::{audit_log, fields, installed, question, tool, wrong_calls};
+use crate::python::configuration::resolve::Resolved;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
-use crate::python::guard::recorder::Records;
-use crate::python::guard::resolve::Resolved;
 use crate::python::guard::scope;
-use crate::python::values::errors;
-use crate::python::values::suggestions::suggestion;
+use crate::python::logs::recorder::Records;
+use crate::python::values::errors::{self, suggestion};
 
 #[pymethods]
 impl Policy {

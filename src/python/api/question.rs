@@ -7,19 +7,17 @@ use pyo3::exceptions::{PyFileNotFoundError, PyRuntimeError, PyTypeError, PyValue
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
-use crate::policy::written::approved;
+use crate::policy::written::approved::{self, Kept};
 use crate::policy::written::fields::{FIELDS, Kind};
-use crate::policy::written::kept::Kept;
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
 use crate::python::api::fields::{self, Network};
 use crate::python::api::policy;
+use crate::python::configuration::approvals::{self, Approvals};
+use crate::python::configuration::callbacks::{self, Callback};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::Once;
-use crate::python::guard::approvals::{self, Approvals};
-use crate::python::guard::callbacks::{self, Callback};
-use crate::python::guard::governing;
-use crate::python::guard::scope;
+use crate::python::guard::{governing, scope};
 use crate::python::values::errors;
 
 /// A host's callback that was checked, and its file of answers.

@@ -13,13 +13,12 @@ use crate::policy::learn::Need;
 use crate::policy::written::suggested;
 use crate::python::api::guard::{AuditPerms, Guard};
 use crate::python::api::policy::Policy;
-use crate::python::api::readers;
-use crate::python::api::wrong_calls;
+use crate::python::api::{readers, wrong_calls};
+use crate::python::configuration::resolve::Resolved;
+use crate::python::configuration::temporary::TemporaryFiles;
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
-use crate::python::guard::recorder::Entry;
-use crate::python::guard::resolve::Resolved;
-use crate::python::guard::temporary::TemporaryFiles;
+use crate::python::logs::recorder::Entry;
 use crate::python::values::decode;
 
 /// The call that makes an observer.

@@ -9,25 +9,18 @@ use pyo3::types::PyType;
 
 use crate::python::acts;
 use crate::python::calls::monitor;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::cpython::process;
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial;
 use crate::python::events::hook;
-use crate::python::excuses::handlers;
-use crate::python::excuses::variables;
-use crate::python::guard::scope;
-use crate::python::guard::sealed;
+use crate::python::excuses::{handlers, variables};
+use crate::python::frames::with_statement;
 use crate::python::guard::turns::{self, Turns};
+use crate::python::guard::{scope, sealed};
+use crate::python::importing::stdlib;
 #[cfg(unix)]
-use crate::python::guard::workers;
+use crate::python::pools::workers;
 use crate::python::values::errors;
-use crate::python::values::stdlib;
-use crate::python::values::with_statement;
-use crate::python::wrapped::callbacks_later;
-use crate::python::wrapped::contextvars;
-use crate::python::wrapped::lazy_imports;
-use crate::python::wrapped::table;
+use crate::python::wrapped::{callbacks_later, contextvars, lazy_imports, table};
 
 /// Makes and lists the native classes.
 pub type Classes = for<'py> fn(Python<'py>) -> PyResult<Vec<Bound<'py, PyType>>>;
@@ -134,7 +127,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 fn prepare(py: Python<'_>) -> PyResult<()> {
     scope::install(py)?;
-    forks::install(py)?;
+    process::install(py)?;
     stdlib::prepare(py)?;
     callbacks_later::prepare(py)?;
     variables::prepare(py)?;
@@ -153,4 +146,13 @@ fn wrap(py: Python<'_>) -> PyResult<()> {
     lazy_imports::prepare(py)?;
     table::install(py)?;
     contextvars::install(py)
+}
+
+// Tells whether native code is judged by what it does to files.
+
+#[doc = doc!("_native_tables")]
+#[pyfunction]
+#[pyo3(name = "_native_tables")]
+pub fn native_tables() -> Option<(usize, usize, u64)> {
+    acts::tables()
 }

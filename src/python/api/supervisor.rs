@@ -1,9 +1,13 @@
 //! The thread of a host that does system calls in the place of a sandbox's processes.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
+
+use crate::python::cpython::ffi as raw;
 
 #[doc = doc!("_hold_sockets")]
 #[pyfunction]
@@ -16,8 +20,7 @@ pub fn hold_sockets(
     is_alone: bool,
 ) -> PyResult<()> {
     use crate::kernel::landlock;
-    use crate::python::cpython::ffi as raw;
-    use crate::python::cpython::process;
+    use crate::python::cpython::{ffi as raw, process};
 
     let named = directory.as_os_str().into_pyobject(py)?;
     raw::audit(py, c"os.chdir", &[named.as_any()])?;
@@ -83,4 +86,132 @@ pub fn descriptor_of(_thread: i32, _descriptor: i32) -> PyResult<i32> {
 #[cfg(not(target_os = "linux"))]
 pub fn hold_sockets(_roots: Vec<PathBuf>, _directory: PathBuf, _is_alone: bool) -> PyResult<()> {
     Err(PyOSError::new_err("this system has no Landlock"))
+}
+
+// A session in this process: its thread can be interrupted, and has a directory of its own.
+
+#[doc = doc!("_Interrupts")]
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_Interrupts"
+)]
+pub struct Interrupts(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The thread that may be interrupted.
+    thread: Option<u64>,
+    /// The number of functions of the host that it is in.
+    held: usize,
+    /// True if an interrupt waits for their end.
+    waits: bool,
+    /// True if one was put into the thread.
+    was_put: bool,
+}
+
+thread_local! {
+    /// The interrupts of the step that this thread runs.
+    static HERE: RefCell<Option<Py<Interrupts>>> = const { RefCell::new(None) };
+}
+
+/// A function of the host that no interrupt breaks off.
+pub struct Held(Py<Interrupts>);
+
+impl Held {
+    /// Begins one, if this thread runs a step.
+    pub fn here(py: Python<'_>) -> Option<Self> {
+        let here = HERE.with_borrow(|here| here.as_ref().map(|here| here.clone_ref(py)))?;
+        here.get().hold();
+        Some(Self(here))
+    }
+
+    /// Ends it: an interrupt that waits for that comes now.
+    pub fn release(self, py: Python<'_>) {
+        self.0.get().release(py);
+    }
+}
+
+impl Interrupts {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Interrupts {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    #[doc = doc!("_Interrupts.begin")]
+    fn begin(slf: &Bound<'_, Self>) {
+        HERE.set(Some(slf.clone().unbind()));
+        *slf.get().state() = State {
+            thread: Some(raw::thread_ident()),
+            ..State::default()
+        };
+    }
+
+    #[doc = doc!("_Interrupts.end")]
+    fn end(&self, py: Python<'_>) -> bool {
+        HERE.take();
+        let state = std::mem::take(&mut *self.state());
+        let own = raw::thread_ident();
+        state.was_put && state.thread == Some(own) && put(py, own)
+    }
+
+    #[doc = doc!("_Interrupts.interrupt")]
+    fn interrupt(&self, py: Python<'_>) -> bool {
+        let thread = {
+            let mut state = self.state();
+            state.waits = state.held > 0;
+            state.thread.filter(|_| !state.waits)
+        };
+        let is_put = thread.is_some_and(|thread| put(py, thread));
+        self.state().was_put |= is_put;
+        is_put
+    }
+
+    #[doc = doc!("_Interrupts.hold")]
+    fn hold(&self) {
+        let mut state = self.state();
+        if state.thread == Some(raw::thread_ident()) {
+            state.held += 1;
+        }
+    }
+
+    #[doc = doc!("_Interrupts.release")]
+    fn release(&self, py: Python<'_>) {
+        let waits = {
+            let mut state = self.state();
+            if state.thread != Some(raw::thread_ident()) {
+                return;
+            }
+            state.held = state.held.saturating_sub(1);
+            state.waits && state.held == 0
+        };
+        if waits {
+            self.interrupt(py);
+        }
+    }
+}
+
+/// Puts an interrupt into a thread; returns whether there is such a thread.
+fn put(py: Python<'_>, thread: u64) -> bool {
+    let error = py.get_type::<PyKeyboardInterrupt>();
+    raw::raise_in_thread(py, thread, error.as_any())
+}
+
+#[doc = doc!("_own_directory")]
+#[pyfunction]
+#[pyo3(name = "_own_directory")]
+pub fn own_directory() -> bool {
+    #[cfg(target_os = "linux")]
+    let own = crate::python::cpython::process::own_directory().is_ok();
+    #[cfg(not(target_os = "linux"))]
+    let own = false;
+    own
 }

@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-use crate::python::api::interrupts::Held;
 use crate::python::api::options::GuardOptions;
 use crate::python::api::policy::Policy;
 use crate::python::api::readers::{OrDefault, read_bool};
+use crate::python::api::supervisor::Held;
 use crate::python::api::tool_awaitable::ToolAwaitable;
-use crate::python::api::tool_function::Function;
-use crate::python::api::tool_results;
-use crate::python::api::tool_signature;
+use crate::python::api::tool_function::{self, Function};
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::guard::config::AuditCfg;
 use crate::python::guard::tool_rights;
+use crate::python::values::by_value::Copier;
 use crate::python::values::errors;
 use crate::python::wrapped::contextvars;
 
@@ -46,7 +45,7 @@ impl Tool {
                 Ok(name) => name.clone(),
                 Err(_) => return Err(errors::wrong_type("name", "None or a str", name)),
             },
-            None => tool_signature::name(function)?,
+            None => own_name(function)?,
         };
         let raw = read_bool(raw, "raw", false)?;
         raw::audit(py, c"audit_perms.set_config", &[name.as_any()])?;
@@ -59,8 +58,8 @@ impl Tool {
             ));
         }
         let config = policy.map(config_of).transpose()?;
-        let signature = tool_signature::read(function)?;
-        tool_results::prepare(py)?;
+        let signature = read_signature(function)?;
+        tool_function::prepare(py)?;
         contextvars::install_copies(py)?;
         tool_rights::note_tool();
         let (signature, parameters) = match signature {
@@ -69,7 +68,7 @@ impl Tool {
         };
         Ok(Self {
             is_async: is("iscoroutinefunction")?,
-            doc: tool_signature::doc(function)?,
+            doc: own_doc(function)?,
             signature,
             function: Arc::new(Function {
                 function: function.clone().unbind(),
@@ -165,21 +164,21 @@ impl Tool {
         let Some(mut rights) = rights else {
             let result = call().and_then(|result| tool.result(result));
             return result.map_err(|error| {
-                tool_results::settle(tool, py, &error);
-                tool_results::raised(tool, py, error)
+                tool_function::settle(tool, py, &error);
+                tool_function::raised(tool, py, error)
             });
         };
         let held = Held::here(py);
         let result = rights.begin(py).and_then(|()| {
             let result = call().and_then(|result| tool.result(result));
             // Frames of the host end with its rights.
-            result.inspect_err(|error| tool_results::settle(tool, py, error))
+            result.inspect_err(|error| tool_function::settle(tool, py, error))
         });
         rights.finish(py);
         if let Some(held) = held {
             held.release(py);
         }
-        result.map_err(|error| tool_results::raised(tool, py, error))
+        result.map_err(|error| tool_function::raised(tool, py, error))
     }
 
     #[getter]
@@ -238,4 +237,82 @@ impl Text {
             None => Some(PyString::new(py, doc!("Tool")).into_any().unbind()),
         }
     }
+}
+
+// A tool's name, text and signature: data, which lead to no object of the host.
+
+/// The name of a function.
+///
+/// # Errors
+/// `TypeError` if it has none.
+pub fn own_name<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let name = function.attr_opt("__name__")?;
+    let name = name.and_then(|name| name.cast_into::<PyString>().ok());
+    name.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "function is a {} without a __name__: write tool(function, name=\"...\")",
+            errors::type_name(function)
+        ))
+    })
+}
+
+/// The text of a function.
+pub fn own_doc(function: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let text = function.attr_opt("__doc__")?;
+    let text = text.filter(|text| text.is_instance_of::<PyString>());
+    Ok(text.map(Bound::unbind))
+}
+
+/// The signature of a function, and the names of its parameters; `None` if it is not known.
+pub fn read_signature<'py>(
+    function: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyAny>, Vec<String>)>> {
+    let py = function.py();
+    let inspect = calling::import(py, "inspect")?;
+    let signature = match inspect.invoke_method1("signature", (function,)) {
+        Ok(signature) => signature,
+        Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let empty = inspect.attr("Signature")?.attr("empty")?;
+    let annotation = |object: &Bound<'py, PyAny>| -> PyResult<Bound<'py, PyAny>> {
+        let annotation = object.clone();
+        match annotation.is(&empty) || annotation.is_instance_of::<PyString>() {
+            true => Ok(annotation),
+            false => inspect.invoke_method1("formatannotation", (annotation,)),
+        }
+    };
+    let (parameters, mut names) = (PyList::empty(py), Vec::new());
+    for parameter in signature
+        .attr("parameters")?
+        .invoke_method0("values")?
+        .iterate()?
+    {
+        let parameter = parameter?;
+        let default = parameter.attr("default")?;
+        let default = match default.is(&empty) {
+            true => default,
+            // The text of any other object says no more than that there is one.
+            false => Copier::default()
+                .copy(&default)
+                .unwrap_or_else(|_| py.Ellipsis().into_bound(py)),
+        };
+        let changes = PyDict::new(py);
+        changes.set_item("default", default)?;
+        changes.set_item("annotation", annotation(&parameter.attr("annotation")?)?)?;
+        parameters.append(parameter.invoke_method("replace", (), Some(&changes))?)?;
+        let name: String = parameter.attr("name")?.extract()?;
+        let kind: u8 = parameter.attr("kind")?.extract()?;
+        names.push(match kind {
+            2 => format!("*{name}"),
+            4 => format!("**{name}"),
+            _ => name,
+        });
+    }
+    let changes = PyDict::new(py);
+    changes.set_item("parameters", parameters)?;
+    let returned = annotation(&signature.attr("return_annotation")?)?;
+    changes.set_item("return_annotation", returned)?;
+    let signature = signature.invoke_method("replace", (), Some(&changes))?;
+    Ok(Some((signature, names)))
 }

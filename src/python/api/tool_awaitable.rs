@@ -7,8 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::python::api::tool_function::Function;
-use crate::python::api::tool_results;
+use crate::python::api::tool_function::{self, Function};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
@@ -122,7 +121,7 @@ impl ToolAwaitable {
                 }
             }
             Err(error) => {
-                tool_results::settle(tool, py, &error);
+                tool_function::settle(tool, py, &error);
                 Err(Ended::By(error))
             }
         };
@@ -142,7 +141,7 @@ impl ToolAwaitable {
         match result {
             Ok(yielded) => Ok(yielded),
             Err(Ended::With(value)) => Err(PyStopIteration::new_err((value.unbind(),))),
-            Err(Ended::By(error)) => Err(tool_results::raised(tool, py, error)),
+            Err(Ended::By(error)) => Err(tool_function::raised(tool, py, error)),
         }
     }
 }
@@ -208,7 +207,7 @@ impl ToolAwaitable {
         let tool = &*self.tool;
         let error = match tool.raw {
             true => error,
-            false => tool_results::handed_over(tool, py, &error)?,
+            false => tool_function::handed_over(tool, py, &error)?,
         };
         self.step(py, Step::Throw(error))
     }

@@ -1,11 +1,14 @@
 //! The function behind a tool, and its arguments and results, by value.
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
-use crate::python::guard::config::AuditCfg;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::{classes, ffi as raw};
+use crate::python::denials::denial::{self, Denial};
 use crate::python::guard::scope;
 use crate::python::guard::tool_scope::Rights;
 use crate::python::values::by_value::{self, Copier};
@@ -155,4 +158,145 @@ pub fn run_in<'py>(
         raw::context_var_set(var, &guard)?;
     }
     calling::call(function, args, Some(kwargs))
+}
+
+// Errors of a tool, as the code that called it gets them: data, and no frames or objects of the host.
+
+/// The class of errors that are not Python's own.
+static TOOL_ERROR: Once<Py<PyType>> = Once::new();
+
+/// The logger that gets the errors as they are.
+const LOGGER: &str = "fastaudit_rs.tools";
+
+/// Finds the class of errors.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    denial::prepare(py)?;
+    class(py).map(|_| ())
+}
+
+/// The class of errors that are not Python's own.
+pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let class = TOOL_ERROR.get_or_try_init(py, || {
+        let class = calling::import(py, "fastaudit_rs.tool_error")?.attr("ToolError")?;
+        let class = class.cast_into::<PyType>()?;
+        classes::make_immutable(&class);
+        PyResult::Ok(class.unbind())
+    })?;
+    Ok(class.bind(py))
+}
+
+/// Logs an error, and lets go of the frames that it came through, while the tool has its rights.
+pub fn settle(tool: &Function, py: Python<'_>, error: &PyErr) {
+    let _ = log(tool, py, error);
+    let traceback = error.traceback(py);
+    if let (Some(denial), Some(traceback)) = (denial_of(error, py), &traceback) {
+        denial.get().keep_chain_of(traceback.as_any());
+    }
+    error.set_traceback(py, None);
+}
+
+fn log(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+    let Some(logging) = raw::imported_module(py, intern!(py, "logging"))? else {
+        return Ok(());
+    };
+    let logger = logging.invoke_method1("getLogger", (LOGGER,))?;
+    let options = PyDict::new(py);
+    // Before 3.12 the exception itself does not know the traceback yet.
+    let told = (error.get_type(py), error.value(py), error.traceback(py));
+    options.set_item("exc_info", told)?;
+    let debug = logger.attr("debug")?;
+    let args = ("tool %s raised", &tool.name).into_pyobject(py)?;
+    calling::call(&debug, &args, Some(&options)).map(|_| ())
+}
+
+fn denial_of<'py>(error: &PyErr, py: Python<'py>) -> Option<Bound<'py, Denial>> {
+    let class = error.get_type(py);
+    let is_own = [denial::class(py), denial::violation(py)]
+        .into_iter()
+        .flatten()
+        .any(|own| class.is(own));
+    if !is_own {
+        return None;
+    }
+    let denial = error.value(py).attr(intern!(py, "_denial")).ok()?;
+    denial.cast_into().ok()
+}
+
+/// The error that the code that called a tool gets. Code of the error's class runs with the rights of
+/// that code.
+pub fn raised(tool: &Function, py: Python<'_>, error: PyErr) -> PyErr {
+    if tool.raw {
+        return error;
+    }
+    handed_over(tool, py, &error).unwrap_or_else(|failed| failed)
+}
+
+/// An error as data.
+pub fn handed_over(tool: &Function, py: Python<'_>, error: &PyErr) -> PyResult<PyErr> {
+    if let Some(denial) = denial_of(error, py) {
+        return Ok(PyErr::from_value(denial::exception(&denial)?));
+    }
+    let (class, value) = (error.get_type(py), error.value(py));
+    if (classes::is_static(&class) || is_cancellation(&class))
+        && let Some(args) = arguments(value.as_any())?
+    {
+        return Ok(PyErr::from_value(class.invoke1(args)?));
+    }
+    let kind = qualified_name(&class)?;
+    let short = raw::class_name(value.as_any());
+    let text = calling::str(value.as_any());
+    let text = text.map_or_else(
+        |_| String::new(),
+        |text| text.to_string_lossy().into_owned(),
+    );
+    let message = match text.is_empty() {
+        true => short,
+        false => format!("{short}: {text}"),
+    };
+    let error = self::class(py)?.invoke1((message,))?;
+    error.set_attr("tool", &tool.name)?;
+    error.set_attr("kind", kind)?;
+    Ok(PyErr::from_value(error))
+}
+
+/// The arguments to make an exception of one of Python's own classes anew; `None` if they are not data.
+fn arguments<'py>(error: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = error.py();
+    let mut args = error.attr("args")?.cast_into::<PyTuple>()?;
+    if error.is_instance_of::<PyOSError>() && args.len() == 2 {
+        let (one, other) = (error.attr("filename")?, error.attr("filename2")?);
+        if !one.is_none() {
+            let more = PyTuple::new(py, [one, py.None().into_bound(py), other])?;
+            args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
+        }
+    }
+    let Ok(args) = Copier::default().copy(args.as_any()) else {
+        return Ok(None);
+    };
+    Ok(args.cast_into().ok())
+}
+
+/// Returns whether it is the class by which a task is cancelled.
+fn is_cancellation(class: &Bound<'_, PyType>) -> bool {
+    let py = class.py();
+    let own = || -> PyResult<bool> {
+        let module = raw::imported_module(py, intern!(py, "asyncio.exceptions"))?;
+        let Some(module) = module else {
+            return Ok(false);
+        };
+        Ok(module.attr("CancelledError")?.is(class))
+    };
+    own().unwrap_or(false)
+}
+
+fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<String> {
+    let text = |name: &str| -> PyResult<String> {
+        let text = class.attr(name)?;
+        Ok(text.cast::<PyString>()?.to_string_lossy().into_owned())
+    };
+    let own = text("__qualname__")?;
+    Ok(match text("__module__") {
+        Ok(module) if module != "builtins" => format!("{module}.{own}"),
+        _ => own,
+    })
 }

@@ -3,13 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::python::api::installed;
 use crate::python::api::policy::Policy;
-use crate::python::api::setup;
+use crate::python::api::{installed, setup};
+use crate::python::configuration::pool_memory;
 use crate::python::cpython::calling::Calling;
 use crate::python::excuses::pool_files;
-use crate::python::guard::pool_memory;
-use crate::python::guard::workers;
+use crate::python::pools::workers;
 
 #[doc = doc!("_enter_worker")]
 #[pyfunction]

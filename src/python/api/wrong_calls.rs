@@ -13,12 +13,11 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path;
 use crate::policy::written::values::{Choice, SpecError};
 use crate::policy::written::wording::Words;
+use crate::python::configuration::allowed::Allowed;
+use crate::python::configuration::resolve;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::guard::allowed::Allowed;
-use crate::python::guard::resolve;
 use crate::python::values::decode;
-use crate::python::values::errors;
-use crate::python::values::suggestions::{as_list, near, suggestion};
+use crate::python::values::errors::{self, as_list, near, suggestion};
 
 /// Refuses keywords that a function does not have.
 ///

@@ -5,15 +5,14 @@ use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use crate::policy::Operation;
 use crate::policy::files::os::Os;
+use crate::python::callees::callee::{Name, Native};
+use crate::python::callees::distributions::{self, Announced};
+use crate::python::configuration::approvals;
+use crate::python::configuration::callbacks::Callback;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::declared::Declared;
 use crate::python::cpython::callbacks::Forever;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::layout;
-use crate::python::guard::asking;
-use crate::python::guard::callbacks::Callback;
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::declared::Declared;
-use crate::python::values::callee::{Name, Native};
-use crate::python::values::distributions::{self, Announced};
+use crate::python::cpython::{ffi as raw, layout};
 use crate::python::values::errors;
 
 /// A call of native code of someone else.
@@ -74,7 +73,7 @@ impl NativeCall<'_, '_> {
         if let Ok(answer) = answer.cast::<PyBool>() {
             return Ok((!answer.is_true()).then_some(Said::Allowed));
         }
-        if asking::is_awaitable(&answer) {
+        if approvals::is_awaitable(&answer) {
             return Err(errors::returned_awaitable("on_call", &answer));
         }
         let switches_off = self.disable.is(&answer);

@@ -14,7 +14,7 @@ use crate::python::cpython::callbacks::NewCallback;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::cpython::once::{Once, intern};
-use crate::python::values::stack;
+use crate::python::frames::stack;
 
 /// A function, and the packages whose Python code it calls without looking at the outcome.
 struct Fragile {

@@ -22,8 +22,8 @@ mod off {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    use crate::python::configuration::config::AuditCfg;
     use crate::python::cpython::calling;
-    use crate::python::guard::config::AuditCfg;
     use crate::python::guard::turns::Watched;
     use crate::python::values::errors;
 
@@ -89,27 +89,24 @@ mod on {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
+    use crate::python::callees::callee::{self, Native};
+    use crate::python::callees::callee_cache as cache;
     use crate::python::calls::ask::{self, NativeCall, Said};
     use crate::python::calls::deferred;
     use crate::python::calls::monitoring::{self, Free, HOLDS, Monitoring};
-    use crate::python::calls::named;
-    use crate::python::calls::named::Found;
-    use crate::python::cpython::attachment;
+    use crate::python::calls::named::{self, Found};
     use crate::python::cpython::callbacks::{CallEvent, Forever, Monitor, of_call, of_end};
     use crate::python::cpython::called::Returned;
     use crate::python::cpython::calling::Calling;
-    use crate::python::cpython::ffi as raw;
-    use crate::python::cpython::layout;
-    use crate::python::denials::failure;
-    use crate::python::values::callee::{self, Native};
-    use crate::python::values::callee_cache as cache;
-    use crate::python::values::loaded;
+    use crate::python::cpython::{attachment, ffi as raw, layout};
+    use crate::python::denials::denial;
+    use crate::python::importing::loaded;
 
-    use crate::python::guard::asking;
-    use crate::python::guard::config::AuditCfg;
+    use crate::python::callees::caller;
+    use crate::python::configuration::approvals;
+    use crate::python::configuration::config::AuditCfg;
     use crate::python::guard::scope::{self, Current};
     use crate::python::guard::turns::Watched;
-    use crate::python::values::caller;
 
     /// The number of them that let sites be retired.
     static RETIRING: AtomicUsize = AtomicUsize::new(0);
@@ -341,7 +338,7 @@ mod on {
         match result {
             Ok(result) => result.ok(),
             Err(_panic) => {
-                failure::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
+                denial::deny_by_failure(py, c"fastaudit.call", None, "internal error").restore(py);
                 None
             }
         }
@@ -365,7 +362,7 @@ mod on {
         callee: &Bound<'_, PyAny>,
         first: &Bound<'_, PyAny>,
     ) -> PyResult<Answer> {
-        if !scope::may_be_guarded() || asking::is_asking_host() {
+        if !scope::may_be_guarded() || approvals::is_asking_host() {
             return Ok(Answer::Watch);
         }
         let mut is_alone = false;

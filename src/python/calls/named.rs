@@ -15,11 +15,10 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType};
 
+use crate::python::callees::callee::{self as callees, Name, Native};
 use crate::python::calls::deferred;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::{self, Builtin};
-use crate::python::cpython::layout;
-use crate::python::values::callee::{self as callees, Name, Native};
+use crate::python::cpython::{ffi as raw, layout};
 
 const PLACES: usize = 4096;
 

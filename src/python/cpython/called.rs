@@ -12,11 +12,9 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::python::cpython::arguments::Arguments;
-use crate::python::cpython::calling;
-use crate::python::cpython::conventions::Convention;
-use crate::python::cpython::ffi as raw;
+use crate::python::cpython::arguments::{Arguments, Convention};
 use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::{calling, ffi as raw};
 
 /// Runs our own part of a call. Where that fails, or panics, the exception is set and there is no
 /// result: the call must not go on.

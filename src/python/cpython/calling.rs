@@ -16,9 +16,9 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyModule, PyString, PyTuple};
 
 #[cfg(Py_3_12)]
-use crate::python::cpython::conventions::Vectorcall;
-use crate::python::cpython::conventions::typed;
-use crate::python::cpython::text::plain_str;
+use crate::python::cpython::arguments::Vectorcall;
+use crate::python::cpython::arguments::typed;
+use crate::python::cpython::objects::plain_str;
 
 type Call =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple, PyTupleMethods, PyType};
 
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::objects::plain_str;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::text::plain_str;
 
 unsafe extern "C" {
     fn _PyType_Lookup(ty: *mut PyTypeObject, name: *mut PyObject) -> *mut PyObject;

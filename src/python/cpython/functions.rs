@@ -6,9 +6,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 
+use crate::python::cpython::arguments::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::conventions::{Convention, Route, Vectorcall, typed};
 #[cfg(Py_3_12)]
 use crate::python::cpython::once::intern;
 #[cfg(Py_3_12)]

@@ -207,7 +207,7 @@ pub fn bound_method<'a, 'py>(object: Callee<'a, 'py>) -> Option<(usize, Callee<'
             && function.method != NEW.load(Ordering::Relaxed)
             && ffi::PyModule_Check(receiver.as_ptr()) == 0
             && !is_class(receiver);
-        is_method.then(|| (function.method as usize, receiver))
+        is_method.then_some((function.method as usize, receiver))
     }
 }
 

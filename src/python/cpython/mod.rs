@@ -12,13 +12,9 @@ pub mod callbacks;
 pub mod called;
 pub mod calling;
 pub mod classes;
-pub mod code_notes;
-mod conventions;
 #[cfg(unix)]
 pub mod descriptors;
-pub mod exceptions;
 pub mod ffi;
-pub mod forks;
 pub mod frames;
 pub mod functions;
 pub mod hook;
@@ -26,12 +22,8 @@ pub mod hook;
 pub mod layout;
 pub mod objects;
 pub mod once;
-mod originals;
-pub mod own_methods;
 pub mod process;
-pub mod published;
 pub mod replace;
 #[cfg(Py_3_12)]
 pub mod shared_objects;
 pub mod slots;
-pub mod text;

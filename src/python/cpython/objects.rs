@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBaseException;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 
 /// The length of a list, and its last item as an address to compare.
 #[inline]
@@ -81,5 +82,73 @@ pub fn new_function<'py>(
         }
         let function = ffi::PyFunction_New(code.as_ptr(), globals.as_ptr());
         Bound::from_owned_ptr_or_err(code.py(), function)
+    }
+}
+
+// Exceptions, read and chained without their own methods.
+
+/// The arguments that an exception was made with.
+pub fn args<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyTuple>> {
+    let object = error.as_ptr().cast::<ffi::PyBaseExceptionObject>();
+    // SAFETY: the object is an exception, and its arguments are null or a tuple.
+    unsafe {
+        let args = Bound::from_borrowed_ptr_or_opt(error.py(), (*object).args)?;
+        args.cast_into().ok()
+    }
+}
+
+/// The exception that led to one: its cause, or the one that was handled as it was raised.
+pub fn before<'py>(error: &Bound<'py, PyBaseException>) -> Option<Bound<'py, PyBaseException>> {
+    // SAFETY: the object is an exception; both functions return a new reference, or null.
+    let before = unsafe {
+        let cause = ffi::PyException_GetCause(error.as_ptr());
+        let before = match cause.is_null() {
+            true => ffi::PyException_GetContext(error.as_ptr()),
+            false => cause,
+        };
+        Bound::from_owned_ptr_or_opt(error.py(), before)?
+    };
+    before.cast_into().ok()
+}
+
+/// Says that another exception is the direct cause of this one.
+pub fn set_cause(error: &Bound<'_, PyBaseException>, cause: Bound<'_, PyAny>) {
+    // SAFETY: both are exceptions, and the function takes the reference.
+    unsafe { ffi::PyException_SetCause(error.as_ptr(), cause.into_ptr()) };
+}
+
+// The values of a `str`, an `int` or a `float`, whatever a subclass makes of them.
+
+/// The actual text as a plain str, whose methods are CPython's own.
+pub fn plain_str<'py>(text: Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
+    if text.is_exact_instance_of::<PyString>() {
+        return Ok(text);
+    }
+    // SAFETY: takes any str, and copies the text of one of a subclass.
+    unsafe {
+        let plain = ffi::PyUnicode_FromObject(text.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(text.py(), plain)?.cast_into_unchecked())
+    }
+}
+
+/// The actual number as a plain int.
+///
+/// # Errors
+/// `MemoryError`.
+pub fn plain_int<'py>(number: &Bound<'py, PyInt>) -> PyResult<Bound<'py, PyInt>> {
+    if number.is_exact_instance_of::<PyInt>() {
+        return Ok(number.clone());
+    }
+    // SAFETY: the slot of `int` itself, which every interpreter has, takes any int, and makes a plain
+    // one of one of a subclass; a new reference or null.
+    unsafe {
+        let slots = ffi::PyLong_Type.tp_as_number;
+        let Some(as_int) = (*slots).nb_int else {
+            return Err(pyo3::exceptions::PySystemError::new_err(
+                "int has no nb_int",
+            ));
+        };
+        let plain = Bound::from_owned_ptr_or_err(number.py(), as_int(number.as_ptr()))?;
+        Ok(plain.cast_into_unchecked())
     }
 }

@@ -4,20 +4,21 @@
 //! does what the function always did. It stays the same object: sets and tables that hold it still
 //! find it.
 
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::cpython::arguments::Arguments;
+pub use crate::python::cpython::arguments::Original;
+use crate::python::cpython::arguments::WithKeywords;
+use crate::python::cpython::arguments::{Arguments, Convention, Found, Route};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::conventions::{Convention, Route};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
-use crate::python::cpython::originals::Found;
-pub use crate::python::cpython::originals::Original;
-use crate::python::cpython::published::Published;
+use crate::python::cpython::once::Published;
 use crate::python::cpython::slots::Slot;
 
 /// A native function or method that does more: a type without values, of which the compiler makes a
@@ -417,4 +418,47 @@ unsafe extern "C-unwind" fn listed<L: Lists>(
     };
     let called = Called::of_function(known.original, function, arguments);
     L::call(called, known.kind).into_ptr()
+}
+
+// Methods of our own that are called with nothing of PyO3's on the stack.
+
+/// A method of our own that threads call. PyO3 does not make it, as PyO3 would catch the unwinding
+/// that ends a daemon thread: see `Vectorcall`.
+pub struct OwnMethod(UnsafeCell<ffi::PyMethodDef>);
+
+// SAFETY: CPython reads it, and nobody writes to it.
+unsafe impl Sync for OwnMethod {}
+
+impl OwnMethod {
+    /// The method of this name.
+    pub const fn new<W: WrappedByTuple>(name: &'static CStr) -> Self {
+        Self(UnsafeCell::new(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer {
+                // SAFETY: the two differ in whether they may be unwound alone.
+                PyCFunctionWithKeywords: unsafe {
+                    std::mem::transmute::<WithKeywords, ffi::PyCFunctionWithKeywords>(by_tuple::<W>)
+                },
+            },
+            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+            ml_doc: std::ptr::null(),
+        }))
+    }
+
+    /// The function object that calls the method of an object, which it keeps alive.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn bind<'py>(&'static self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the method lives for ever; a new reference or null.
+        unsafe {
+            let bound = ffi::PyCFunction_NewEx(self.0.get(), object.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(object.py(), bound)
+        }
+    }
+
+    /// Returns whether the function object calls it.
+    pub fn is_method_of(&self, function: &Builtin<'_, '_>) -> bool {
+        std::ptr::eq(function.method(), self.0.get())
+    }
 }

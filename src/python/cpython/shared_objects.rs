@@ -27,7 +27,7 @@ mod objects {
 
     use pyo3::ffi;
 
-    use crate::native::caller::object_of;
+    use crate::native::asking::object_of;
     use crate::native::objects;
 
     /// The functions that an interpreter's own main program imports; an extension imports others.

@@ -7,11 +7,10 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::python::cpython::arguments::{Convention, Found, Original, typed};
 use crate::python::cpython::called::ours;
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::conventions::{Convention, typed};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::originals::{Found, Original};
 
 /// A slot that takes a tuple and a dict.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The state of its guard and of the moment that a denial keeps, to tell later how it would be
 //! allowed.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
@@ -8,16 +9,18 @@ use pyo3::types::PyTuple;
 
 use crate::policy::Why;
 use crate::policy::files::os::Os;
-use crate::policy::judge::{Denied, Moment, is_of_the_moment};
+use crate::policy::judge::{Denied, Knowledge, MOST_PATHS, Moment, is_of_the_moment};
 use crate::policy::learn::Need;
 use crate::policy::packages::Packages;
 use crate::policy::written::widening::Lack;
+use crate::python::callees::distributions;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{Asked, Denial};
-use crate::python::denials::lacking::{self, Known};
-use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope::Active;
-use crate::python::values::imports;
-use crate::python::values::seen::Seen;
+use crate::python::importing::imports;
+use crate::python::values::addresses::Seen;
+use crate::python::values::{call_notes, simple};
 
 /// The number of denials before one whose needs its hint covers too.
 const MOST_EARLIER: usize = 100;
@@ -35,7 +38,7 @@ impl Asked {
         let asked = Self {
             policy: Arc::clone(config.shared_policy()),
             moment: match why {
-                Some(_) => lacking::moment(args)?,
+                Some(_) => moment(args)?,
                 None => Moment::default(),
             },
             importing: imports::going_on(args.py())?,
@@ -146,5 +149,39 @@ impl Asked {
         }
         let package = self.package(py)?.to_owned();
         Some(Lack::new(Need::ImportOf(package), Why::Import))
+    }
+}
+
+// The state of the moment that a denied event is in, and what is known beside it.
+
+/// Notes the state while the event is going on.
+///
+/// # Errors
+/// The error that a path-like object raised.
+pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
+    let mut opaque = 0;
+    for index in 0..args.len().min(MOST_PATHS) {
+        let arg = raw::tuple_item(args, index);
+        if raw::int_value(&arg).is_none() && !arg.is_none() && simple::text(&arg)?.is_none() {
+            opaque |= 1 << index;
+        }
+    }
+    Ok(Moment {
+        base: call_notes::base(),
+        follows: call_notes::follows(),
+        opaque,
+    })
+}
+
+/// The look-ups of a guard, and the packages that are installed.
+pub struct Known<'a>(pub Option<&'a Seen>);
+
+impl Knowledge for Known<'_> {
+    fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.0.map_or_else(Vec::new, |seen| seen.names_of(address))
+    }
+
+    fn package_of(&self, callee: &str) -> String {
+        distributions::package_of(callee)
     }
 }

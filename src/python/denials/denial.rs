@@ -8,6 +8,7 @@
 //! is made. The rest is worked out when somebody reads it.
 
 use std::borrow::Cow;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,17 +21,16 @@ use crate::policy::network::Part;
 use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
+use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::classes;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::{classes, ffi as raw};
+use crate::python::denials::chain;
 use crate::python::denials::first_line::FirstLine;
-use crate::python::values::chain;
-use crate::python::values::imports::Importing;
-use crate::python::values::native_caller::Library;
-use crate::python::values::place::Place;
+use crate::python::frames::stack::{self, Site};
+use crate::python::guard::entered_at::Place;
+use crate::python::importing::imports::Importing;
 use crate::python::values::simple;
-use crate::python::values::stack::{self, Site};
 
 /// The state of its guard and of the moment that a denial keeps. All of it is plain values.
 pub struct Asked {
@@ -356,5 +356,30 @@ impl Denial {
         }
         self.keep_chain(&chain::shown(py, None)?);
         Ok(())
+    }
+}
+
+// Denials because of an error inside the guard itself.
+
+/// Denies an event because of an error inside the guard itself.
+pub fn deny_by_failure(
+    py: Python<'_>,
+    event: &CStr,
+    args: Option<&Bound<'_, PyTuple>>,
+    what: &str,
+) -> PyErr {
+    let event = event.to_string_lossy();
+    let message = format!("Audit: {event} denied: fastaudit_rs could not check it ({what})");
+    let args = args.cloned().unwrap_or_else(|| PyTuple::empty(py));
+    let message = Message::Written(PyString::new(py, &message));
+    let event = Cow::Owned(event.into_owned());
+    let exception = Denial::new(event, &args, message, Decision::default())
+        .and_then(|denial| exception(&Bound::new(py, denial)?));
+    match exception {
+        Ok(exception) => {
+            raw::raise(&exception);
+            PyErr::fetch(py)
+        }
+        Err(error) => error,
     }
 }

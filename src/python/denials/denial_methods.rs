@@ -9,16 +9,13 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::events::Effect;
+use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::text::plain_str;
-use crate::python::denials::denial::Hint;
-use crate::python::denials::denial::{Decision, Denial, Message, Told, exception, why_of};
-use crate::python::denials::offers::Answer;
-use crate::python::values::errors;
-use crate::python::values::native_caller::Library;
-use crate::python::values::place::Place;
-use crate::python::values::simple;
-use crate::python::values::wording;
+use crate::python::cpython::objects::plain_str;
+use crate::python::denials::denial::{Decision, Denial, Hint, Message, Told, exception, why_of};
+use crate::python::denials::hint::Answer;
+use crate::python::guard::entered_at::Place;
+use crate::python::values::{errors, simple};
 
 /// The number of frames that the text shows at either end of a long call chain.
 const SHOWN_FRAMES: usize = 8;
@@ -179,7 +176,7 @@ impl Denial {
         let Some(suggestion) = &self.whole_hint(py).suggestion else {
             return Ok(None);
         };
-        wording::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
+        errors::copied(suggestion.bind(py).as_any()).map(|copy| Some(copy.unbind()))
     }
 
     #[getter]
@@ -214,7 +211,7 @@ impl Denial {
             return Ok(None);
         };
         let offer = offer.into_bound(py).into_any();
-        wording::copied(&offer).map(|copy| (!copy.is_none()).then(|| copy.unbind()))
+        errors::copied(&offer).map(|copy| (!copy.is_none()).then(|| copy.unbind()))
     }
 
     #[getter]
@@ -321,11 +318,7 @@ impl Denial {
             text: optional("hint")?,
             suggestion: match suggestion.is_none() {
                 true => None,
-                false => Some(
-                    wording::copied(&suggestion)?
-                        .cast_into::<PyDict>()?
-                        .unbind(),
-                ),
+                false => Some(errors::copied(&suggestion)?.cast_into::<PyDict>()?.unbind()),
             },
         };
         let _ = denial.read().hint.set(hint);

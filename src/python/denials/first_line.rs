@@ -7,8 +7,8 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::judge::Reason;
 use crate::policy::wording::{Line, NamedRoots};
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::guard::config::AuditCfg;
 use crate::python::values::simple::shown;
 
 /// Most messages are no longer than this, in bytes.

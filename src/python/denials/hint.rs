@@ -14,16 +14,18 @@ use crate::policy::files::path::{self, Base};
 use crate::policy::files::roots::is_within;
 use crate::policy::learn::Need;
 use crate::policy::packages::ALL;
-use crate::policy::written::hint::{self, READ_COPY, import_before, reads_logged_database};
+use crate::policy::written::approved::{Extent, additions};
 use crate::policy::written::spec::Spec;
 use crate::policy::written::widening::{Lack, Places};
-use crate::policy::written::wording::{Told, changed};
+use crate::policy::written::wording::{
+    self as hint, READ_COPY, Told, changed, import_before, reads_logged_database,
+};
+use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::denial::{Asked, Denial, Hint};
-use crate::python::values::distributions;
+use crate::python::denials::denial::{Asked, Denial, Hint, Offers};
+use crate::python::values::errors;
 use crate::python::values::simple::{self, shown};
-use crate::python::values::wording;
 
 impl Hint {
     /// A hint with this text, which changes no field.
@@ -91,7 +93,7 @@ impl<'py> Here<'py> {
     }
 
     fn look_up(&self, path: &str) -> Option<Vec<u8>> {
-        let name = crate::python::guard::roots::expanded(self.py, path).ok()?;
+        let name = crate::python::configuration::allowed::expanded(self.py, path).ok()?;
         let found = path::resolve(&Os, &name, Base::CurrentDir)?;
         Some(found.as_bytes().to_vec())
     }
@@ -139,7 +141,7 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
     {
         lacks = vec![lack];
     }
-    let literal = |value: &_| wording::literal(py, value);
+    let literal = |value: &_| errors::literal(py, value);
     let places = Here::new(py, &lacks);
     let (text, wide) = hint::of_policy(told, event, denial.why, lacks, &places, &literal);
     Hint {
@@ -156,7 +158,7 @@ fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
 pub(super) fn fields(py: Python<'_>, spec: &Spec, wide: &Spec) -> Option<Py<PyDict>> {
     let dict = PyDict::new(py);
     for (field, value) in changed(spec, wide) {
-        dict.set_item(field, wording::object(py, &value).ok()?)
+        dict.set_item(field, errors::object(py, &value).ok()?)
             .ok()?;
     }
     Some(dict.unbind())
@@ -217,14 +219,14 @@ fn packages(py: Python<'_>, denial: &Denial, asked: &Asked, event: &str) -> Opti
     let names: Vec<_> = names.iter().map(|name| PyString::new(py, name)).collect();
     let shown = match &names[..] {
         [one] if one == ALL => raw::str_repr(one).ok()?.to_string_lossy().into_owned(),
-        names => wording::list(names)?,
+        names => errors::list(names)?,
     };
     let suggestion = PyDict::new(py);
     suggestion.set_item("packages", &names).ok()?;
     Some(Hint {
         text: Some(format!(
             "mk_audit({}, packages={shown})",
-            wording::list(&roots)?
+            errors::list(&roots)?
         )),
         suggestion: Some(suggestion.unbind()),
     })
@@ -262,7 +264,7 @@ fn roots(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
     if needs_top {
         return exact(py, denial, lacks);
     }
-    let shown = wording::list(&roots)?;
+    let shown = errors::list(&roots)?;
     let suggestion = PyDict::new(py);
     suggestion.set_item("oks", &roots).ok()?;
     Some(Hint {
@@ -285,7 +287,7 @@ fn exact(py: Python<'_>, denial: &Denial, lacks: &[Lack]) -> Option<Hint> {
             write.push(raw::fs_decode(py, path).ok()?);
         }
     }
-    let shown = wording::list(&write)?;
+    let shown = errors::list(&write)?;
     let suggestion = PyDict::new(py);
     suggestion.set_item("write", &write).ok()?;
     Some(Hint {
@@ -305,5 +307,98 @@ impl Denial {
         // Python code runs, so that nobody may wait for it meanwhile.
         let found = of(py, self);
         hint.get_or_init(|| found)
+    }
+}
+
+// The answers to a denial that a host may give, and the permissions that each gives.
+
+/// An answer of the host that allows the operation, or is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This once.
+    Once,
+    /// This subject, or its pattern, for as long as the guard lives.
+    Kept(Extent),
+    /// None of this, for as long as the guard lives: nobody is asked any more.
+    Never,
+}
+
+impl Answer {
+    const KEPT: [(&'static str, Extent); 2] =
+        [("guard", Extent::Alone), ("pattern", Extent::Pattern)];
+
+    /// Reads an answer; `None` is a denial that is not kept.
+    ///
+    /// # Errors
+    /// `Err` for anything else.
+    pub fn read(answer: &str) -> Result<Option<Self>, ()> {
+        match answer {
+            "deny" => Ok(None),
+            "once" => Ok(Some(Self::Once)),
+            "never" => Ok(Some(Self::Never)),
+            _ => {
+                let kept = Self::KEPT.iter().find(|(name, _)| *name == answer);
+                kept.map(|(_, extent)| Some(Self::Kept(*extent))).ok_or(())
+            }
+        }
+    }
+}
+
+impl Denial {
+    /// Returns the permissions that an answer would give; `None` if it cannot be kept.
+    pub fn offer(&self, py: Python<'_>, extent: Extent) -> Option<Spec> {
+        let asked = self.asked.as_ref()?;
+        let lacks = asked.own_lacks(py, self);
+        let is_blocked = |lack: &Lack| match &lack.need {
+            Need::Module(module) => asked.policy.blocks_import(module),
+            _ => false,
+        };
+        if lacks.iter().any(is_blocked) {
+            return None;
+        }
+        let roots = asked.policy.approves_root_entries();
+        let found = additions(lacks, extent, &Here::new(py, lacks), roots)?;
+        // Another field may deny it all the same.
+        self.why.is_some().then_some(found)
+    }
+
+    /// The same as values, for each answer that is kept.
+    pub(super) fn offers(&self, py: Python<'_>) -> Offers {
+        if let Some(known) = self.read().offers.get() {
+            return known.each_ref().map(|offer| {
+                let offer = offer.as_ref();
+                offer.map(|offer| offer.clone_ref(py))
+            });
+        }
+        [Extent::Alone, Extent::Pattern].map(|extent| {
+            let spec = self.offer(py, extent)?;
+            fields(py, &Spec::default(), &spec)
+        })
+    }
+
+    /// The same by the names of the answers.
+    pub(super) fn offers_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for ((name, _), offer) in Answer::KEPT.iter().zip(self.offers(py)) {
+            dict.set_item(name, offer)?;
+        }
+        Ok(dict)
+    }
+
+    /// Keeps the permissions of answers as another process told them.
+    pub(super) fn keep_offers(&self, told: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut offers = Offers::default();
+        for ((name, _), offer) in Answer::KEPT.iter().zip(&mut offers) {
+            if let Some(given) = told.get_item(name)?.filter(|given| !given.is_none()) {
+                *offer = Some(errors::copied(&given)?.cast_into::<PyDict>()?.unbind());
+            }
+        }
+        let _ = self.read().offers.set(offers);
+        Ok(())
+    }
+
+    /// Notes the end of a question to the host.
+    pub fn note_answer(&self, answer: String) {
+        let _ = self.read().answer.set(answer);
     }
 }

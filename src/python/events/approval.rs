@@ -7,19 +7,15 @@ use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::policy::events;
-use crate::policy::judge;
-use crate::policy::written::approved::Extent;
-use crate::policy::written::kept::Kept;
+use crate::policy::written::approved::{Extent, Kept};
 use crate::policy::written::spec::Spec;
-use crate::policy::{Policy, Why};
+use crate::policy::{Policy, Why, events, judge};
+use crate::python::configuration::approvals::{Approvals, Asking, is_awaitable};
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::denials::denial::Denial;
-use crate::python::denials::offers::Answer;
-use crate::python::guard::approvals::Approvals;
-use crate::python::guard::asking::{Asking, is_awaitable};
-use crate::python::guard::config::AuditCfg;
+use crate::python::denials::hint::Answer;
 use crate::python::guard::event::{Event, Probe};
 use crate::python::values::errors;
 

@@ -3,24 +3,31 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-use pyo3::exceptions::PyPermissionError;
+use pyo3::exceptions::{PyException, PyPermissionError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::policy::Why;
-use crate::policy::events;
+use crate::policy::files::os::Os;
 use crate::policy::judge::Reason;
-use crate::policy::learn::Landing;
+use crate::policy::learn::{self, Landing};
+use crate::policy::written::spec::OnViolation;
+use crate::policy::written::wording::Words;
+use crate::policy::{Operation, Why, events};
+use crate::python::callees::caller;
+use crate::python::configuration::approvals::{Asking, is_asking_host, is_awaitable, is_too_late};
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::declared::Declared;
+use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::denial::Asked;
-use crate::python::denials::denial::{Decision, Denial, Message, Told};
+use crate::python::cpython::once::intern;
+use crate::python::denials::denial::{self, Asked, Decision, Denial, Message, Told};
 use crate::python::denials::first_line::FirstLine;
+use crate::python::events::approval;
+use crate::python::frames::stack;
+use crate::python::guard::entered_at;
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
-use crate::python::values::native_caller;
-use crate::python::values::place;
-use crate::python::values::simple;
-use crate::python::values::stack;
+use crate::python::values::{errors, process_start, simple};
 
 /// An event that its policy denies.
 pub struct Refusal<'a, 'py> {
@@ -122,9 +129,9 @@ impl<'a, 'py> Refusal<'a, 'py> {
             roots: Some(config.oks(py)),
             asked: Some(asked),
             told: self.told,
-            place: place::here(py)?,
+            place: entered_at::here(py)?,
             tool: scope::tool_running(py)?,
-            library: native_caller::now(),
+            library: caller::now(),
         };
         let message = match self.message.into_inner() {
             Some(message) => Message::Written(message),
@@ -165,5 +172,287 @@ impl Told {
             origin: origin.flatten(),
             sites: Some(stack::sites(py)?),
         }))
+    }
+}
+
+// A violation of the policy: the host may allow it, and says whether it proceeds; otherwise it is
+// denied.
+
+/// The end of a question about an operation that led to another place by then.
+const MOVED: &str = "yes, but the path led to another place when the answer came";
+
+/// The end of a question about an act of native code that could not be put.
+const UNASKED: &str = "nobody was asked, because native code did it where no Python code can run";
+
+/// Meets a violation: `Ok` if the event goes on all the same. An answer holds for the place that an
+/// operation led to when it was asked.
+///
+/// # Errors
+/// `AuditDenied` when it is denied; otherwise the error that a callback raised.
+pub fn meet(
+    event: &Event<'_, '_>,
+    reason: Reason,
+    operation: Option<Operation<'_>>,
+) -> PyResult<()> {
+    let (py, config, args) = (event.args.py(), event.config, event.args);
+    let proceeds = config.on_violation() != OnViolation::Raise;
+    if proceeds && is_asking_host() {
+        return Ok(());
+    }
+    let mut approvals = match proceeds || is_asking_host() {
+        true => None,
+        false => config.approvals(),
+    };
+    let is_too_late = is_too_late();
+    let is_unasked = is_too_late && approvals.is_some();
+    if is_too_late {
+        approvals = None;
+    }
+    let is_held = match approvals {
+        None => false,
+        Some(approvals) => approval::is_held(event, approvals)?,
+    };
+    let is_refused = match approvals {
+        Some(approvals) if !is_held => approval::was_refused(event, approvals)?,
+        _ => false,
+    };
+    if let Some(approvals) = approvals
+        && !is_held
+        && !is_refused
+        && approval::was_given(event, approvals)?
+    {
+        note_asked(event, "approvals", true);
+        process_start::approved(event.name, args);
+        return Ok(());
+    }
+    let landing = || {
+        operation.map_or_else(Landing::default, |operation| {
+            Os::forget_current_dir();
+            learn::landing(&Os, operation)
+        })
+    };
+    let asked_for = landing();
+    let refusal = Refusal::new(event, reason, &asked_for)?;
+    let mut is_elsewhere = false;
+    if (refusal.told.is_some() || config.asks_before_deny().is_some())
+        && !is_asking_host()
+        && !is_too_late
+    {
+        let answer = is_approved(&refusal)?;
+        is_elsewhere = answer && landing() != asked_for;
+        let is_approved = answer && !is_elsewhere;
+        note_asked(event, "before_deny", is_approved);
+        if is_approved {
+            process_start::approved(event.name, args);
+            return Ok(());
+        }
+    }
+    let denial = refusal.denial()?;
+    let exception = denial::exception(&denial)?;
+    if is_elsewhere {
+        denial.get().note_answer(MOVED.to_owned());
+    } else if is_unasked {
+        denial.get().note_answer(UNASKED.to_owned());
+    } else if is_held {
+        denial.get().note_answer(held(config));
+    } else if is_refused {
+        let answer = "it was answered before: never".to_owned();
+        denial.get().note_answer(answer);
+        note_asked(event, "approvals", false);
+    } else if let Some(approvals) = approvals {
+        let answer = approval::ask(config, approvals, &denial, &exception)?;
+        let is_approved = answer && landing() == asked_for;
+        if answer && !is_approved {
+            denial.get().note_answer(MOVED.to_owned());
+        }
+        note_asked(event, "on_ask", is_approved);
+        if is_approved {
+            process_start::approved(event.name, args);
+            return Ok(());
+        }
+    }
+    log(event.active, &denial);
+    tell(config, &denial, &exception)?;
+    if !proceeds {
+        return Err(deny(&exception));
+    }
+    denial.get().note_chain(py)?;
+    let _asking = Asking::begin();
+    proceed(config, &denial, &exception)?;
+    process_start::approved(event.name, args);
+    Ok(())
+}
+
+/// The end of a question that is not asked.
+fn held(config: &AuditCfg) -> String {
+    let up_to = match config.told().map(|told| told.words) {
+        Some(Words::SandboxOptions) => "--ask-up-to",
+        _ => "ask_up_to= of the sandbox",
+    };
+    format!(
+        "nobody was asked, because the kernel holds this whatever the answer is; {up_to} names \
+         what answers may open"
+    )
+}
+
+/// Notes a question to the host, for a log.
+fn note_asked(event: &Event<'_, '_>, callback: &'static str, is_approved: bool) {
+    if let Some(probe) = event.probe {
+        probe.note_asked(callback, is_approved);
+    }
+}
+
+// The host's say in a denial: callbacks that may allow the event before it is denied, and one that is
+// told of the denial.
+
+/// Asks the host, and before it the hooks that packages declare for the rules of fastaudit 0.2.
+#[inline(never)]
+pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
+    let (config, args) = (refusal.event.config, refusal.event.args);
+    let py = args.py();
+    let hooks = match refusal.told {
+        Some(_) => Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks),
+        None => &[],
+    };
+    let mut callbacks = hooks.iter().chain(config.asks_before_deny()).peekable();
+    if callbacks.peek().is_none() {
+        return Ok(false);
+    }
+    let frame = stack::first_foreign(py)?;
+    let (event, message) = (PyString::new(py, &refusal.name), refusal.message()?);
+    let (args, message) = match &refusal.told {
+        Some(told) => told.given(&event, args, &message, refusal.reason)?,
+        None => (args.clone(), message),
+    };
+    let given = (event, args, frame, message, config.data(py)).into_pyobject(py)?;
+    let _asking = Asking::begin();
+    for callback in callbacks {
+        let answer = callback.call(&given)?;
+        if is_awaitable(&answer) {
+            return Err(errors::returned_awaitable("before_deny", &answer));
+        }
+        if calling::is_true(&answer)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Told {
+    /// Returns the arguments and the message that callbacks get.
+    fn given<'py>(
+        &self,
+        event: &Bound<'py, PyString>,
+        args: &Bound<'py, PyTuple>,
+        message: &Bound<'py, PyString>,
+        reason: Reason,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyString>)> {
+        let py = event.py();
+        let mut chain = stack::names(py, self.sites.as_deref().unwrap_or_default())?.join(" -> ");
+        let mut args = args.clone();
+        if event == "fastaudit.call" && args.len() == 2 {
+            chain.push_str(" -> ");
+            chain.push_str(&calling::str(&args.get_item(1)?)?.to_string_lossy());
+            let more = PyTuple::new(py, [PyString::new(py, &chain)])?;
+            args = args.as_sequence().concat(more.as_sequence())?.to_tuple()?;
+        }
+        let mut text = message.to_string_lossy().into_owned();
+        if !matches!(reason, Reason::Path(..)) {
+            text.push_str("\nCall chain: ");
+            text.push_str(&chain);
+        }
+        if let Some(origin) = &self.origin {
+            text.push('\n');
+            text.push_str(origin);
+        }
+        Ok((args, PyString::new(py, &text)))
+    }
+}
+
+/// Tells the host of a denial.
+///
+/// # Errors
+/// Errors raised by its callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
+/// becomes the cause of the denial.
+pub fn tell(
+    config: &AuditCfg,
+    denial: &Bound<'_, Denial>,
+    exception: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = denial.py();
+    let Some(on_denied) = config.on_denied(py) else {
+        return Ok(());
+    };
+    if is_asking_host() {
+        return Ok(());
+    }
+    denial.get().note_chain(py)?;
+    let _asking = Asking::begin();
+    match calling::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            exception.set_attr(intern!(py, "__cause__"), error.into_value(py))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+// A violation that does not stop the code: a warning, a log record, or a call of the host's
+// function.
+
+/// The logger that violations go to.
+const LOGGER: &str = "fastaudit_rs";
+
+/// Reports a violation that proceeds.
+///
+/// # Errors
+/// Errors raised by the host's function, by a warning that is an error, or by a log handler: then
+/// the operation does not proceed.
+pub fn proceed(
+    config: &AuditCfg,
+    denial: &Bound<'_, Denial>,
+    exception: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = denial.py();
+    match config.on_violation() {
+        OnViolation::Raise => Ok(()),
+        OnViolation::Warn => {
+            let class = calling::import(py, "fastaudit_rs.denied")?.attr("AuditWarning")?;
+            let message = denial.get().message(py)?;
+            let warn = calling::import(py, "warnings")?.attr("warn")?;
+            // The innermost Python frame is that of the code to blame.
+            let args = (message, class, 1).into_pyobject(py)?;
+            calling::call(&warn, &args, None).map(|_| ())
+        }
+        OnViolation::Log => {
+            let logger = calling::import(py, "logging")?.invoke_method1("getLogger", (LOGGER,))?;
+            let fields = PyDict::new(py);
+            let told = exception.attr("to_dict")?;
+            fields.set_item(
+                "fastaudit",
+                calling::call(&told, &PyTuple::empty(py), None)?,
+            )?;
+            let options = PyDict::new(py);
+            options.set_item("extra", fields)?;
+            let warning = logger.attr("warning")?;
+            let args = ("%s", denial.get().message(py)?).into_pyobject(py)?;
+            calling::call(&warning, &args, Some(&options)).map(|_| ())
+        }
+        OnViolation::Call => match config.violation_call(py) {
+            Some(call) => {
+                let args = (exception,).into_pyobject(py)?;
+                calling::call(&call, &args, None).map(|_| ())
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// Imports the modules that a report needs, as a guard might deny it later.
+pub fn prepare(py: Python<'_>, on_violation: OnViolation) -> PyResult<()> {
+    match on_violation {
+        OnViolation::Log => calling::import(py, "logging").map(|_| ()),
+        OnViolation::Warn => calling::import(py, "warnings").map(|_| ()),
+        OnViolation::Raise | OnViolation::Call => Ok(()),
     }
 }

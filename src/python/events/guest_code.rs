@@ -19,17 +19,16 @@ use crate::policy::Operation;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::Target;
+#[cfg(unix)]
+use crate::python::callees::extensions;
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::events::observe;
 use crate::python::guard::scope::{self, Active};
 use crate::python::guard::tool_rights;
-#[cfg(unix)]
-use crate::python::values::extensions;
-use crate::python::values::imports;
-use crate::python::values::loads::{self, Source};
+use crate::python::importing::imports;
+use crate::python::importing::loads::{self, Source};
 
 /// The sources in whose place compiled code was read that a guest may have written.
 static REPLACED: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);

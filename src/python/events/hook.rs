@@ -7,23 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::policy::Policy;
-use crate::policy::events;
 use crate::policy::judge::{self, is_open_for_reading};
-use crate::policy::rules::Rule;
-use crate::policy::rules_02;
+use crate::policy::rules::{self, Rule};
+use crate::policy::{Policy, events};
 use crate::python::calls::monitor;
+use crate::python::configuration::config::Watch;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::hook::{self, Hook, Raised, Verdict};
-use crate::python::denials::failure;
-use crate::python::events::guest_code;
-use crate::python::events::logged;
-use crate::python::events::observe;
-use crate::python::guard::config::Watch;
+use crate::python::denials::denial;
+use crate::python::events::{guest_code, logged, observe};
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active, Current};
-use crate::python::guard::tempfile;
-use crate::python::guard::tool_rights;
+use crate::python::guard::{tempfile, tool_rights};
 use crate::python::values::errors;
 
 /// Raised once, to see that the hook is there: CPython does not report a refusal.
@@ -172,7 +167,7 @@ fn note_loading(event: Raised<'_>) {
 /// Denies an event because of an error in here.
 fn fail(py: Python<'_>, event: &CStr, what: &str) {
     raw::with_attachment_counted(py, || {
-        failure::deny_by_failure(py, event, None, what).restore(py)
+        denial::deny_by_failure(py, event, None, what).restore(py)
     });
 }
 
@@ -216,7 +211,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         && active.get().other().is_none()
         && scope::installed().next().is_none()
     {
-        rules_02::lookup(event.to_bytes())
+        rules::lookup(event.to_bytes())
     } else {
         return check_by_all(event, args, active.get());
     };

@@ -13,26 +13,22 @@ use crate::policy::files::path::{Base, Resolved};
 use crate::policy::judge::{Follows, Reason, Rules, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::{Operation, Policy};
-use crate::python::cpython::forks;
-use crate::python::events::violation;
-use crate::python::excuses::table;
-use crate::python::excuses::variables;
-use crate::python::guard::declared::Declared;
+use crate::python::callees::distributions;
+#[cfg(unix)]
+use crate::python::callees::extensions;
+use crate::python::configuration::declared::Declared;
+use crate::python::cpython::process;
+use crate::python::events::deny;
+use crate::python::excuses::{table, variables};
+use crate::python::frames::stack;
+use crate::python::guard::active::InForce;
 use crate::python::guard::event::{Event, Probe};
-use crate::python::guard::in_force::InForce;
 use crate::python::guard::tempfile;
+use crate::python::importing::imports;
 #[cfg(unix)]
-use crate::python::guard::workers;
-use crate::python::values::addresses;
-use crate::python::values::call_notes;
-use crate::python::values::code;
-use crate::python::values::distributions;
-#[cfg(unix)]
-use crate::python::values::extensions;
-use crate::python::values::imports;
-use crate::python::values::process_start;
-use crate::python::wrapped::sockets;
-use crate::python::wrapped::threads;
+use crate::python::pools::workers;
+use crate::python::values::{addresses, call_notes, process_start};
+use crate::python::wrapped::{sockets, threads};
 
 impl<'py> Surroundings for Event<'_, 'py> {
     type Error = PyErr;
@@ -62,14 +58,14 @@ impl<'py> Surroundings for Event<'_, 'py> {
     #[inline]
     fn deny(&self, reason: Reason, operation: Option<Operation<'_>>) -> PyResult<()> {
         let Some(probe) = self.probe else {
-            return violation::meet(self, reason, operation);
+            return deny::meet(self, reason, operation);
         };
         if !probe.enforces() {
             probe.note_denied(reason.why());
             return Ok(());
         }
         // The host may allow it, which a log tells too.
-        let result = violation::meet(self, reason, operation);
+        let result = deny::meet(self, reason, operation);
         if result.is_err() || !probe.records() {
             probe.note_denied(reason.why());
         }
@@ -152,7 +148,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     fn has_other_threads(&self) -> PyResult<bool> {
-        forks::has_other_threads(self.args.py())
+        process::has_other_threads(self.args.py())
     }
 
     fn before_fork(&self) -> PyResult<()> {
@@ -179,7 +175,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
 
     fn only_marks_awaitable(&self) -> bool {
         matches!((self.args.get_item(0), self.args.get_item(2)),
-            (Ok(function), Ok(new)) if code::only_marks_awaitable(&function, &new))
+            (Ok(function), Ok(new)) if stack::only_marks_awaitable(&function, &new))
     }
 
     #[cfg(unix)]

@@ -11,15 +11,14 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::judge;
 use crate::policy::rules::Rule;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::guard::audit_log::{self, AuditLog, VERSION};
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::decision::{self, Decided};
+use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::{ffi as raw, process};
+use crate::python::guard::entered_at;
 use crate::python::guard::event::{Event, Logged, Probe};
 use crate::python::guard::scope::{self, Active};
+use crate::python::logs::audit_log::{self, AuditLog, VERSION};
+use crate::python::logs::recorder::{self, Decided};
 use crate::python::values::json_line;
-use crate::python::values::place;
 
 /// The usual length of a line.
 const USUAL: usize = 512;
@@ -126,7 +125,7 @@ fn write(
         pair(out, "guard", name.as_bytes());
     }
     if denied.is_some()
-        && let Ok(Some(place)) = place::here(py)
+        && let Ok(Some(place)) = entered_at::here(py)
     {
         pair(out, "place", place.text(py).as_bytes());
     }
@@ -145,7 +144,7 @@ fn head(out: &mut Vec<u8>, seconds: u64, micros: u32) {
     thread_local! {
         static SELF: Cell<(usize, i64, i64)> = const { Cell::new((usize::MAX, 0, 0)) };
     }
-    let generation = forks::generation();
+    let generation = process::generation();
     let (mut of, mut process, mut thread) = SELF.get();
     if of != generation {
         (of, process, thread) = (generation, std::process::id().into(), own_thread());
@@ -206,7 +205,7 @@ fn targets(
     let paths = decided.paths.map(|path| {
         path.map(|path| match path.starts_with(b"/") {
             true => path,
-            false => decision::absolute(&path, Base::CurrentDir),
+            false => recorder::absolute(&path, Base::CurrentDir),
         })
     });
     let [path, to] = &paths;

@@ -9,20 +9,18 @@ use ahash::{AHashMap, RandomState};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::policy::events;
-use crate::policy::events::{EVENTS, Effect, Known};
+use crate::policy::events::{self, EVENTS, Effect, Known};
 use crate::policy::judge;
 use crate::policy::learn::Need;
 use crate::policy::rules::Rule;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::temporary;
 use crate::python::cpython::ffi as raw;
-use crate::python::denials::report;
-use crate::python::guard::config::AuditCfg;
+use crate::python::denials::{chain, report};
 use crate::python::guard::event::{Event, Probe};
-use crate::python::guard::recorder::{Entry, Recorder, Records};
 use crate::python::guard::scope::Active;
-use crate::python::guard::temporary;
-use crate::python::values::chain;
-use crate::python::values::imports;
+use crate::python::importing::imports;
+use crate::python::logs::recorder::{Entry, Recorder, Records};
 use crate::python::values::simple;
 
 /// An event as the tables have it, for those that are recorded.

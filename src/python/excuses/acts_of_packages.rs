@@ -7,11 +7,11 @@ use std::path::Path;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
+use crate::python::callees::distributions;
 use crate::python::cpython::frames;
+use crate::python::frames::stack;
 use crate::python::guard::event::Event;
-use crate::python::values::distributions;
-use crate::python::values::imports;
-use crate::python::values::stack;
+use crate::python::importing::imports;
 
 /// The events of `ctypes` that need a library which is loaded already.
 const BY_ADDRESS: &[&[u8]] = &[

@@ -7,7 +7,7 @@ use rustix::process::{Pid, getpgrp, test_kill_process};
 
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 /// Returns whether a signal may be sent: it only asks whether there is such a process, or goes to
 /// one that was started under the guard.

@@ -17,15 +17,12 @@ use crate::policy::Why;
 use crate::policy::events::{self, Effect};
 use crate::policy::judge::Reason;
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::classes;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
-use crate::python::cpython::objects;
 use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::{classes, ffi as raw, frames, objects};
 use crate::python::excuses::channels;
+use crate::python::frames::stack;
 use crate::python::guard::event::Event;
-use crate::python::values::imports;
-use crate::python::values::stack;
+use crate::python::importing::imports;
 
 const MODULE: &str = "logging";
 

@@ -5,11 +5,8 @@ pub mod channels;
 #[cfg(unix)]
 pub mod children_signals;
 pub mod handlers;
-pub mod hooks;
 #[cfg(unix)]
 pub mod pool_files;
-pub mod probes;
-pub mod shared_values;
 pub mod table;
 #[cfg(unix)]
 pub mod unchanging;

@@ -9,19 +9,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::policy::Why;
-use crate::policy::events;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Name, Resolved};
 use crate::policy::files::roots::is_within;
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::policy::rules::Rule;
+use crate::policy::{Why, events};
+use crate::python::configuration::pool_memory;
 use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
-use crate::python::guard::pool_memory;
-use crate::python::guard::workers;
+use crate::python::importing::imports;
+use crate::python::pools::workers;
 use crate::python::values::decode;
-use crate::python::values::imports;
 
 /// The directory of the system's shared memory: shm_overview(7).
 const MEMORY: &[u8] = b"/dev/shm";

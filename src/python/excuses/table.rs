@@ -5,27 +5,27 @@
 //! why it does no harm.
 
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
 
 use crate::policy::Why;
+use crate::policy::files::path;
 use crate::policy::judge::Reason;
-use crate::python::excuses::acts_of_packages;
-use crate::python::excuses::channels;
+#[cfg(Py_3_12)]
+use crate::python::callees::callee;
+use crate::python::configuration::approvals;
 #[cfg(unix)]
 use crate::python::excuses::children_signals;
-use crate::python::excuses::handlers;
-use crate::python::excuses::hooks;
 #[cfg(unix)]
 use crate::python::excuses::pool_files;
-use crate::python::excuses::probes;
-use crate::python::excuses::shared_values;
 #[cfg(unix)]
 use crate::python::excuses::unchanging;
-use crate::python::excuses::variables;
-use crate::python::guard::asking;
+use crate::python::excuses::{acts_of_packages, channels, handlers, variables};
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
+use crate::python::importing::imports;
 #[cfg(unix)]
-use crate::python::guard::workers;
+use crate::python::pools::workers;
+use crate::python::values::process_start;
 use crate::python::wrapped::threads;
 
 /// Returns whether an event that is about to be denied may pass all the same.
@@ -38,10 +38,10 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         return Ok(threads::is_feeder(event.args));
     }
     if event.name == c"subprocess.Popen" {
-        return probes::is_probe(event);
+        return is_probe(event);
     }
-    if hooks::announces(event) {
-        return hooks::passes(event);
+    if announces(event) {
+        return passes(event);
     }
     #[cfg(unix)]
     match event.name.to_bytes() {
@@ -58,7 +58,7 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             return Ok(unchanging::changes_nothing(event));
         }
         // What is told later may have made it.
-        b"os.mkdir" if !asking::is_too_late() && unchanging::is_there(event, reason)? => {
+        b"os.mkdir" if !approvals::is_too_late() && unchanging::is_there(event, reason)? => {
             return Ok(true);
         }
         b"open" if unchanging::is_source_of_text(event, reason)? => return Ok(true),
@@ -73,7 +73,7 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         _ => {}
     }
     if tempfile::is_changing()
-        || shared_values::is_made_by(event, reason)?
+        || channels::is_made_by(event, reason)?
         || acts_of_packages::is_one(event)?
     {
         return Ok(true);
@@ -87,4 +87,86 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
         }
         _ => handlers::does(event, reason),
     }
+}
+
+// Programs by which an installed library finds out the number of processors. They change nothing.
+
+/// The command lines.
+const COMMANDS: &[&[&str]] = &[
+    &["lscpu", "--parse=core"],
+    &["lscpu", "-p=core"],
+    &["cat", "/proc/cpuinfo"],
+];
+
+/// The functions that start them, by module.
+const CALLERS: &[(&str, &str)] = &[
+    (
+        "joblib.externals.loky.backend.context",
+        "_count_physical_cores_linux",
+    ),
+    ("loky.backend.context", "_count_physical_cores_linux"),
+];
+
+/// The directories of the system's own programs.
+const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
+
+/// Returns whether the event is the start of such a program.
+pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
+    let args = event.args;
+    let Ok(words) = args
+        .get_item(1)
+        .and_then(|words| Ok(words.cast_into_exact::<PyList>()?))
+    else {
+        return Ok(false);
+    };
+    let is = |command: &&[&str]| {
+        words.len() == command.len()
+            && words
+                .iter()
+                .zip(*command)
+                .all(|(word, own)| word.cast_exact::<PyString>().is_ok_and(|word| word == *own))
+    };
+    let is_plain = |index| args.get_item(index).is_ok_and(|given| given.is_none());
+    if !COMMANDS.iter().any(is) || !is_plain(2) || !is_plain(3) {
+        return Ok(false);
+    }
+    let found = process_start::program(event.name, args);
+    if !found.is_some_and(|found| DIRECTORIES.contains(&path::split(&found).0)) {
+        return Ok(false);
+    }
+    for (module, function) in CALLERS {
+        if imports::is_called_by(args.py(), module, function)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+// The hooks that Python calls for an exception which nobody caught, or nobody can catch: one in
+// `__del__`, in the callback of a weak reference, in a thread of `_thread`.
+//
+// Python's own hooks write the traceback. Another is Python code, which is judged by what it does;
+// native code that is not of the standard library would go unseen, as Python calls the hook.
+
+/// Returns whether an event announces the call of such a hook.
+pub fn announces(event: &Event<'_, '_>) -> bool {
+    matches!(
+        event.name.to_bytes(),
+        b"sys.excepthook" | b"sys.unraisablehook"
+    )
+}
+
+/// Returns whether a policy lets the hook be called. `mk_audit` denies it, as fastaudit does.
+///
+/// # Errors
+/// Errors raised while looking at the hook.
+pub fn passes(event: &Event<'_, '_>) -> PyResult<bool> {
+    let Ok(hook) = event.args.get_item(0) else {
+        return Ok(false);
+    };
+    #[cfg(Py_3_12)]
+    let is_foreign = callee::native(&hook, event.args.get_item(1).ok().as_ref())?.is_some();
+    #[cfg(not(Py_3_12))]
+    let is_foreign = !hook.is_callable();
+    Ok(event.config.is_of_policy() && !is_foreign)
 }

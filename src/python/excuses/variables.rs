@@ -16,14 +16,13 @@ use crate::policy::Operation;
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Name, Target};
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
-use crate::python::cpython::process;
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::environment::Before;
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
+use crate::python::guard::turns::Before;
 
 /// The dictionary that `os.environ` showed when the hook was installed: guarded code can replace
 /// both.

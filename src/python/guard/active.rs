@@ -1,5 +1,6 @@
 //! A guard in force: an opaque object, which cannot be made or changed from Python.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,17 +8,18 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
+use crate::policy::Policy;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
-use crate::python::cpython::attachment;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::environment::Before;
-use crate::python::guard::log::Log;
+use crate::policy::judge::Rules;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::live::Live;
+use crate::python::cpython::{attachment, ffi as raw, process};
+use crate::python::guard::entered_at::Origin;
 use crate::python::guard::tool_call::ToolCall;
-use crate::python::guard::turns::{self, Hold};
-use crate::python::values::entered_at::Origin;
+use crate::python::guard::turns::{self, Before, Hold};
+use crate::python::logs::log::Log;
+use crate::python::values::addresses::Seen;
 
 /// The number of guards in force anywhere in the process. At 0, the hook returns at once, whatever
 /// the context holds.
@@ -187,7 +189,7 @@ impl Active {
             log: OnceLock::new(),
             origin,
             is_left: AtomicBool::new(false),
-            generation: forks::generation(),
+            generation: process::generation(),
             beside: None,
             _monitoring: monitoring,
         }
@@ -251,7 +253,7 @@ impl Active {
 
     /// Returns whether this process is a copy of the one that it was entered in.
     pub fn is_in_copy(&self) -> bool {
-        self.generation != forks::generation()
+        self.generation != process::generation()
     }
 
     /// Returns whether another guard took the place of the one that it was entered under.
@@ -367,5 +369,70 @@ pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<P
             return;
         }
         link = outer;
+    }
+}
+
+// The rules of a guard in force, with the look-ups and connections that it remembers.
+
+/// The rules of a guard in force.
+pub struct InForce<'a> {
+    pub live: &'a Arc<Live>,
+    /// `None` on threads that nobody knows the guard of: all of the configuration.
+    active: Option<&'a Active>,
+}
+
+impl<'a> InForce<'a> {
+    /// A guard that was entered; `None` in a context that all guards have left.
+    pub fn of(active: &'a Active) -> Option<Self> {
+        Some(Self {
+            live: active.config()?.get().live(),
+            active: Some(active),
+        })
+    }
+
+    /// All guards of a configuration, for threads that nobody knows the guard of.
+    pub fn of_all(live: &'a Arc<Live>) -> Self {
+        Self { live, active: None }
+    }
+
+    /// Returns whether native code is judged by them.
+    pub fn judges(&self) -> bool {
+        !self.live.policy().rest().native_unjudged
+    }
+
+    fn network(&self) -> &Seen {
+        match self.active {
+            Some(active) => &active.log().network,
+            None => &self.live.network,
+        }
+    }
+
+    /// Remembers the addresses of a name, if the rules depend on them.
+    pub fn remember(&self, name: &str, addresses: &[IpAddr]) {
+        if self.live.watches || !self.policy().network().is_open() {
+            self.network().remember(name, addresses);
+            self.live.network.remember(name, addresses);
+        }
+    }
+}
+
+impl Rules for InForce<'_> {
+    #[inline]
+    fn policy(&self) -> &Policy {
+        self.live.policy_for_native_code()
+    }
+
+    fn is_in_copy(&self) -> bool {
+        self.live.is_in_copy()
+    }
+
+    fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.network().names_of(address)
+    }
+
+    fn may_connect(&self, socket: i32, most: u32) -> bool {
+        // The guard's own number decides, and all of the configuration hear of it.
+        self.network().may_connect(socket, most)
+            && (self.active.is_none() || self.live.network.may_connect(socket, u32::MAX))
     }
 }

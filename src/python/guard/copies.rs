@@ -9,10 +9,8 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::called::ours;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::process;
+use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::scope::{self, Active, Current};
 
 /// The exit status of a copy that reached the end of its guard: `EX_SOFTWARE` of sysexits.h(3).
@@ -35,7 +33,7 @@ pub fn note(py: Python<'_>) -> PyResult<()> {
         let before = under.replace(active.unbind());
         drop(under);
         drop(before);
-        MADE.store(forks::generation(), Ordering::Relaxed);
+        MADE.store(process::generation(), Ordering::Relaxed);
     }
     Ok(())
 }
@@ -70,7 +68,7 @@ pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>
 /// number of copies before the call, whose exception is set if it raised one.
 #[inline]
 pub fn call_is_over(py: Python<'_>, before: usize) {
-    if forks::generation() != before {
+    if process::generation() != before {
         call_is_over_in_copy(py, before);
     }
 }

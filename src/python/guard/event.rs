@@ -9,9 +9,9 @@ use pyo3::types::PyTuple;
 use crate::policy::files::os::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::decision::Decided;
+use crate::python::configuration::config::AuditCfg;
 use crate::python::guard::scope::Active;
+use crate::python::logs::recorder::Decided;
 
 /// An event under a guard.
 pub struct Event<'a, 'py> {

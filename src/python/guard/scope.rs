@@ -7,23 +7,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::ffi;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, ffi};
 
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::once::Once;
-use crate::python::cpython::published::Published;
+use crate::python::cpython::once::{Once, Published};
+use crate::python::frames::with_statement::Place;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::log::Log;
+use crate::python::guard::entered_at::Origin;
 use crate::python::guard::tool_rights;
 use crate::python::guard::turns::{self, Hold};
-use crate::python::values::entered_at::Origin;
-use crate::python::values::with_statement::Place;
+use crate::python::logs::log::Log;
 
 /// The guards that are in force in the whole process for good, the last one first.
 static INSTALLED: Published<Installed> = Published::nothing();

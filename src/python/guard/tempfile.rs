@@ -15,15 +15,13 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
-use crate::python::cpython::objects;
 use crate::python::cpython::once::intern;
-use crate::python::guard::config::AuditCfg;
+use crate::python::cpython::{ffi as raw, frames, objects};
 use crate::python::guard::scope;
-use crate::python::guard::temporary;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 const MODULE: &str = "tempfile";
 const FUNCTION: &str = "_gettempdir";

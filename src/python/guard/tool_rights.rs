@@ -10,12 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::code_notes;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
 use crate::python::guard::active::{Active, restrict_more};
 use crate::python::guard::tool_call::ToolCall;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 /// True once there is a tool in this process: code is noted from then on.
 static ANY_TOOL: AtomicBool = AtomicBool::new(false);
@@ -77,7 +76,7 @@ fn is_guest_running(py: Python<'_>, call: &ToolCall) -> bool {
             return true;
         };
         let code = frames::code(&current);
-        let note = code_notes::get(&code, code_notes::GUEST);
+        let note = frames::get(&code, frames::GUEST);
         is_seen |= note != 0 && note <= call.depth();
         if is_seen && seen_in_task.is_none() {
             return true;
@@ -111,11 +110,11 @@ pub fn note_guest(code: &Bound<'_, PyAny>, level: usize) -> PyResult<()> {
     let py = code.py();
     let mut rest = vec![code.clone()];
     while let Some(code) = rest.pop() {
-        let before = code_notes::get(&code, code_notes::GUEST);
+        let before = frames::get(&code, frames::GUEST);
         if before != 0 && before <= level + 1 {
             continue;
         }
-        code_notes::set(&code, code_notes::GUEST, level + 1);
+        frames::set(&code, frames::GUEST, level + 1);
         let constants = code.attr(intern!(py, "co_consts"))?;
         let constants = constants.cast_into_exact::<PyTuple>()?;
         let inner = constants.iter().filter(|inner| frames::is_code(inner));
@@ -126,6 +125,6 @@ pub fn note_guest(code: &Bound<'_, PyAny>, level: usize) -> PyResult<()> {
 
 /// Returns whether it was noted that code is the guest's.
 pub fn is_of_guest(code: &Bound<'_, PyAny>, level: usize) -> bool {
-    let note = code_notes::get(code, code_notes::GUEST);
+    let note = frames::get(code, frames::GUEST);
     note != 0 && note <= level + 1
 }

@@ -3,10 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
+use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::guard::active::Active;
-use crate::python::guard::config::AuditCfg;
 use crate::python::guard::scope::{self, Current};
 use crate::python::guard::tool_call::ToolCall;
 use crate::python::guard::tool_rights;

@@ -1,13 +1,16 @@
 //! Hosts, addresses and ports as events give them.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::policy::judge::{Host, family_of};
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
+#[cfg(unix)]
+use crate::python::cpython::descriptors;
+use crate::python::cpython::{calling, ffi as raw};
 
 /// Reads a host from an event's argument; `None` if it is not a host.
 pub fn read_host(object: &Bound<'_, PyAny>) -> Option<Host> {
@@ -54,4 +57,79 @@ pub fn look_up(py: Python<'_>, name: &str, family: i64) -> Vec<IpAddr> {
             .map(|address| address.to_canonical())
             .collect()
     })
+}
+
+// The network as one guard has seen it: names that were looked up, with their addresses, and
+// sockets that were connected.
+
+/// The number of addresses whose names are remembered; a guard knows no names for further ones.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// The number of names for one address that are remembered.
+const MAX_NAMES: usize = 100;
+
+/// The network as one guard remembers it.
+#[derive(Default)]
+pub struct Seen(Mutex<SeenInner>);
+
+#[derive(Default)]
+struct SeenInner {
+    names: HashMap<IpAddr, Vec<String>>,
+    /// The sockets that were connected: each descriptor, and the socket's number then.
+    connected: Vec<(i32, u64)>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, SeenInner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names that were looked up to an address.
+    pub fn names_of(&self, address: IpAddr) -> Vec<String> {
+        self.lock().names.get(&address).cloned().unwrap_or_default()
+    }
+
+    /// Remembers the addresses that a name was looked up to.
+    pub fn remember(&self, name: &str, addresses: &[IpAddr]) {
+        let mut seen = self.lock();
+        for address in addresses {
+            if seen.names.len() >= MAX_ADDRESSES && !seen.names.contains_key(address) {
+                continue;
+            }
+            let names = seen.names.entry(*address).or_default();
+            if names.len() < MAX_NAMES && !names.iter().any(|own| own == name) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Returns whether a socket may be connected beside those that still are.
+    pub fn may_connect(&self, fd: i32, max: u32) -> bool {
+        let Some(socket) = identity(fd) else {
+            return false;
+        };
+        let mut seen = self.lock();
+        seen.connected
+            .retain(|known| identity(known.0) == Some(*known));
+        if seen.connected.contains(&socket) {
+            return true;
+        }
+        if seen.connected.len() >= max as usize {
+            return false;
+        }
+        seen.connected.push(socket);
+        true
+    }
+}
+
+/// The descriptor of a socket, and the number by which the system knows the socket itself.
+#[cfg(unix)]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    let stat = descriptors::with(fd, |fd| rustix::fs::fstat(fd))?.ok()?;
+    Some((fd, stat.st_ino))
+}
+
+#[cfg(not(unix))]
+fn identity(fd: i32) -> Option<(i32, u64)> {
+    (fd >= 0).then_some((fd, 0))
 }

@@ -9,7 +9,7 @@ use pyo3::types::{
 
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::text::{plain_int, plain_str};
+use crate::python::cpython::objects::{plain_int, plain_str};
 
 /// The bytes of all texts and numbers in one value.
 const MOST_BYTES: usize = 16 << 20;

@@ -12,10 +12,9 @@ use crate::policy::files::path::Name;
 use crate::policy::judge::{Named, PathLikes};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi::{self as raw, FsBytes};
-use crate::python::cpython::frames;
-use crate::python::cpython::functions;
 use crate::python::cpython::once::intern;
-use crate::python::values::stdlib;
+use crate::python::cpython::{frames, functions};
+use crate::python::importing::stdlib;
 
 /// A name as an event gave it, with whatever keeps its bytes alive.
 pub enum NameArg<'a, 'py> {

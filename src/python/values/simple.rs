@@ -8,9 +8,8 @@ use pyo3::types::{
 
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::text::plain_str;
-use crate::python::values::decode;
-use crate::python::values::errors;
+use crate::python::cpython::objects::plain_str;
+use crate::python::values::{decode, errors};
 
 /// The depth to which collections are followed.
 const MAX_DEPTH: usize = 8;

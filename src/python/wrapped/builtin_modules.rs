@@ -9,7 +9,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::guard::scope;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 /// Makes the function that makes them raise the event, and reads the data to identify the importer.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {

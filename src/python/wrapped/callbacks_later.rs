@@ -15,12 +15,11 @@ use pyo3::types::{PyDict, PyFrame, PyTuple};
 
 use crate::python::cpython::called::{Called, Returned, ours};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::forks;
-use crate::python::cpython::frames;
 use crate::python::cpython::functions::Builtin;
+use crate::python::cpython::{frames, process};
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
-use crate::python::values::stdlib;
+use crate::python::importing::stdlib;
 use crate::python::wrapped::kinds::{Registered, What};
 
 /// The C function of `signal.default_int_handler`, which needs no guard: code that sets a handler
@@ -48,7 +47,7 @@ impl Later {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let copies = forks::generation();
+        let copies = process::generation();
         let lent = carry::lend_here(self.active.bind(py))?;
         let result = calling::call(self.function.bind(py), args, kwargs);
         if let Some(lent) = lent {

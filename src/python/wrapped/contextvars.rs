@@ -11,8 +11,8 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::forks;
 use crate::python::cpython::once::intern;
+use crate::python::cpython::process;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
@@ -82,7 +82,7 @@ fn run(called: Called<'_>) -> Returned {
         return Returned::failed();
     };
     let lent = ManuallyDrop::new(lent);
-    let copies = forks::generation();
+    let copies = process::generation();
     let result = called.make();
     #[cfg(unix)]
     crate::python::guard::copies::call_is_over(called.py, copies);

@@ -5,15 +5,14 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
+use crate::python::callees::caller;
 use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
+use crate::python::cpython::{ffi as raw, frames};
 use crate::python::guard::scope;
-use crate::python::values::caller;
 
 /// The module of the class that they are of.
 pub const MODULE: &str = "_ctypes";

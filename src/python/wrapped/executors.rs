@@ -15,15 +15,12 @@ use pyo3::types::{PyString, PyType};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::cpython::frames;
 use crate::python::cpython::once::{Once, intern};
-use crate::python::cpython::own_methods::OwnMethod;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace::{self, OwnMethod, wrapped};
+use crate::python::cpython::{ffi as raw, frames, process};
 use crate::python::guard::carry::{self, Lent};
 use crate::python::guard::scope::{self, Active, Current};
-use crate::python::values::imports;
+use crate::python::importing::imports;
 use crate::python::wrapped::threads;
 
 /// The module of the queue's class.
@@ -178,7 +175,7 @@ fn run(called: CalledByTuple<'_>) -> Returned {
         return Returned::failed();
     };
     let lent = ManuallyDrop::new(lent);
-    let copies = forks::generation();
+    let copies = process::generation();
     let result = called.make_of(function);
     let result = match ManuallyDrop::into_inner(lent) {
         Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),

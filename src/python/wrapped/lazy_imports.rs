@@ -12,7 +12,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::cpython::once::Once;
 use crate::python::guard::scope;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 /// The functions of `sys` that set and get the filter, and ours: as guarded code cannot have
 /// replaced them.

@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::replace::{self, wrapped};
-use crate::python::guard::in_force::InForce;
+use crate::python::guard::active::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
 

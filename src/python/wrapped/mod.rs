@@ -3,7 +3,6 @@
 pub mod builtin_modules;
 pub mod callbacks_later;
 pub mod certificates;
-pub mod conditions;
 pub mod contextvars;
 pub mod ctypes;
 pub mod executors;
@@ -11,7 +10,6 @@ pub mod executors;
 pub mod file_actions;
 pub mod file_methods;
 pub mod greenlets;
-pub mod hidden_arguments;
 pub mod kinds;
 pub mod lazy_imports;
 pub mod lookups;

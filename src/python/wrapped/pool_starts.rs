@@ -14,7 +14,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace::{self, wrapped};
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
-use crate::python::values::imports;
+use crate::python::importing::imports;
 
 /// The module of the class of such locks.
 pub const MODULE: &str = "_multiprocessing";
@@ -101,7 +101,7 @@ pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
 
 /// Returns whether a guard in force lets no threads start.
 fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
-    let denies = |config: &crate::python::guard::config::AuditCfg| {
+    let denies = |config: &crate::python::configuration::config::AuditCfg| {
         // Before 3.12 guards that are of no policy see no thread start.
         let sees = cfg!(Py_3_12) || config.is_of_policy();
         sees && !config.policy().rest().threads

@@ -13,12 +13,11 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::objects;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, wrapped};
-use crate::python::guard::log::Log;
+use crate::python::cpython::{ffi as raw, objects};
 use crate::python::guard::scope::{self, Active};
+use crate::python::logs::log::Log;
 
 /// The kind of writing of a function, with the layout of its arguments.
 #[derive(Clone, Copy)]

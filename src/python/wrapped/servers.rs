@@ -18,14 +18,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use crate::kernel::started::Started;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::descriptors;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
-use crate::python::guard::scope;
-use crate::python::guard::tempfile;
-use crate::python::guard::workers;
-use crate::python::values::imports;
-use crate::python::wrapped::conditions::is_some;
+use crate::python::cpython::{descriptors, ffi as raw};
+use crate::python::guard::{scope, tempfile};
+use crate::python::importing::imports;
+use crate::python::pools::workers;
+use crate::python::wrapped::without_event::is_some;
 
 /// The function that starts the server, and the one that checks whether it runs.
 const LIBRARY: (&str, &[&str]) = ("multiprocessing.forkserver", &["ensure_running"]);

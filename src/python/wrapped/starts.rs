@@ -5,17 +5,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rustix::process::Pid;
 
+use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::ffi as raw;
-use crate::python::cpython::forks;
-use crate::python::guard::config::AuditCfg;
-use crate::python::guard::copies;
-use crate::python::guard::scope;
-use crate::python::guard::workers;
+use crate::python::cpython::{ffi as raw, process};
+use crate::python::guard::{copies, scope};
+use crate::python::pools::workers;
 use crate::python::wrapped::kinds::{Silent, What};
-use crate::python::wrapped::pool_starts;
-use crate::python::wrapped::servers;
-use crate::python::wrapped::without_event;
+use crate::python::wrapped::{pool_starts, servers, without_event};
 
 /// The functions, by their module, but for those without an event.
 const FUNCTIONS: &[(&str, &str, What)] = &[
@@ -78,7 +74,7 @@ fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned
     {
         return Returned::failed();
     }
-    let before = forks::generation();
+    let before = process::generation();
     let result = match silent {
         Some(silent) => without_event::call(called, silent),
         None => called.make(),
@@ -86,10 +82,10 @@ fn begin(called: Called<'_>, silent: Option<&Silent>, is_copy: bool) -> Returned
     if let Some(told) = result.object(called.py) {
         // The process exists already: an error while noting it would hide it.
         called.ours(|py| {
-            let _ = match forks::generation() == before {
+            let _ = match process::generation() == before {
                 true => note(&told),
                 false => {
-                    forks::note_python();
+                    process::note_python();
                     copies::note(py)
                 }
             };

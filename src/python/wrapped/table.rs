@@ -15,18 +15,11 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace::{self, Lists, Table};
 use crate::python::guard::scope;
-use crate::python::wrapped::callbacks_later;
-use crate::python::wrapped::certificates;
-use crate::python::wrapped::ctypes;
-use crate::python::wrapped::executors;
-use crate::python::wrapped::greenlets;
-use crate::python::wrapped::hidden_arguments;
-use crate::python::wrapped::kinds::What;
-use crate::python::wrapped::pool_starts;
-use crate::python::wrapped::sockets;
-use crate::python::wrapped::sql;
-use crate::python::wrapped::tasks;
-use crate::python::wrapped::without_event;
+use crate::python::wrapped::kinds::{self, What};
+use crate::python::wrapped::{
+    callbacks_later, certificates, ctypes, executors, greenlets, pool_starts, sockets, sql, tasks,
+    without_event,
+};
 
 /// The functions whose calls come here.
 struct Functions;
@@ -67,7 +60,7 @@ impl Lists for Functions {
             What::Waits => crate::python::wrapped::servers::wait(called),
             What::Shares(silent) => without_event::share(called, silent),
             _ if !scope::may_be_guarded() => called.make(),
-            What::Notes(follows) => hidden_arguments::call(called, follows),
+            What::Notes(follows) => kinds::call(called, follows),
             What::Raises(silent) => without_event::call(called, silent),
             #[cfg(unix)]
             What::Starts => crate::python::wrapped::starts::call(called),
@@ -91,7 +84,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         ("exec_builtin", What::MakesReady),
         ("exec_dynamic", What::MakesReady),
     ];
-    let noting = hidden_arguments::FUNCTIONS
+    let noting = kinds::FUNCTIONS
         .iter()
         .filter(move |_| module == "posix")
         .map(|(name, follows)| (*name, What::Notes(*follows)));

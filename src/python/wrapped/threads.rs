@@ -12,15 +12,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::own_methods::OwnMethod;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace::{self, OwnMethod, wrapped};
+use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope::{self, Active, Current};
-use crate::python::values::imports;
-use crate::python::values::pools;
+use crate::python::importing::imports;
+use crate::python::pools::pool_threads;
 
 wrapped! {
     StartNewThread: Wrapped(Called) => start;
@@ -211,7 +209,7 @@ fn in_tool<'py>(
         return Ok(None);
     }
     // Jobs of a pool bring their own.
-    let is_worker = pools::is_worker(function)?;
+    let is_worker = pool_threads::is_worker(function)?;
     #[cfg(Py_3_14)]
     {
         let detached = || Bound::new(py, Active::detached());
@@ -272,12 +270,12 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     if !function.is_callable() {
         return Ok(None);
     }
-    let is_feeder = !(carries && may_carry) && pools::is_feeder(function)?;
+    let is_feeder = !(carries && may_carry) && pool_threads::is_feeder(function)?;
     if !may_carry && !is_feeder {
         return Ok(None);
     }
     let carries = carries || is_feeder;
-    let active = if pools::is_worker(function)? {
+    let active = if pool_threads::is_worker(function)? {
         None
     } else {
         Some(active)

@@ -9,16 +9,16 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBool, PyBytes, PyString};
 
 use crate::policy::events::EVENTS;
+use crate::python::configuration::pool_memory;
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::calling;
-use crate::python::cpython::ffi as raw;
-use crate::python::guard::pool_memory;
+use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope;
-use crate::python::values::library_files::{expanded, groups, in_home, included, settings, users};
-use crate::python::wrapped::conditions::{ends_later, waits_by_kind, waits_for_some};
+use crate::python::importing::library_files::{
+    expanded, groups, in_home, included, settings, users,
+};
 use crate::python::wrapped::kinds::{Call, Mode, Raises, Silent, What};
 
 /// The endings of the names of files of a `dbm`, of all libraries that there are for it.
@@ -378,4 +378,32 @@ fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
 
 fn path_object<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
     Ok(path.as_os_str().into_pyobject(py)?.into_any())
+}
+
+// Functions without an event that are judged with some arguments alone.
+
+/// Returns whether `faulthandler.dump_traceback_later` is to end the process.
+pub fn ends_later(py: Python<'_>, call: &Call<'_>) -> bool {
+    let exit = call.find(py, 3, c"exit");
+    exit.is_some_and(|exit| {
+        !exit
+            .cast_exact::<PyBool>()
+            .is_ok_and(|exit| !exit.is_true())
+    })
+}
+
+/// Returns whether `os.wait4` waits for more than one process.
+pub fn waits_for_some(py: Python<'_>, call: &Call<'_>) -> bool {
+    call.find(py, 0, c"pid").is_some_and(|pid| is_some(&pid))
+}
+
+/// Returns whether a number stands for more than one process, or is not known.
+pub fn is_some(pid: &Bound<'_, PyAny>) -> bool {
+    raw::int_value(pid).is_none_or(|pid| pid <= 0)
+}
+
+/// Returns whether `os.waitid` does: for another kind than `P_PID` and `P_PIDFD`.
+pub fn waits_by_kind(py: Python<'_>, call: &Call<'_>) -> bool {
+    let kind = call.find(py, 0, c"");
+    kind.is_some_and(|kind| !matches!(raw::int_value(&kind), Some(1 | 3)))
 }

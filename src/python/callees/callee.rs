@@ -1,0 +1,426 @@
+//! The callee of a CALL event: Python code, the standard library, or native code of someone else.
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyModule, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefProxy};
+
+use crate::python::callees::callee_cache as cache;
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::functions::{self, Builtin};
+use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, layout};
+use crate::python::importing::loaded;
+use crate::python::importing::stdlib_objects::StandardLibrary;
+
+/// The number of callables that stand for another which are followed.
+const MAX_WRAPPERS: usize = 32;
+
+/// Reads the objects of the standard library that are needed, before any call is seen.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    layout::prepare(py)?;
+    StandardLibrary::get(py).map(|_| ())
+}
+
+/// A callee that is native code and not of the standard library.
+pub struct Native<'py> {
+    pub name: Name<'py>,
+    /// The callee; if the standard library calls its first argument, that argument.
+    pub function: Bound<'py, PyAny>,
+}
+
+/// The name by which native code is called.
+pub struct Name<'py> {
+    /// The module that it comes from.
+    pub module: Bound<'py, PyString>,
+    /// Its qualified name there.
+    pub own: Bound<'py, PyString>,
+}
+
+impl<'py> Name<'py> {
+    /// Both, with a dot between.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn full(&self) -> PyResult<Bound<'py, PyString>> {
+        raw::dotted(&self.module, &self.own)
+    }
+}
+
+/// Returns the native code, not of the standard library, that a call of `callee` runs; `None` for
+/// Python code, the standard library, and callables without a name. `first` is its first argument,
+/// if it has one.
+pub fn native<'py>(
+    callee: &Bound<'py, PyAny>,
+    first: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Native<'py>>> {
+    let known = StandardLibrary::get(callee.py())?;
+    if known.calls_its_first(callee) {
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        let called = if callee.is(&known.type_call) {
+            // The metaclass's own `__call__` is not meant: `native_name` asks for it.
+            constructor(known, first)?
+        } else if cache::is_plainly_quiet(first.as_borrowed()) || !first.is_callable() {
+            None
+        } else {
+            native_name(known, first)?
+        };
+        return Ok(called.map(|name| Native {
+            name,
+            function: first.clone(),
+        }));
+    }
+    if callee.get_type().is(&known.method_caller) {
+        let Some(method) = first
+            .map(|first| method_of(callee, first))
+            .transpose()?
+            .flatten()
+        else {
+            return Ok(None);
+        };
+        let name = native_name(known, &method)?;
+        return Ok(name.map(|name| Native {
+            name,
+            function: method,
+        }));
+    }
+    let name = native_name(known, callee)?;
+    Ok(name.map(|name| Native {
+        name,
+        function: callee.clone(),
+    }))
+}
+
+fn native_name<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
+    let mut callee = callee.clone();
+    for _ in 0..MAX_WRAPPERS {
+        if raw::is_python_function(&callee) {
+            return Ok(None);
+        }
+        if let Ok(class) = callee.cast::<PyType>() {
+            return name_class(known, class);
+        }
+        callee = match stands_for(known, &callee)? {
+            Step::Itself => return name_native(known, &callee),
+            Step::Constructor(class) => return constructor(known, &class),
+            Step::Of(inner) => inner,
+        };
+    }
+    name_native(known, &callee)
+}
+
+/// The callee of a callable's call.
+enum Step<'py> {
+    Itself,
+    /// Another callable.
+    Of(Bound<'py, PyAny>),
+    /// The result of `type.__call__` for a class, whatever its metaclass says.
+    Constructor(Bound<'py, PyAny>),
+}
+
+fn stands_for<'py>(known: &StandardLibrary, callee: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+    let py = callee.py();
+    let ty = callee.get_type();
+    if Builtin::cast(callee).is_some() {
+        return Ok(Step::Itself);
+    }
+    if ty.is(&known.method) || ty.is(&known.static_method) || ty.is(&known.class_method) {
+        return callee.attr(intern!(py, "__func__")).map(Step::Of);
+    }
+    if ty.is(&known.method_wrapper) {
+        let name = callee.attr(intern!(py, "__name__"))?;
+        if !name.cast::<PyString>().is_ok_and(|name| name == "__call__") {
+            return Ok(Step::Itself);
+        }
+        let receiver = callee.attr(intern!(py, "__self__"))?;
+        let definer = callee.attr(intern!(py, "__objclass__"))?;
+        return Ok(if definer.is(py.get_type::<PyType>()) {
+            Step::Constructor(receiver)
+        } else {
+            Step::Of(receiver)
+        });
+    }
+    if raw::is_subtype(&ty, known.partial.bind(py)) {
+        return calling::getattr(callee, intern!(py, "func")).map(Step::Of);
+    }
+    if ty.is(&known.lru_cache) {
+        let wrapped = attribute(callee, intern!(py, "__wrapped__"))?;
+        return Ok(wrapped.map_or(Step::Itself, Step::Of));
+    }
+    if ty.is(&known.method_caller) {
+        // The method depends on the object: see `method_callers`.
+        return Ok(Step::Itself);
+    }
+    if ty.is(&known.generic_alias) {
+        return callee.attr(intern!(py, "__origin__")).map(Step::Of);
+    }
+    if let Ok(proxy) = callee.cast::<PyWeakrefProxy>() {
+        return Ok(proxy.upgrade().map_or(Step::Itself, Step::Of));
+    }
+    // An instance: calling it calls the `__call__` of its class.
+    let version = layout::version_of_type(callee.as_borrowed());
+    let call = raw::type_lookup(&ty, intern!(py, "__call__"));
+    Ok(match call {
+        Some(call) if raw::is_python_function(&call) => {
+            cache::remember_instances(callee.as_borrowed(), version);
+            Step::Of(call)
+        }
+        Some(call) if !is_slot(&call) => Step::Of(call),
+        Some(call) => {
+            if !is_foreign(known, &call)? {
+                cache::remember_instances(callee.as_borrowed(), version);
+            }
+            Step::Itself
+        }
+        None => Step::Itself,
+    })
+}
+
+/// Returns whether a class's `__call__` is its own native code, not an object put there by Python
+/// code.
+fn is_slot(call: &Bound<'_, PyAny>) -> bool {
+    let py = call.py();
+    raw::type_lookup(&call.get_type(), intern!(py, "__objclass__")).is_some()
+}
+
+/// The name of a class that native code outside the standard library makes instances of.
+fn name_class<'py>(
+    known: &StandardLibrary,
+    class: &Bound<'py, PyType>,
+) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let versions = layout::class_versions(class.as_borrowed());
+    let metaclass = class.get_type();
+    let call = raw::type_lookup(&metaclass, intern!(py, "__call__"));
+    let name = match call {
+        // Python code, whose own calls are seen.
+        Some(call) if raw::is_python_function(&call) => None,
+        Some(call) if !call.is(&known.type_call) && is_foreign(known, &call)? => {
+            qualified_name(class)?
+        }
+        _ => constructor(known, class)?,
+    };
+    // A class that calls its first argument has to be looked at each time.
+    if name.is_none() && !known.calls_its_first(class) {
+        cache::remember_class(class.as_borrowed(), versions);
+    }
+    Ok(name)
+}
+
+/// The name of the foreign native class whose code runs when `type.__call__` makes an instance.
+fn constructor<'py>(
+    known: &StandardLibrary,
+    class: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let Ok(class) = class.cast::<PyType>() else {
+        return Ok(None);
+    };
+    let new = raw::type_lookup(class, intern!(py, "__new__"));
+    let init = raw::type_lookup(class, intern!(py, "__init__"));
+    for (slot, owner) in [(new, "__self__"), (init, "__objclass__")] {
+        let Some(slot) = slot.filter(|slot| !raw::is_python_function(slot)) else {
+            continue;
+        };
+        if let Some(owner) = attribute(&slot, &PyString::intern(py, owner))?
+            && let Ok(owner) = owner.cast::<PyType>()
+        {
+            if is_foreign_class(known, owner)? {
+                // A static class is native itself; others may inherit their constructor.
+                let named = if layout::is_static_class(class) {
+                    class
+                } else {
+                    owner
+                };
+                return qualified_name(named);
+            }
+        } else if let Some(name) = native_name(known, &slot)? {
+            // `__new__ = staticmethod(native)`, or a function of another kind.
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn is_foreign_class(known: &StandardLibrary, class: &Bound<'_, PyType>) -> PyResult<bool> {
+    let module = string_attribute(class, intern!(class.py(), "__module__"))?;
+    Ok(module.is_none_or(|module| !known.is_quiet(&module)))
+}
+
+/// Returns whether a descriptor was defined by a class outside the standard library.
+fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = descriptor.py();
+    match attribute(descriptor, intern!(py, "__objclass__"))? {
+        Some(class) => match class.cast::<PyType>() {
+            Ok(class) => is_foreign_class(known, class),
+            Err(_) => Ok(true),
+        },
+        None => Ok(native_name(known, descriptor)?.is_some()),
+    }
+}
+
+/// The name of a class.
+///
+/// # Errors
+/// Errors raised while reading it that are not an `Exception`.
+pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+    let py = class.py();
+    let module = string_attribute(class, intern!(py, "__module__"))?;
+    let name = string_attribute(class, intern!(py, "__qualname__"))?;
+    match (module, name) {
+        (Some(module), Some(own)) => Ok(Some(Name { module, own })),
+        _ => Ok(None),
+    }
+}
+
+fn name_native<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
+    let py = callee.py();
+    let Some(mut module) = module(callee)? else {
+        return Ok(None);
+    };
+    if known.is_quiet(&module) {
+        // Python code can set the module that a function names as its own.
+        let code = Builtin::cast(callee).filter(|function| function.module().is_some());
+        let Some(own) =
+            code.and_then(|code| loaded::foreign_module(known, code.function() as usize))
+        else {
+            remember_quiet(known, callee)?;
+            return Ok(None);
+        };
+        module = PyString::new(py, &own);
+    }
+    let mut name = string_attribute(callee, intern!(py, "__qualname__"))?;
+    if name.is_none() {
+        name = string_attribute(callee, intern!(py, "__name__"))?;
+    }
+    match name {
+        Some(own) => Ok(Some(Name { module, own })),
+        None => name_instance(known, callee),
+    }
+}
+
+/// Remembers a function of the standard library; not `__call__`, which depends on its receiver.
+fn remember_quiet(known: &StandardLibrary, callee: &Bound<'_, PyAny>) -> PyResult<()> {
+    let name = attribute(callee, intern!(callee.py(), "__name__"))?;
+    let is_call =
+        name.is_none_or(|name| name.cast::<PyString>().is_ok_and(|name| name == "__call__"));
+    if !is_call && !known.calls_its_first(callee) {
+        cache::remember_function(callee.as_borrowed());
+    }
+    Ok(())
+}
+
+/// An instance of a native class has no name; its class has.
+fn name_instance<'py>(
+    known: &StandardLibrary,
+    callee: &Bound<'py, PyAny>,
+) -> PyResult<Option<Name<'py>>> {
+    let py = callee.py();
+    let Some(call) = raw::type_lookup(&callee.get_type(), intern!(py, "__call__")) else {
+        return Ok(None);
+    };
+    let Some(class) = attribute(&call, intern!(py, "__objclass__"))? else {
+        return Ok(None);
+    };
+    let (Some(module), Some(name)) = (
+        string_attribute(&class, intern!(py, "__module__"))?,
+        string_attribute(&class, intern!(py, "__qualname__"))?,
+    ) else {
+        return Ok(None);
+    };
+    if known.is_quiet(&module) {
+        return Ok(None);
+    }
+    let own = raw::dotted(&name, intern!(py, "__call__"))?;
+    Ok(Some(Name { module, own }))
+}
+
+/// The module that a native callable comes from.
+fn module<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let py = callee.py();
+    let dunder_module = intern!(py, "__module__");
+    if let Some(function) = Builtin::cast(callee) {
+        if let Some(module) = function.module().and_then(|module| module.cast_into().ok()) {
+            return Ok(Some(module));
+        }
+        let Some(receiver) = function.receiver() else {
+            return Ok(None);
+        };
+        if layout::is_new(callee.as_borrowed()) {
+            return string_attribute(&receiver, dunder_module);
+        }
+        return string_attribute(
+            functions::definer(&function, &receiver).as_any(),
+            dunder_module,
+        );
+    }
+    if let Some(module) = string_attribute(callee, dunder_module)? {
+        return Ok(Some(module));
+    }
+    match attribute(callee, intern!(py, "__objclass__"))? {
+        Some(class) => string_attribute(&class, dunder_module),
+        // An instance of a static class names no module; the class does.
+        None => string_attribute(&callee.get_type(), dunder_module),
+    }
+}
+
+fn string_attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    Ok(attribute(object, name)?.and_then(|value| value.cast_into().ok()))
+}
+
+/// Returns an attribute; `None` if it does not exist or reading it fails.
+///
+/// # Errors
+/// Errors raised while reading it that are not an `Exception` (`KeyboardInterrupt`, say).
+fn attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match calling::getattr(object, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyException>(object.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+// The method that an `operator.methodcaller` calls: CALL events do not show calls that native code
+// makes.
+
+/// The method of an object that a method caller calls, read without running code of the object's.
+pub fn method_of<'py>(
+    caller: &Bound<'py, PyAny>,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(name) = name(caller)? else {
+        return Ok(None);
+    };
+    if let Ok(module) = object.cast::<PyModule>() {
+        return module.dict().get_item(name);
+    }
+    let of_class = object.cast::<PyType>().ok();
+    let found = of_class.and_then(|class| raw::type_lookup(class, &name));
+    Ok(found.or_else(|| raw::type_lookup(&object.get_type(), &name)))
+}
+
+/// Returns the name of the method. Only its pickled form has it: the class with the name and the
+/// other arguments, or a `partial` of the class if there are arguments by name.
+fn name<'py>(caller: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    let told = caller.invoke_method0(intern!(caller.py(), "__reduce__"))?;
+    let told = told.cast_into::<PyTuple>()?;
+    let arguments = match told.get_item(0)?.is_instance_of::<PyType>() {
+        true => told.get_item(1)?,
+        false => told.get_item(0)?.attr(intern!(caller.py(), "args"))?,
+    };
+    let arguments = arguments.cast_into::<PyTuple>()?;
+    Ok(arguments.get_item(0)?.cast_into().ok())
+}

@@ -1,0 +1,248 @@
+//! The installed package that native code belongs to: its shared object lies in one's directory, or
+//! is listed among one's files, whatever name a native class or function says it has (`rsa.sign` of
+//! `cryptography`, `_dispatcher.Dispatcher` of `numba`).
+
+#[cfg(Py_3_12)]
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::policy::distributions::{self, Installed};
+#[cfg(Py_3_12)]
+use crate::python::callees::callee::Native;
+use crate::python::cpython::calling::Calling;
+#[cfg(Py_3_12)]
+use crate::python::cpython::functions::Builtin;
+#[cfg(Py_3_12)]
+use crate::python::cpython::layout;
+use crate::python::cpython::once::intern;
+#[cfg(Py_3_12)]
+use crate::python::importing::loaded;
+use crate::python::importing::search_path;
+
+/// The endings of the names of directories that packages are installed in.
+const ENDINGS: [&str; 2] = ["site-packages", "dist-packages"];
+
+/// The number of names whose package is remembered; for others their first component decides.
+const MAX_NAMED: usize = 1000;
+
+/// The state, which changes only as guards are made and names are asked for.
+struct Known {
+    /// The directories that packages are installed in: as in `sys.path`, and with links resolved.
+    sites: Vec<PathBuf>,
+    /// The entries of `sys.path` when it was looked at last.
+    seen: Vec<Py<PyAny>>,
+    /// The distributions installed there, and the times as of which they were read.
+    installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
+    /// The package of native code by the first component of the name it has for itself, if they
+    /// differ.
+    named: BTreeMap<String, String>,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    sites: Vec::new(),
+    seen: Vec::new(),
+    installed: None,
+    named: BTreeMap::new(),
+});
+
+/// No Python code runs while it is held.
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the directories that packages are installed in. Called as a guard is made, by the host.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let Some(path) = search_path::list(py)? else {
+        return Ok(());
+    };
+    // Most guards find the entries that the one before found.
+    let is_as_before = {
+        let known = known();
+        known.seen.len() == path.len()
+            && known.seen.iter().zip(&path).all(|(one, own)| one.is(&own))
+    };
+    if is_as_before {
+        return Ok(());
+    }
+    for entry in path.iter() {
+        let Ok(entry) = entry.cast::<PyString>() else {
+            continue;
+        };
+        let Ok(entry) = entry.to_str() else {
+            continue;
+        };
+        let entry = entry.trim_end_matches('/');
+        if !ENDINGS.iter().any(|ending| entry.ends_with(ending)) {
+            continue;
+        }
+        let mut known = known();
+        if known.sites.iter().any(|site| site.as_os_str() == entry) {
+            continue;
+        }
+        let entry = PathBuf::from(entry);
+        if let Ok(real) = std::fs::canonicalize(&entry)
+            && real != entry
+        {
+            known.sites.push(real);
+        }
+        known.sites.push(entry);
+        known.installed = None;
+    }
+    let seen = path.iter().map(Bound::unbind).collect();
+    let before = std::mem::replace(&mut known().seen, seen);
+    // An entry may be of a class of Python code.
+    drop(before);
+    Ok(())
+}
+
+/// Returns the installed distributions. They are read if something was installed since the last
+/// time.
+pub fn installed() -> Arc<Installed> {
+    let mut known = known();
+    let changed: Vec<_> = known
+        .sites
+        .iter()
+        .map(|site| {
+            std::fs::metadata(site)
+                .and_then(|site| site.modified())
+                .ok()
+        })
+        .collect();
+    if let Some((when, installed)) = &known.installed
+        && *when == changed
+    {
+        return Arc::clone(installed);
+    }
+    let installed = Arc::new(Installed::read(&known.sites));
+    known.installed = Some((changed, Arc::clone(&installed)));
+    installed
+}
+
+/// The directories of packages that are installed by a link to their source.
+pub fn editable() -> Vec<PathBuf> {
+    let sites = known().sites.clone();
+    distributions::editable(&sites)
+}
+
+/// The top-level module, or directory of libraries, that a file is of; `None` if it is not that of
+/// an installed package.
+pub fn module_of_file(file: &Path) -> Option<String> {
+    let known = known();
+    let mut below = known
+        .sites
+        .iter()
+        .filter_map(|site| file.strip_prefix(site).ok());
+    distributions::module_of(below.next()?.to_str()?)
+}
+
+/// The same for the file of a code object.
+pub fn module_of_code(code: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let file = code.attr(intern!(code.py(), "co_filename"))?;
+    let Ok(file) = file.cast::<PyString>() else {
+        return Ok(None);
+    };
+    Ok(file
+        .to_str()
+        .ok()
+        .and_then(|file| module_of_file(Path::new(file))))
+}
+
+/// The package of native code by its name in a denial, as one imports the package.
+#[must_use]
+pub fn package_of(callee: &str) -> String {
+    let first = callee.split('.').next().unwrap_or(callee);
+    if let Some(package) = known().named.get(first) {
+        return package.clone();
+    }
+    installed().package_of(first).to_owned()
+}
+
+/// The package of the callee that is being announced, as one imports it; by its name alone if
+/// nothing else is known. It is remembered for `package_of`.
+pub fn package_being_called(callee: &Bound<'_, PyString>) -> String {
+    let name = callee.to_string_lossy();
+    let Some(module) = module_being_called(callee) else {
+        return package_of(&name);
+    };
+    let package = installed().package_of(&module).to_owned();
+    let first = name.split('.').next().unwrap_or(&name);
+    if first != package {
+        let mut known = known();
+        if known.named.len() < MAX_NAMED {
+            known.named.insert(first.to_owned(), package.clone());
+        }
+    }
+    package
+}
+
+/// The top-level module or directory of the callee that `fastaudit.call` is being raised for.
+#[cfg(not(Py_3_12))]
+pub fn module_being_called(_callee: &Bound<'_, PyString>) -> Option<String> {
+    None
+}
+
+#[cfg(Py_3_12)]
+thread_local! {
+    static CALLED: RefCell<Option<(Py<PyString>, Option<String>)>> = const { RefCell::new(None) };
+}
+
+/// Notes, for as long as it lives, the module of the callee that an event is raised for.
+#[cfg(Py_3_12)]
+pub struct Announced(Option<(Py<PyString>, Option<String>)>);
+
+#[cfg(Py_3_12)]
+impl Announced {
+    /// `name` is the event's object for the callee.
+    pub fn new(name: &Bound<'_, PyString>, native: &Native<'_>) -> Self {
+        let called = (name.clone().unbind(), module_of(native));
+        Self(CALLED.replace(Some(called)))
+    }
+}
+
+#[cfg(Py_3_12)]
+impl Drop for Announced {
+    fn drop(&mut self) {
+        let ours = CALLED.replace(self.0.take());
+        drop(ours);
+    }
+}
+
+/// The top-level module or directory of the callee that `fastaudit.call` is being raised for, by
+/// the event's object for it.
+#[cfg(Py_3_12)]
+pub fn module_being_called(callee: &Bound<'_, PyString>) -> Option<String> {
+    CALLED.with_borrow(|called| {
+        let (name, module) = called.as_ref()?;
+        name.is(callee).then(|| module.clone())?
+    })
+}
+
+/// The top-level module or directory that native code is of; `None` if it cannot be told.
+#[cfg(Py_3_12)]
+pub fn module_of(native: &Native<'_>) -> Option<String> {
+    let function = &native.function;
+    let by_object = |object: &Bound<'_, PyAny>| {
+        let mut codes = layout::code_of(object);
+        codes.find_map(|code| module_of_file(&loaded::object_holding(code)?))
+    };
+    if Builtin::cast(function).is_some() || layout::has_code(function.as_borrowed()) {
+        // Code that a compiler makes at run time is in no file, but is bound to an object of its
+        // own.
+        let bound = || by_object(Builtin::cast(function)?.receiver()?.get_type().as_any());
+        if let Some(module) = by_object(function).or_else(bound) {
+            return Some(module);
+        }
+    }
+    let name = native.name.module.to_string_lossy();
+    let first = name.split('.').next().unwrap_or(&name);
+    if installed().has_module(first) {
+        return Some(first.to_owned());
+    }
+    by_object(function.get_type().as_any())
+}

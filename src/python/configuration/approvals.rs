@@ -1,0 +1,288 @@
+//! The answers of a host that a guard keeps, and the file that keeps them for later.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::policy::commands::own_path;
+use crate::policy::files::os::Os;
+use crate::policy::more::More;
+use crate::policy::network::Rules;
+use crate::policy::written::approved::Kept;
+use crate::policy::written::spec::{NetworkUse, Spec};
+use crate::policy::written::values::{Choice, Where};
+use crate::policy::{Commands, Policy, Roots};
+use crate::python::configuration::allowed::{expanded, read_oks};
+use crate::python::configuration::callbacks::Callback;
+use crate::python::configuration::resolve::unix_roots;
+use crate::python::cpython::ffi as raw;
+use crate::python::cpython::once::intern;
+
+/// The host's callback, and its answers that are kept.
+pub struct Approvals {
+    /// The callback.
+    pub ask: Callback,
+    /// The file to which answers are added.
+    file: Option<PathBuf>,
+    /// The guard's policy with what was approved; `None` before the first answer that is kept.
+    policy: Mutex<Option<Arc<Policy>>>,
+    /// The same with what is denied without a question; `None` before the first such answer.
+    never: Mutex<Option<Arc<Policy>>>,
+    /// The policy that the kernel holds around the guard, if it does: no answer opens more.
+    held: Option<Arc<Policy>>,
+}
+
+impl Approvals {
+    /// The callback, and the permissions that a file gives from the start.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn new(
+        py: Python<'_>,
+        ask: Callback,
+        kept: Option<(PathBuf, Kept)>,
+        held: Option<Arc<Policy>>,
+        policy: &Policy,
+    ) -> PyResult<Self> {
+        let (file, given) = kept.unzip();
+        let approvals = Self {
+            ask,
+            file,
+            policy: Mutex::default(),
+            never: Mutex::default(),
+            held,
+        };
+        if let Some(given) = given {
+            approvals.add(py, &given.allowed, policy)?;
+            if given.never != Spec::default() {
+                approvals.refuse(py, &given.never, policy)?;
+            }
+        }
+        Ok(approvals)
+    }
+
+    /// Another object with the same callback, for other answers.
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            ask: self.ask.clone_ref(py),
+            file: self.file.clone(),
+            policy: Mutex::new(self.policy()),
+            never: Mutex::new(self.never()),
+            held: self.held.clone(),
+        }
+    }
+
+    /// The guard's policy with what was approved, if anything was.
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        let policy = self.policy.lock();
+        policy.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The guard's policy with what is denied without a question, if anything is.
+    pub fn never(&self) -> Option<Arc<Policy>> {
+        let policy = self.never.lock();
+        policy.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The policy that the kernel holds around the guard, if it does.
+    pub fn held(&self) -> Option<Arc<Policy>> {
+        self.held.clone()
+    }
+
+    /// Adds permissions to those that were approved before, or to the guard's policy.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn add(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
+        widen(py, &self.policy, spec, policy)
+    }
+
+    /// Adds permissions to those that are denied without a question.
+    ///
+    /// # Errors
+    /// The error of resolving a path.
+    pub fn refuse(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
+        widen(py, &self.never, spec, policy)
+    }
+
+    /// Adds answers to the file, if there is one.
+    ///
+    /// # Errors
+    /// The name of the file, and the reason why it could not be written.
+    pub fn keep(&self, kept: &Kept) -> Result<(), String> {
+        match &self.file {
+            None => Ok(()),
+            Some(file) => {
+                add_to_file(file, kept).map_err(|error| format!("{}: {error}", file.display()))
+            }
+        }
+    }
+}
+
+fn widen(
+    py: Python<'_>,
+    known: &Mutex<Option<Arc<Policy>>>,
+    spec: &Spec,
+    policy: &Policy,
+) -> PyResult<()> {
+    // Paths are resolved before: that may run Python code.
+    let more = more(py, spec)?;
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let wider = known.as_deref().unwrap_or(policy).with_more(&more);
+    *known = Some(Arc::new(wider));
+    Ok(())
+}
+
+/// Returns a policy with the permissions of answers.
+///
+/// # Errors
+/// The error of resolving a path.
+pub fn widened(py: Python<'_>, policy: &Policy, spec: &Spec) -> PyResult<Policy> {
+    Ok(policy.with_more(&more(py, spec)?))
+}
+
+fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
+    let roots = |paths: &[String]| -> PyResult<Roots> {
+        Ok(read_oks(PyList::new(py, paths)?.as_any())?.roots)
+    };
+    let write = match &spec.write {
+        Where::Anywhere => Roots::everywhere(),
+        Where::Below(paths) => roots(paths)?,
+    };
+    let read = match &spec.read {
+        Where::Anywhere => None,
+        Where::Below(paths) => Some(roots(paths)?),
+    };
+    let commands = match &spec.commands {
+        Choice::All(false) => Commands::None,
+        Choice::All(true) => Commands::All,
+        Choice::Named(names) => {
+            let names = names.iter().map(|name| expanded(py, name));
+            let names = names.collect::<PyResult<Vec<_>>>()?;
+            let names = names.iter().map(|name| &name[..]);
+            Commands::named(&Os, names, &own_path())
+        }
+    };
+    let network = match &spec.network {
+        NetworkUse::All(_) => None,
+        NetworkUse::Rules(rules) => Some(Rules::new(rules, unix_roots(py, rules)?)),
+    };
+    Ok(More {
+        spec,
+        write,
+        read,
+        commands,
+        network,
+    })
+}
+
+/// Reads the text of a file of answers.
+///
+/// # Errors
+/// The reason why it cannot be read, which names the line or the field.
+pub fn parse(text: &str) -> Result<Kept, String> {
+    Kept::from_toml(text).map_err(|error| error.to_string())
+}
+
+/// Adds answers to a file of them: another file takes its place, so that readers see all of
+/// one or of the other. The system's calls are made without audit events: guarded code waits for
+/// the answer, and its guard is not asked.
+///
+/// # Errors
+/// The reason why it cannot be read or written.
+fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
+    /// One thread at a time reads and writes.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Where a link leads, so that the link stays.
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let mut kept = match fs::read_to_string(&file) {
+        Ok(text) => parse(&text)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Kept::default(),
+        Err(error) => return Err(error.to_string()),
+    };
+    kept.merge(more);
+    let text = kept.to_toml();
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = file.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        let _ = fs::remove_file(&new);
+        let mut to = fs::File::create_new(&new)?;
+        if let Ok(before) = fs::metadata(&file) {
+            to.set_permissions(before.permissions())?;
+        }
+        to.write_all(text.as_bytes())?;
+        to.sync_all()?;
+        fs::rename(&new, &file)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&new);
+        error.to_string()
+    })
+}
+
+// The host's callbacks, while one of them is asked.
+
+thread_local! {
+    static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
+    static TOO_LATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks, for as long as it lives, that the operations which are judged on this thread have failed by
+/// now: they are told, and nobody is asked.
+pub struct TooLate;
+
+impl TooLate {
+    /// It is so from now on.
+    pub fn begin() -> Self {
+        TOO_LATE.set(true);
+        Self
+    }
+}
+
+impl Drop for TooLate {
+    fn drop(&mut self) {
+        TOO_LATE.set(false);
+    }
+}
+
+/// Returns whether it is too late to ask anybody.
+pub fn is_too_late() -> bool {
+    TOO_LATE.get()
+}
+
+/// Marks, for as long as it lives, that `before_deny` runs on this thread. A denial there is a
+/// plain one: asking again could go on for ever.
+pub struct Asking;
+
+impl Asking {
+    /// It runs from now on.
+    pub fn begin() -> Self {
+        ASKING_HOST.set(true);
+        Self
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKING_HOST.set(false);
+    }
+}
+
+/// Returns whether `before_deny` runs on this thread.
+pub fn is_asking_host() -> bool {
+    ASKING_HOST.get()
+}
+
+/// Returns whether a callback's answer is still to be computed: it would count as true before it
+/// has run.
+pub fn is_awaitable(answer: &Bound<'_, PyAny>) -> bool {
+    let name = intern!(answer.py(), "__await__");
+    raw::type_lookup(&answer.get_type(), name).is_some()
+}

@@ -1,0 +1,517 @@
+//! The configuration of one guard: its policy, callbacks and host data.
+
+use std::sync::Arc;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+#[cfg(unix)]
+use crate::kernel::started::Started;
+use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::wording::Told;
+use crate::policy::{Policy, RuleSet};
+use crate::python::configuration::allowed::{self, Allowed};
+use crate::python::configuration::approvals::Approvals;
+use crate::python::configuration::callbacks::Callback;
+use crate::python::configuration::live::{Live, Own};
+#[cfg(unix)]
+use crate::python::configuration::pool_memory::Memory;
+use crate::python::configuration::temporary::Directories;
+use crate::python::cpython::calling::Calling;
+use crate::python::logs::audit_log::AuditLog;
+use crate::python::logs::recorder::Records;
+use crate::python::values::errors;
+
+#[doc = doc!("AuditCfg")]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
+pub struct AuditCfg {
+    /// Its rules, for all threads.
+    live: Own,
+    oks: Py<PyTuple>,
+    /// The roots for reading, if a `Policy` has some.
+    readable: Option<Py<PyTuple>>,
+    /// The wording of its `Policy`, if one made it.
+    told: Option<Arc<Told>>,
+    spec: Option<Arc<Spec>>,
+    on_violation: OnViolation,
+    violation_call: Option<Py<PyAny>>,
+    watch: Option<Watch>,
+    callbacks: Callbacks,
+    /// The host's answers to questions, if it is asked.
+    approvals: Option<Arc<Approvals>>,
+    data: Py<PyAny>,
+    monitor_calls: bool,
+    retire_sites: bool,
+    /// True if it restricts more than fastaudit 0.1 does: asked with each entry.
+    restricts_more: bool,
+    is_strict: bool,
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    started: Arc<Started>,
+    /// The set of native code that may be called without asking, as a number; 0 if each call is to
+    /// be asked about.
+    safe_set: u64,
+    /// The shared memory that was made under them.
+    #[cfg(unix)]
+    memory: Arc<Memory>,
+}
+
+/// A use of events beside their judgement. One field for both, so that a guard with neither asks
+/// once.
+#[derive(Clone)]
+pub enum Watch {
+    /// They are recorded.
+    Records(Records),
+    /// The decisions on them are logged.
+    Logs(AuditLog),
+}
+
+/// The callbacks of a host, checked.
+#[derive(Default)]
+pub struct Callbacks {
+    pub before_deny: Option<Callback>,
+    pub on_call: Option<Callback>,
+    pub on_denied: Option<Callback>,
+}
+
+impl Callbacks {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let cloned = |callback: &Option<Callback>| {
+            let callback = callback.as_ref();
+            callback.map(|callback| callback.clone_ref(py))
+        };
+        Self {
+            before_deny: cloned(&self.before_deny),
+            on_call: cloned(&self.on_call),
+            on_denied: cloned(&self.on_denied),
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Callback> {
+        let all = [&self.before_deny, &self.on_call, &self.on_denied];
+        all.into_iter().flatten()
+    }
+}
+
+/// Returns whether what the policy denies goes on all the same.
+fn proceeds(watch: &Option<Watch>, on_violation: OnViolation) -> bool {
+    let observes = matches!(watch, Some(Watch::Records(records)) if !records.enforces);
+    observes || on_violation != OnViolation::Raise
+}
+
+fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'py, PyAny>> {
+    callback.map(|callback| callback.bind(py).clone())
+}
+
+impl AuditCfg {
+    /// Puts a configuration together from arguments that were checked.
+    pub fn new(
+        allowed: Allowed,
+        callbacks: Callbacks,
+        data: Py<PyAny>,
+        monitor_calls: bool,
+        retire_sites: bool,
+    ) -> Self {
+        let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
+        let safe_set = allowed::number(&allowed, is_asked);
+        let watch = match (allowed.records, allowed.log) {
+            (Some(records), _) => Some(Watch::Records(records)),
+            (None, log) => log.map(Watch::Logs),
+        };
+        let directories = Arc::<Directories>::default();
+        Self {
+            safe_set,
+            restricts_more: allowed.policy.restricts_more() || watch.is_some(),
+            is_strict: allowed.policy.rules() == RuleSet::Strict,
+            live: Own(Live::new(
+                Arc::new(allowed.policy.with_temporary(directories.paths())),
+                directories,
+                (proceeds(&watch, allowed.on_violation), watch.is_some()),
+                Arc::default(),
+            )),
+            oks: allowed.oks,
+            readable: allowed.readable,
+            told: allowed.told,
+            spec: allowed.spec,
+            on_violation: allowed.on_violation,
+            violation_call: allowed.violation_call,
+            watch,
+            callbacks,
+            approvals: None,
+            data,
+            monitor_calls,
+            retire_sites,
+            #[cfg(unix)]
+            started: Arc::default(),
+            #[cfg(unix)]
+            memory: Arc::default(),
+        }
+    }
+
+    /// A configuration with no callbacks that watches no calls.
+    pub fn plain(py: Python<'_>, allowed: Allowed) -> Self {
+        Self::new(allowed, Callbacks::default(), py.None(), false, false)
+    }
+
+    /// The same configuration.
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let call = self.violation_call.as_ref();
+        Self {
+            live: self.live_with(Arc::clone(self.shared_policy())),
+            oks: self.oks.clone_ref(py),
+            readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
+            told: self.told.clone(),
+            spec: self.spec.clone(),
+            on_violation: self.on_violation,
+            violation_call: call.map(|call| call.clone_ref(py)),
+            watch: self.watch.clone(),
+            callbacks: self.callbacks.clone_ref(py),
+            approvals: self.approvals.clone(),
+            data: self.data.clone_ref(py),
+            monitor_calls: self.monitor_calls,
+            retire_sites: self.retire_sites,
+            restricts_more: self.restricts_more,
+            is_strict: self.is_strict,
+            #[cfg(unix)]
+            started: Arc::clone(&self.started),
+            safe_set: self.safe_set,
+            #[cfg(unix)]
+            memory: Arc::clone(&self.memory),
+        }
+    }
+
+    /// The same configuration, under which the host is asked.
+    pub fn asking(self, approvals: Option<Approvals>) -> Self {
+        Self {
+            approvals: approvals.map(Arc::new),
+            ..self
+        }
+    }
+
+    /// The host's answers to questions, if it is asked.
+    pub fn approvals(&self) -> Option<&Approvals> {
+        self.approvals.as_deref()
+    }
+
+    /// The same configuration with another policy and no callbacks, to judge by both.
+    pub fn judging_by(&self, py: Python<'_>, policy: Arc<Policy>) -> Self {
+        Self {
+            live: self.live_with(policy),
+            callbacks: Callbacks::default(),
+            approvals: None,
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// The same configuration with other host data.
+    pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
+        Self {
+            data,
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// The same configuration with these packages, whose import may do what is denied otherwise,
+    /// beside those that it has.
+    ///
+    /// # Errors
+    /// `TypeError` for anything but names.
+    pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let mut packages = self.policy().rest().import_allow.clone();
+        read_modules("mods", more.as_any(), &mut packages)?;
+        let policy = Policy::clone(self.policy()).importing(packages);
+        Ok(Self {
+            live: self.live_with(Arc::new(policy)),
+            ..self.clone_ref(py)
+        })
+    }
+
+    /// Returns whether its rules are those of fastaudit 0.2: denials tell where the guard was
+    /// entered, and callbacks get more arguments.
+    #[inline]
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Returns the set of native code that may be called without asking, as a number that guards
+    /// with the same set share; 0 if each call is to be asked about.
+    #[inline]
+    pub fn safe_set(&self) -> u64 {
+        self.safe_set
+    }
+
+    /// The host's callback before an operation is denied.
+    pub fn asks_before_deny(&self) -> Option<&Callback> {
+        self.callbacks.before_deny.as_ref()
+    }
+
+    /// The host's callback before a native call raises its event.
+    pub fn asks_on_call(&self) -> Option<&Callback> {
+        self.callbacks.on_call.as_ref()
+    }
+
+    /// Returns whether it restricts more than fastaudit 0.1 does.
+    pub fn restricts_more(&self) -> bool {
+        self.restricts_more
+    }
+
+    /// The processes that were started under guards of it.
+    #[cfg(unix)]
+    pub fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// The shared memory that was made under guards of it.
+    #[cfg(unix)]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Returns the fields of its `Policy`, their paths resolved; `None` if there is no such policy.
+    pub fn spec(&self) -> Option<&Spec> {
+        self.spec.as_deref()
+    }
+
+    /// The rules of the guard.
+    pub fn policy(&self) -> &Policy {
+        self.live.0.policy()
+    }
+
+    /// The part of it that is plain values.
+    #[inline]
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live.0
+    }
+
+    fn live_with(&self, policy: Arc<Policy>) -> Own {
+        let directories = Arc::clone(self.directories());
+        Own(self.live.0.with(policy, directories))
+    }
+
+    /// The same configuration with the temporary directory of another one.
+    pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
+        let policy = Policy::clone(self.policy()).with_temporary(directories.paths());
+        Self {
+            live: Own(self.live.0.with(Arc::new(policy), directories)),
+            ..self.clone_ref(py)
+        }
+    }
+
+    /// Its directories for temporary files.
+    pub fn directories(&self) -> &Arc<Directories> {
+        &self.live.0.directories
+    }
+
+    /// Returns whether it has a directory for temporary files: if it may write at all, or records
+    /// operations and lets them proceed.
+    pub fn may_have_temporary(&self) -> bool {
+        self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
+    }
+
+    /// The same, to be kept by an object that outlives it.
+    pub fn shared_policy(&self) -> &Arc<Policy> {
+        self.live.0.shared_policy()
+    }
+
+    /// The roots for reading; empty if reading is not restricted to some.
+    pub fn readable<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        match &self.readable {
+            Some(roots) => roots.bind(py).clone(),
+            None => PyTuple::empty(py),
+        }
+    }
+
+    /// Returns whether a `Policy` made it, not `mk_audit`.
+    pub fn is_of_policy(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// The wording of its `Policy`; `None` if `mk_audit` made it.
+    pub fn told(&self) -> Option<&Arc<Told>> {
+        self.told.as_ref()
+    }
+
+    /// Returns the call by which the host made it.
+    pub fn call(&self) -> &'static str {
+        match (&self.told, self.records(), self.is_strict) {
+            (Some(_), None, _) => "policy.guard()",
+            (Some(_), Some(_), _) => "policy.observe()",
+            (None, _, true) => "v02.mk_audit([...])",
+            (None, _, false) => "mk_audit([...])",
+        }
+    }
+
+    /// The settings of its recording, if it records.
+    pub fn records(&self) -> Option<&Records> {
+        match &self.watch {
+            Some(Watch::Records(records)) => Some(records),
+            _ => None,
+        }
+    }
+
+    /// The log of its decisions, if it has one.
+    pub fn log(&self) -> Option<&AuditLog> {
+        match &self.watch {
+            Some(Watch::Logs(log)) => Some(log),
+            _ => None,
+        }
+    }
+
+    /// The use of events beside their judgement.
+    #[inline]
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
+    }
+
+    /// The answer to a violation.
+    pub fn on_violation(&self) -> OnViolation {
+        self.on_violation
+    }
+
+    /// The function that is called for one.
+    pub fn violation_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let call = self.violation_call.as_ref();
+        call.map(|call| call.bind(py).clone())
+    }
+}
+
+#[pymethods]
+impl AuditCfg {
+    #[doc = doc!("AuditCfg.oks")]
+    #[getter]
+    pub fn oks<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
+        self.oks.bind(py).clone()
+    }
+
+    #[doc = doc!("AuditCfg.before_deny")]
+    #[getter]
+    pub fn before_deny<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.before_deny.as_ref())
+    }
+
+    #[doc = doc!("AuditCfg.on_call")]
+    #[getter]
+    pub fn on_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.on_call.as_ref())
+    }
+
+    #[doc = doc!("AuditCfg.on_denied")]
+    #[getter]
+    pub fn on_denied<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.callbacks.on_denied.as_ref())
+    }
+
+    #[doc = doc!("AuditCfg.on_ask")]
+    #[getter]
+    pub fn on_ask<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        function(py, self.approvals().map(|approvals| &approvals.ask))
+    }
+
+    #[doc = doc!("AuditCfg.data")]
+    #[getter]
+    pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.data.bind(py).clone()
+    }
+
+    #[doc = doc!("AuditCfg.monitor_calls")]
+    #[getter]
+    pub fn monitor_calls(&self) -> bool {
+        self.monitor_calls
+    }
+
+    #[doc = doc!("AuditCfg.retire_sites")]
+    #[getter]
+    pub fn retire_sites(&self) -> bool {
+        self.retire_sites
+    }
+
+    #[doc = doc!("AuditCfg.import_allow")]
+    #[getter]
+    pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.policy().rest().import_allow)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let repr = |callback: Option<&Callback>| match callback {
+            Some(callback) => callback.bind(py).shown().map(|text| text.to_string()),
+            None => Ok("None".to_owned()),
+        };
+        let mut text = format!(
+            "AuditCfg(oks={}, before_deny={}, on_call={}, data={}, monitor_calls={}",
+            self.oks.bind(py).shown()?,
+            repr(self.callbacks.before_deny.as_ref())?,
+            repr(self.callbacks.on_call.as_ref())?,
+            self.data.bind(py).shown()?,
+            if self.monitor_calls { "True" } else { "False" },
+        );
+        // fastaudit's messages include this repr; 0.2 has these fields, 0.1 does not.
+        if self.is_strict {
+            text.push_str(&format!(
+                ", import_allow={}",
+                self.import_allow(py)?.shown()?
+            ));
+        }
+        if self.retire_sites {
+            text.push_str(", retire_sites=True");
+        }
+        if let Some(on_denied) = &self.callbacks.on_denied {
+            text.push_str(&format!(", on_denied={}", repr(Some(on_denied))?));
+        }
+        if let Some(approvals) = self.approvals() {
+            text.push_str(&format!(", on_ask={}", repr(Some(&approvals.ask))?));
+        }
+        text.push(')');
+        Ok(text)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.oks)?;
+        visit.call(&self.violation_call)?;
+        for callback in self.callbacks.each() {
+            callback.traverse(&visit)?;
+        }
+        if let Some(approvals) = self.approvals() {
+            approvals.ask.traverse(&visit)?;
+        }
+        visit.call(&self.data)
+    }
+}
+
+/// Adds the names of modules in an iterable of them, or one name, to those in a list, which stays
+/// sorted and without duplicates.
+///
+/// # Errors
+/// `TypeError` for anything but names.
+pub fn read_modules(
+    argument: &str,
+    given: &Bound<'_, PyAny>,
+    names: &mut Vec<String>,
+) -> PyResult<()> {
+    const NAMES: &str = "names of modules (str)";
+    let add = |item: &Bound<'_, PyAny>, names: &mut Vec<String>| -> PyResult<()> {
+        let name = item
+            .cast::<PyString>()
+            .map_err(|_| errors::wrong_type(argument, NAMES, item))?;
+        let name = name.to_string_lossy();
+        let name = name.trim();
+        if !name.is_empty() {
+            names.push(name.to_owned());
+        }
+        Ok(())
+    };
+    if given.is_instance_of::<PyString>() {
+        add(given, names)?;
+    } else {
+        let items = given
+            .iterate()
+            .map_err(|_| errors::wrong_type(argument, NAMES, given))?;
+        for item in items {
+            add(&item?, names)?;
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(())
+}

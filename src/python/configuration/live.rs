@@ -1,0 +1,256 @@
+//! The configurations of guards in force, as threads see them that do not run Python.
+
+use std::ffi::CStr;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use arc_swap::ArcSwapOption;
+
+use crate::policy::Policy;
+use crate::policy::files::path::Base;
+use crate::policy::judge::{Act, Follows, Value};
+use crate::python::configuration::temporary::{self, Directories};
+use crate::python::cpython::process;
+use crate::python::values::addresses::Seen;
+
+/// The part of a configuration that is plain values.
+pub struct Live {
+    policy: Arc<Policy>,
+    /// The policy that native code is judged by.
+    native: Arc<Policy>,
+    /// Its directories for temporary files.
+    pub directories: Arc<Directories>,
+    /// True if what the policy denies goes on all the same.
+    pub proceeds: bool,
+    /// True if all acts are told.
+    pub watches: bool,
+    /// The look-ups and connections of all its guards.
+    pub network: Arc<Seen>,
+    /// The acts of native code that were refused, and not told yet.
+    pub refusals: Refusals,
+    /// The number of guards in force.
+    guards: AtomicUsize,
+    /// The number of copies of the process as the last of them was entered.
+    generation: AtomicUsize,
+    /// True if it is among all.
+    is_listed: AtomicBool,
+    /// True if its guard holds in the whole process for good.
+    is_installed: AtomicBool,
+}
+
+/// A configuration's own, which is forgotten with it.
+pub struct Own(pub Arc<Live>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
+/// All that had a guard in force. Threads of native code read it without a lock, which a copy of the
+/// process might find locked for ever.
+static ALL: ArcSwapOption<Vec<Arc<Live>>> = ArcSwapOption::const_empty();
+
+impl Live {
+    pub fn new(
+        policy: Arc<Policy>,
+        directories: Arc<Directories>,
+        (proceeds, watches): (bool, bool),
+        network: Arc<Seen>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            native: policy.for_native_code(temporary::of_machine),
+            policy,
+            directories,
+            proceeds,
+            watches,
+            network,
+            refusals: Refusals::default(),
+            guards: AtomicUsize::new(0),
+            generation: AtomicUsize::new(0),
+            is_listed: AtomicBool::new(false),
+            is_installed: AtomicBool::new(false),
+        })
+    }
+
+    /// The same with another policy and temporary directories.
+    pub fn with(&self, policy: Arc<Policy>, directories: Arc<Directories>) -> Arc<Self> {
+        let kinds = (self.proceeds, self.watches);
+        let network = Arc::clone(&self.network);
+        Self::new(policy, directories, kinds, network)
+    }
+
+    /// Returns whether the process is a copy of the one that a guard was entered in last.
+    pub fn is_in_copy(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) != process::generation()
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The policy that native code is judged by.
+    pub fn policy_for_native_code(&self) -> &Policy {
+        &self.native
+    }
+
+    /// The policy, to be kept.
+    pub fn shared_policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// Counts one more guard in force.
+    pub fn enter(self: &Arc<Self>) {
+        self.guards.fetch_add(1, Ordering::Relaxed);
+        self.generation
+            .store(process::generation(), Ordering::Relaxed);
+        // Who enters a guard runs Python here, whoever made the copy.
+        process::note_python();
+        if !self.is_listed.swap(true, Ordering::Relaxed) {
+            change(|all| all.push(Arc::clone(self)));
+        }
+    }
+
+    /// Counts one guard less.
+    pub fn leave(&self) {
+        self.guards.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that its guard holds in the whole process for good.
+    pub fn note_installed(&self) {
+        self.is_installed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether its guard holds in the whole process for good.
+    pub fn is_installed(&self) -> bool {
+        self.is_installed.load(Ordering::Relaxed)
+    }
+
+    fn forget(self: &Arc<Self>) {
+        if self.is_listed.load(Ordering::Relaxed) {
+            change(|all| all.retain(|live| !Arc::ptr_eq(live, self)));
+        }
+    }
+
+    /// Hands on those that have guards in force, the last one last.
+    pub fn with_all<R>(look: impl FnOnce(&mut dyn Iterator<Item = &Arc<Self>>) -> R) -> R {
+        let all = ALL.load();
+        let all = all.iter().flat_map(|all| all.iter());
+        look(&mut all.filter(|live| live.guards.load(Ordering::Relaxed) != 0))
+    }
+}
+
+fn change(change: impl Fn(&mut Vec<Arc<Live>>)) {
+    ALL.rcu(|all| {
+        let mut all = all.as_deref().cloned().unwrap_or_default();
+        change(&mut all);
+        Some(Arc::new(all))
+    });
+}
+
+// Acts of native code that were refused where no Python could run: they wait until some does.
+
+/// The number of acts that wait; further ones are not told.
+const MAX_KEPT: usize = 1000;
+
+/// How often a lock is asked for.
+const MOST_TRIES: usize = 1000;
+
+/// An act that was refused.
+pub struct RefusedAct {
+    /// The act, its names from the top of the file system.
+    pub act: OwnedAct,
+    /// The file of the library that it is of.
+    pub library: Option<PathBuf>,
+}
+
+/// An act with its texts.
+pub struct OwnedAct {
+    pub event: &'static CStr,
+    pub arguments: Vec<Owned>,
+    pub base: Base,
+    pub follows: Follows,
+}
+
+/// An argument.
+pub enum Owned {
+    None,
+    Integer(i64),
+    Text(Vec<u8>),
+    Address(SocketAddr),
+    OtherAddress,
+}
+
+impl OwnedAct {
+    /// A copy of an act. `is_whole`: relative names get the directory that they start from, as another
+    /// may be the current one when it is told.
+    pub fn of(act: &Act<'_>, is_whole: bool) -> Self {
+        let mut names = match is_whole {
+            true => act.whole_names(),
+            false => Default::default(),
+        };
+        let arguments = act.arguments.0.iter().map(|value| match value {
+            Value::None => Owned::None,
+            Value::Integer(number) => Owned::Integer(*number),
+            Value::Text(text) => Owned::Text(text.to_vec()),
+            Value::Address(address) => Owned::Address(*address),
+            Value::OtherAddress => Owned::OtherAddress,
+        });
+        let mut arguments: Vec<_> = arguments.collect();
+        for (index, name) in names.drain(..) {
+            arguments[index] = Owned::Text(name.to_vec());
+        }
+        Self {
+            event: act.event,
+            arguments,
+            base: act.base,
+            follows: act.follows,
+        }
+    }
+}
+
+/// The acts that wait.
+#[derive(Default)]
+pub struct Refusals {
+    count: AtomicUsize,
+    kept: Mutex<Vec<RefusedAct>>,
+}
+
+impl Refusals {
+    /// Adds one. It is not waited for long: in a copy of the process nobody unlocks what another thread
+    /// had locked.
+    pub fn add(&self, act: RefusedAct) {
+        let mut tries = 0..MOST_TRIES;
+        let kept = tries.find_map(|_| match self.kept.try_lock() {
+            Ok(kept) => Some(kept),
+            Err(TryLockError::Poisoned(kept)) => Some(kept.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                None
+            }
+        });
+        let Some(mut kept) = kept else {
+            return;
+        };
+        if kept.len() < MAX_KEPT {
+            kept.push(act);
+        }
+        self.count.store(kept.len(), Ordering::Release);
+    }
+
+    /// Returns whether some wait.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes those that wait.
+    pub fn take(&self) -> Vec<RefusedAct> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *kept)
+    }
+}

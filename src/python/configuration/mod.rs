@@ -1,0 +1,11 @@
+//! The configuration of guards: permissions, callbacks, answers, and temporary directories.
+
+pub mod allowed;
+pub mod approvals;
+pub mod callbacks;
+pub mod config;
+pub mod declared;
+pub mod live;
+pub mod pool_memory;
+pub mod resolve;
+pub mod temporary;

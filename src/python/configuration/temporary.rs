@@ -1,0 +1,409 @@
+//! The directories in which guards have their temporary files.
+//!
+//! A guard that may write anywhere at all has one of its own, which is made when `tempfile` asks
+//! for it. If several guards are in force, the inner one's directory is inside the outer one's, so
+//! that each of them lets it be used.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf as NativePath;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::policy::files::fs::PathBuf;
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{self, Base, Resolved};
+use crate::policy::files::places;
+use crate::policy::{FileSystem, Policy};
+#[cfg(unix)]
+use crate::python::cpython::process;
+
+/// The directories of guards that share them, made so far.
+#[derive(Default)]
+pub struct Directories {
+    made: Mutex<Vec<Made>>,
+    /// The same for their policies.
+    paths: Arc<places::Directories>,
+}
+
+struct Made {
+    /// The directory of another guard that it is inside; `None`: the host's.
+    inside: Option<PathBuf>,
+    directory: Directory,
+}
+
+impl Directories {
+    /// The paths of them.
+    pub fn paths(&self) -> &Arc<places::Directories> {
+        &self.paths
+    }
+
+    /// Returns whether the path is one of them, or in one.
+    pub fn hold(&self, path: &[u8]) -> bool {
+        self.paths.hold(path)
+    }
+
+    /// The directory that is inside this one, or inside the host's; it is made if it does not
+    /// exist.
+    pub fn usable(&self, policy: &Policy, inside: Option<&[u8]>) -> Option<PathBuf> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = made.iter().find(|made| {
+            made.inside.as_deref() == inside
+                && policy.could_use(&Os, made.directory.path())
+                && made.directory.is_made()
+        });
+        if let Some(found) = found {
+            return Some(PathBuf::from_slice(found.directory.path().as_bytes()));
+        }
+        let places = match inside {
+            Some(inside) => vec![PathBuf::from_slice(inside)],
+            None => candidates(),
+        };
+        let new = places.iter().find_map(|place| {
+            let directory = Directory::planned(place)?;
+            let usable = policy.could_use(&Os, directory.path()) && directory.is_made();
+            usable.then_some(directory)
+        })?;
+        let path = PathBuf::from_slice(new.path().as_bytes());
+        self.paths.add(new.path());
+        made.push(Made {
+            inside: inside.map(PathBuf::from_slice),
+            directory: new,
+        });
+        Some(path)
+    }
+}
+
+#[doc = doc!("_TemporaryFiles")]
+#[pyclass(
+    frozen,
+    immutable_type,
+    module = "fastaudit_rs._native",
+    name = "_TemporaryFiles"
+)]
+#[derive(Default)]
+pub struct TemporaryFiles {
+    directories: Arc<Directories>,
+}
+
+impl TemporaryFiles {
+    pub fn directories(&self) -> &Arc<Directories> {
+        &self.directories
+    }
+}
+
+#[pymethods]
+impl TemporaryFiles {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The directory in which `tempfile` would make files without a guard, by the names it looks at:
+/// `tempfile` itself makes a file in each to find out.
+pub fn usual() -> PathBuf {
+    let candidates = candidates();
+    let first = candidates.first().cloned();
+    first.unwrap_or_else(|| PathBuf::from_slice(b"."))
+}
+
+/// The directories for temporary files on this machine, where they lead to.
+pub fn of_machine() -> Vec<Resolved> {
+    let mut places = vec![
+        PathBuf::from_slice(b"/tmp"),
+        PathBuf::from_slice(b"/var/tmp"),
+    ];
+    places.extend(named());
+    let places = places.iter();
+    places
+        .filter_map(|place| path::resolve(&Os, place, Base::CurrentDir))
+        .collect()
+}
+
+/// The directories that environment variables name.
+fn named() -> impl Iterator<Item = PathBuf> {
+    let variables = ["TMPDIR", "TEMP", "TMP"].into_iter();
+    let named = variables.filter_map(std::env::var_os);
+    named
+        .map(|name| PathBuf::from_slice(name.as_encoded_bytes()))
+        .filter(|name| !name.is_empty())
+}
+
+/// The directories that `tempfile` looks at and can use, in their order.
+fn candidates() -> Vec<PathBuf> {
+    let usual = [&b"/tmp"[..], b"/var/tmp", b"/usr/tmp"].into_iter();
+    named()
+        .chain(usual.map(PathBuf::from_slice))
+        .chain(Os.current_dir())
+        .filter(|place| can_be_used(place))
+        .collect()
+}
+
+#[cfg(unix)]
+fn can_be_used(directory: &[u8]) -> bool {
+    use rustix::fs::Access;
+    Os.is_dir(directory)
+        && std::ffi::CString::new(directory).is_ok_and(|directory| {
+            rustix::fs::access(&*directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        })
+}
+
+#[cfg(not(unix))]
+fn can_be_used(directory: &[u8]) -> bool {
+    Os.is_dir(directory)
+}
+
+// A directory for temporary files: made for one owner alone, removed with everything in it when
+// the owner goes, or as the process ends.
+
+/// The beginning of its name.
+const PREFIX: &str = "fastaudit-";
+
+/// The number of names that are tried.
+const TRIES: usize = 100;
+
+/// The directories to remove as the process ends, each with the process that made it.
+static LEFT: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
+
+fn left() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory that this process, or one that it is a copy of, made.
+pub struct Directory {
+    path: Resolved,
+    process: u32,
+}
+
+impl Directory {
+    /// A free name in a directory; nothing is made yet.
+    pub fn planned(inside: &[u8]) -> Option<Self> {
+        let inside = path::resolve(&Os, inside, Base::CurrentDir)?;
+        for _ in 0..TRIES {
+            let name = format!("{PREFIX}{}", random_name());
+            let path = inside.join(name.as_bytes());
+            if std::fs::symlink_metadata(native(&path)).is_err() {
+                let path = path::resolve(&Os, &path, Base::CurrentDir)?;
+                let process = std::process::id();
+                return Some(Self { path, process });
+            }
+        }
+        None
+    }
+
+    /// Makes it, if it does not exist. Returns false if another file has its name, or it belongs to
+    /// another process which removed it.
+    pub fn is_made(&self) -> bool {
+        let path = native(self.path.as_bytes());
+        if let Ok(found) = std::fs::symlink_metadata(&path) {
+            return found.is_dir();
+        }
+        self.is_own() && make(&path).is_ok_and(|()| self.note())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Resolved {
+        &self.path
+    }
+
+    /// Returns whether this process made it, not one that it is a copy of.
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Registers its removal at the end of the process.
+    fn note(&self) -> bool {
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| {
+            #[cfg(unix)]
+            process::at_end(remove_all);
+        });
+        let own = (self.process, PathBuf::from_slice(self.path.as_bytes()));
+        let mut left = left();
+        if !left.contains(&own) {
+            left.push(own);
+        }
+        true
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A copy of the process leaves what its parent may still use.
+        if self.is_own() {
+            left().retain(|(process, path)| {
+                *process != self.process || path[..] != *self.path.as_bytes()
+            });
+            remove(&native(self.path.as_bytes()));
+        }
+    }
+}
+
+#[cfg(unix)]
+extern "C" fn remove_all() {
+    // Another thread may have been stopped while it held the lock.
+    let Ok(mut left) = LEFT.try_lock() else {
+        return;
+    };
+    let left = std::mem::take(&mut *left);
+    for (process, path) in left {
+        if process == std::process::id() {
+            remove(&native(&path));
+        }
+    }
+}
+
+/// Eight letters that nobody can predict.
+fn random_name() -> String {
+    let mut random = RandomState::new().build_hasher().finish();
+    let letters = (0..8).map(|_| {
+        let letter = u8::try_from(random % 26).unwrap_or(0) + b'a';
+        random /= 26;
+        char::from(letter)
+    });
+    letters.collect()
+}
+
+#[cfg(unix)]
+fn make(path: &NativePath) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+#[cfg(not(unix))]
+fn make(path: &NativePath) -> std::io::Result<()> {
+    std::fs::create_dir(path)
+}
+
+#[cfg(unix)]
+fn native(path: &[u8]) -> NativePath {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::OsStr::from_bytes(path).into()
+}
+
+#[cfg(not(unix))]
+fn native(path: &[u8]) -> NativePath {
+    String::from_utf8_lossy(path).trim_start_matches('/').into()
+}
+
+#[cfg(unix)]
+use unix::remove;
+
+#[cfg(not(unix))]
+fn remove(path: &NativePath) {
+    let _ = std::fs::remove_dir_all(path);
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::ffi::{CStr, CString};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+    use rustix::io::Errno;
+
+    /// The most times that the tree is gone through. Each time it loses a level at least.
+    const MAX_PASSES: usize = 1 << 20;
+
+    /// Removes a directory with all that is in it, whatever the modes are and however deep it is.
+    /// Links are removed, and not followed. Files that cannot be removed stay.
+    pub fn remove(path: &Path) {
+        let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else {
+            return;
+        };
+        let Ok(top) = open(CWD, &path) else {
+            return;
+        };
+        let mut moved = 0;
+        for _ in 0..MAX_PASSES {
+            if !flatten(top.as_fd(), &mut moved) {
+                break;
+            }
+        }
+        let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::REMOVEDIR);
+    }
+
+    /// Removes the files in a directory and moves the entries two levels down one up, so that no
+    /// stack and no more than two descriptors are needed. Tells whether that changed anything.
+    fn flatten(top: BorrowedFd<'_>, moved: &mut usize) -> bool {
+        let mut progress = false;
+        each(top, |name| {
+            if unlink(top, name) {
+                progress = true;
+                return;
+            }
+            let Ok(directory) = open(top, name) else {
+                return;
+            };
+            each(directory.as_fd(), |inner| {
+                if unlink(directory.as_fd(), inner) {
+                    progress = true;
+                    return;
+                }
+                // A directory that is moved gets a new `..`, so that it must be writable itself.
+                let _ = open(directory.as_fd(), inner);
+                *moved += 1;
+                let new = CString::new(format!("fastaudit-moved-{moved}"));
+                progress |= new.is_ok_and(|new| {
+                    rustix::fs::renameat(directory.as_fd(), inner, top, &*new).is_ok()
+                });
+            });
+            progress |= unlink(top, name);
+        });
+        progress
+    }
+
+    /// Removes a file, a link or an empty directory.
+    fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> bool {
+        rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_ok()
+            || rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_ok()
+    }
+
+    fn each(directory: BorrowedFd<'_>, mut look: impl FnMut(&CStr)) {
+        let Ok(entries) = Dir::read_from(directory) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                look(name);
+            }
+        }
+    }
+
+    /// Opens a directory, but not a link to one, and lets its owner change it.
+    fn open(base: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(base, name, flags, Mode::empty());
+        let directory = match opened {
+            Err(Errno::ACCESS) => {
+                allow_owner(base, name)?;
+                rustix::fs::openat(base, name, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        // If it is not ours, its entries may still be.
+        let _ = rustix::fs::fchmod(&directory, Mode::RWXU);
+        Ok(directory)
+    }
+
+    /// Lets the owner open a directory that cannot be opened.
+    #[cfg(target_os = "linux")]
+    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        use std::os::fd::AsRawFd;
+
+        // Acts on the open file, whatever has its name by now.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(base, name, flags, Mode::empty())?;
+        let held = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        rustix::fs::chmod(&*held.map_err(|_| Errno::INVAL)?, Mode::RWXU)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn allow_owner(base: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        rustix::fs::chmodat(base, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
+    }
+}

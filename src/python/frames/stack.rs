@@ -1,0 +1,232 @@
+//! Python frames: the one that a host callback gets, and the names of callers.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyModule, PyString, PyTuple};
+
+use crate::python::cpython::calling::Calling;
+use crate::python::cpython::objects::plain_str;
+use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, frames};
+
+/// The package's name, the first component of the module names of our own Python code.
+const PACKAGE: &str = "fastaudit_rs";
+
+/// The innermost frame that is not of this package.
+pub fn first_foreign(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let mut frame = frames::current_frame(py);
+    while let Some(current) = frame {
+        if !is_of_this_package(&current)? {
+            return Ok(Some(current));
+        }
+        frame = outer(&current)?;
+    }
+    Ok(None)
+}
+
+/// The frame that called this one's code.
+pub fn outer<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(frames::outer(frame.cast()?))
+}
+
+/// The functions that led to this frame, the outermost first, and its own.
+pub fn chain_to(frame: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    names(frame.py(), &foreign_sites_of(Some(frame.clone()))?)
+}
+
+/// A function that led to an operation: the objects that name it.
+pub struct Site {
+    code: Py<PyAny>,
+    module: Option<Py<PyString>>,
+}
+
+/// Most stacks are no deeper than this.
+const USUAL_DEPTH: usize = 32;
+
+/// The functions that led to the running code, the innermost first, to be named when somebody asks.
+/// Keeps no frame alive.
+pub fn sites(py: Python<'_>) -> PyResult<Vec<Site>> {
+    foreign_sites_of(frames::current_frame(py))
+}
+
+/// The frames that are not of this package.
+fn foreign_sites_of(frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+    let Some(py) = frame.as_ref().map(Bound::py) else {
+        return Ok(Vec::new());
+    };
+    let mut sites = sites_of(frame)?;
+    sites.retain(|site| !site.module(py).is_some_and(names_ours));
+    Ok(sites)
+}
+
+/// The functions that led to this frame, the innermost first, and its own.
+pub fn sites_of(mut frame: Option<Bound<'_, PyAny>>) -> PyResult<Vec<Site>> {
+    let mut sites = Vec::with_capacity(USUAL_DEPTH);
+    while let Some(current) = frame {
+        sites.push(site(&current)?);
+        frame = outer(&current)?;
+    }
+    Ok(sites)
+}
+
+/// The names of such functions, the outermost first.
+pub fn names(py: Python<'_>, sites: &[Site]) -> PyResult<Vec<String>> {
+    sites.iter().rev().map(|site| site.name(py)).collect()
+}
+
+/// The function of a frame.
+pub fn site(frame: &Bound<'_, PyAny>) -> PyResult<Site> {
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
+    let globals = globals.cast::<PyDict>().ok();
+    Ok(Site {
+        code: frames::code(frame.cast()?).unbind(),
+        module: globals.and_then(module_name).map(Bound::unbind),
+    })
+}
+
+impl Site {
+    /// The code of the function.
+    pub fn code<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.code.bind(py)
+    }
+
+    /// The name of its module.
+    pub fn module<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyString>> {
+        self.module.as_ref().map(|module| module.bind(py))
+    }
+
+    /// `module.function`.
+    pub fn name(&self, py: Python<'_>) -> PyResult<String> {
+        let module = self.module.as_ref().map_or_else(
+            || "None".into(),
+            |module| module.bind(py).to_string_lossy().into_owned(),
+        );
+        let code = self.code.bind(py);
+        let own = own_name(code)?;
+        let own = own.cast::<PyString>()?.to_string_lossy().into_owned();
+        Ok(format!("{module}.{own}"))
+    }
+}
+
+/// The qualified name of code; its name if it has no other.
+pub fn own_name<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = code.py();
+    // It came with 3.11.
+    match code.attr_opt(intern!(py, "co_qualname"))? {
+        Some(own) => Ok(own),
+        None => code.attr(intern!(py, "co_name")),
+    }
+}
+
+/// Returns whether a frame runs code of this package.
+pub fn is_of_this_package(frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let globals = frame.attr(intern!(frame.py(), "f_globals"))?;
+    Ok(globals.cast::<PyDict>().is_ok_and(is_ours))
+}
+
+fn is_ours(globals: &Bound<'_, PyDict>) -> bool {
+    module_name(globals).as_ref().is_some_and(names_ours)
+}
+
+fn names_ours(module: &Bound<'_, PyString>) -> bool {
+    let module = module.to_str();
+    module.is_ok_and(|module| module.split('.').next() == Some(PACKAGE))
+}
+
+/// The `__name__` of a module, from its globals.
+pub fn module_name<'py>(globals: &Bound<'py, PyDict>) -> Option<Bound<'py, PyString>> {
+    // A look-up would compare keys that are no texts, or of a subclass, by their own methods. It is
+    // the first one, usually.
+    let (_, name) = globals.iter().find(|(key, _)| is_its_name(key))?;
+    plain_str(name.cast_into().ok()?).ok()
+}
+
+fn is_its_name(key: &Bound<'_, PyAny>) -> bool {
+    let key = key.cast_exact::<PyString>();
+    key.is_ok_and(|key| key.is(intern!(key.py(), "__name__")) || key == "__name__")
+}
+
+/// Returns whether the innermost Python code is that of the module that it names itself after.
+#[cfg(Py_3_12)]
+pub fn is_of_its_module(py: Python<'_>) -> PyResult<bool> {
+    match frames::current_globals(py) {
+        Some(globals) => are_of_their_module(&globals),
+        None => Ok(false),
+    }
+}
+
+/// Returns whether these globals are those of the module that they name themselves after.
+pub fn are_of_their_module(globals: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let Some(name) = module_name(globals) else {
+        return Ok(false);
+    };
+    let Some(module) = raw::imported_module(globals.py(), &name)? else {
+        return Ok(false);
+    };
+    let module = module.cast::<PyModule>();
+    Ok(module.is_ok_and(|module| module.dict().is(globals)))
+}
+
+// The effect of assigning a function's `__code__`.
+
+/// `CO_ITERABLE_COROUTINE` of `cpython/code.h`: a generator that may be awaited.
+const ITERABLE_COROUTINE: i64 = 0x100;
+
+/// The attributes that say how a code object acts and what it is called. Compared one by one, as
+/// comparing code objects compares constants by their classes' `==`.
+const ATTRIBUTES: &[&str] = &[
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_stacksize",
+    "co_code",
+    "co_consts",
+    "co_names",
+    "co_varnames",
+    "co_freevars",
+    "co_cellvars",
+    "co_filename",
+    "co_name",
+    "co_firstlineno",
+];
+
+/// Returns whether the assignment only marks a generator function as awaitable, as
+/// `types.coroutine` does: `import asyncio` needs this.
+pub fn only_marks_awaitable(function: &Bound<'_, PyAny>, new: &Bound<'_, PyAny>) -> bool {
+    if !raw::is_python_function(function) {
+        return false;
+    }
+    let flags = |code: &Bound<'_, PyAny>| raw::int_value(&code.attr("co_flags").ok()?);
+    let Ok(old) = function.attr("__code__") else {
+        return false;
+    };
+    if !old.get_type().is(new.get_type()) {
+        return false;
+    }
+    matches!((flags(&old), flags(new)), (Some(old), Some(new)) if old | ITERABLE_COROUTINE == new && old != new)
+        && ATTRIBUTES.iter().chain(EXCEPTION_TABLE).all(|name| {
+            matches!((old.attr(*name), new.attr(*name)), (Ok(old), Ok(new)) if is_same(&old, &new))
+        })
+}
+
+#[cfg(Py_3_11)]
+const EXCEPTION_TABLE: &[&str] = &["co_exceptiontable"];
+/// Part of the code itself before 3.11.
+#[cfg(not(Py_3_11))]
+const EXCEPTION_TABLE: &[&str] = &[];
+
+/// Returns whether two values are one object or equal plain data.
+fn is_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
+    if a.is(b) {
+        return true;
+    }
+    if let (Ok(a), Ok(b)) = (a.cast_exact::<PyTuple>(), b.cast_exact::<PyTuple>()) {
+        return a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_same(&a, &b));
+    }
+    if let (Ok(a), Ok(b)) = (a.cast_exact::<PyBytes>(), b.cast_exact::<PyBytes>()) {
+        return a.as_bytes() == b.as_bytes();
+    }
+    if let (Ok(a), Ok(b)) = (a.cast_exact::<PyString>(), b.cast_exact::<PyString>()) {
+        return a.to_string_lossy() == b.to_string_lossy();
+    }
+    matches!((raw::int_value(a), raw::int_value(b)), (Some(a), Some(b)) if a == b)
+}

@@ -1,0 +1,5 @@
+//! The log of a guard, of decisions, and of operations that are recorded.
+
+pub mod audit_log;
+pub mod log;
+pub mod recorder;

@@ -1,0 +1,278 @@
+//! The store of operations under a guard that observes: each effect once, with its count.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::policy::events::Effect;
+use crate::policy::files::fs::FileSystem;
+use crate::policy::files::os::Os;
+use crate::policy::files::path::{Base, Name, Target};
+use crate::policy::learn::Need;
+use crate::policy::network::{Destination, Reach};
+use crate::policy::sql::names::{self, Database};
+use crate::policy::{Operation, Why};
+use crate::python::logs::audit_log::{self, LogFile};
+use crate::python::values::json_line;
+
+/// The version of the JSON, of the log and of `to_json()`.
+pub const VERSION: u32 = 1;
+
+/// The number of different effects that are kept; further ones are only counted.
+pub const MAX_KEPT: usize = 10_000;
+
+/// The settings of a guard's recording.
+#[derive(Clone)]
+pub struct Records {
+    /// True if an operation that the policy denies is stopped; else it proceeds.
+    pub enforces: bool,
+    /// The file for each decision as it is made.
+    pub log: Option<Arc<Mutex<LogFile>>>,
+}
+
+/// An effect that was seen.
+pub struct Entry {
+    pub event: String,
+    pub effect: Option<Effect>,
+    /// The arguments of the event, plain values alone.
+    pub args: Py<PyTuple>,
+    /// The needs that a policy would have to allow.
+    pub needs: Vec<Need>,
+    /// The functions that led to it when it was seen first.
+    pub call_chain: Vec<String>,
+    /// `None` if it is allowed; `Some(None)` if the event is denied as such.
+    pub denied: Option<Option<Why>>,
+    pub count: u64,
+    /// The tool that did it, with rights of its own.
+    pub tool: Option<String>,
+    /// The line of the log for each such decision.
+    pub line: String,
+}
+
+impl Entry {
+    /// Returns another entry with the same contents.
+    pub fn copy(&self, py: Python<'_>) -> Self {
+        Self {
+            event: self.event.clone(),
+            args: self.args.clone_ref(py),
+            needs: self.needs.clone(),
+            call_chain: self.call_chain.clone(),
+            tool: self.tool.clone(),
+            line: String::new(),
+            ..*self
+        }
+    }
+
+    /// `"allowed"`, the field of the policy that denies it, or `"denied"`.
+    pub fn verdict(&self) -> &'static str {
+        match self.denied {
+            None => "allowed",
+            Some(Some(why)) => why.field(),
+            Some(None) => "denied",
+        }
+    }
+}
+
+/// The effects that were seen under one guard.
+#[derive(Default)]
+pub struct Recorder {
+    seen: Mutex<Seen>,
+    /// Grows when the current directory changes: relative paths differ then.
+    pub directories: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct Seen {
+    /// The position of each among the entries, by its key.
+    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    pub entries: Vec<Entry>,
+    /// The number of decisions that were not kept.
+    pub dropped: u64,
+}
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+impl Recorder {
+    /// The effects that were seen.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an effect that was seen before.
+    pub fn count(&self, key: u64, records: &Records) -> bool {
+        let mut seen = self.seen();
+        let Some(&place) = seen.places.get(&key) else {
+            return false;
+        };
+        let entry = &mut seen.entries[place];
+        entry.count += 1;
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        true
+    }
+
+    /// Adds an effect that was not seen before.
+    pub fn add(&self, key: u64, entry: Entry, records: &Records) {
+        if let Some(log) = &records.log {
+            write_line(log, &entry.line);
+        }
+        let mut seen = self.seen();
+        if let Some(&place) = seen.places.get(&key) {
+            seen.entries[place].count += 1;
+        } else if seen.entries.len() < MAX_KEPT {
+            let place = seen.entries.len();
+            seen.places.insert(key, place);
+            seen.entries.push(entry);
+        } else {
+            seen.dropped += 1;
+        }
+    }
+}
+
+/// Writes a line of the decision log. A full disk stops nobody.
+fn write_line(log: &Mutex<LogFile>, rest: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |now| now.as_secs_f64());
+    let version = VERSION;
+    let line = format!("{{\"version\":{version},\"time\":{now:.6},{rest}}}\n");
+    let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = log.append(line.as_bytes(), audit_log::PATIENCE);
+}
+
+// The target of an event that is judged, for the line of a log.
+
+/// The target, as the policy was asked about it.
+#[derive(Default)]
+pub struct Decided {
+    /// The paths that were named: at most two. They are relative to the current directory, or absolute.
+    pub paths: [Option<Vec<u8>>; 2],
+    /// True if it writes, or makes, changes or removes a file.
+    pub writes: bool,
+    /// Keys and values of the line.
+    pub more: Vec<u8>,
+    /// The number of questions to the policy.
+    pub asked: usize,
+}
+
+impl Decided {
+    /// Notes an operation.
+    pub fn note(&mut self, operation: Operation<'_>) {
+        self.asked += 1;
+        let (target, writes) = match operation {
+            Operation::ChangeEntry(target)
+            | Operation::MoveEntry(target)
+            | Operation::ChangeFile(target)
+            | Operation::ChangePlace(target)
+            | Operation::OpenForWriting(target)
+            | Operation::OpenForAppending(target) => (target, true),
+            Operation::Read(target) | Operation::Look(target) => (target, false),
+            Operation::ChangeDirectory { to, .. } => (to, false),
+            Operation::LinkTo { at, .. } => (at, true),
+            Operation::OpenDatabase(name) => match name {
+                Name::Path(path) if matches!(names::parse(path), Database::File) => {
+                    (Target::path(path), true)
+                }
+                _ => return,
+            },
+            Operation::SetVariable(Name::Path(name)) => return self.add("variable", name),
+            Operation::Import { module, .. } => return self.add("module", module.as_bytes()),
+            Operation::CallNative(module) => return self.add("module", module.as_bytes()),
+            Operation::UseNetwork(reach) => return self.reach(reach),
+            Operation::SetVariable(_) | Operation::Start(_) | Operation::SetAttribute(_) => return,
+        };
+        self.writes |= writes;
+        let Name::Path(path) = target.name else {
+            return;
+        };
+        let path = match target.base {
+            Base::CurrentDir => path.to_vec(),
+            base => absolute(path, base),
+        };
+        match &mut self.paths {
+            [first @ None, _] => *first = Some(path),
+            [Some(first), second @ None] if *first != path => *second = Some(path),
+            _ => {}
+        }
+    }
+
+    fn reach(&mut self, reach: Reach<'_>) {
+        let (to, port) = match reach {
+            Reach::Connect { to, names, port } => {
+                if let Some(name) = names.first() {
+                    return self.host(name, port);
+                }
+                (to, port)
+            }
+            Reach::Listen { at, port } => (at, port),
+            Reach::LookUp(name) => return self.add("host", name.as_bytes()),
+            Reach::Unix(path) => {
+                self.paths[0].get_or_insert_with(|| path.to_vec());
+                return;
+            }
+            Reach::Abstract(_) | Reach::Other => return,
+        };
+        match to {
+            Destination::Name(name) => self.host(name, port),
+            Destination::Address(address) => self.host(&address.to_string(), port),
+        }
+    }
+
+    fn host(&mut self, host: &str, port: u16) {
+        if self.more.is_empty() {
+            self.add("host", host.as_bytes());
+            self.more.extend_from_slice(b",\"port\":");
+            json_line::number(&mut self.more, port.into());
+        }
+    }
+
+    /// Adds a key with a text; the first one stands.
+    pub fn add(&mut self, key: &str, text: &[u8]) {
+        if self.more.is_empty() {
+            self.more.extend_from_slice(b",\"");
+            self.more.extend_from_slice(key.as_bytes());
+            self.more.extend_from_slice(b"\":");
+            json_line::text(&mut self.more, text);
+        }
+    }
+}
+
+/// The path as it was named, behind the directory that it starts from. The current one is that in which
+/// the event was judged, if its judge looked.
+pub fn absolute(path: &[u8], base: Base) -> Vec<u8> {
+    if path.starts_with(b"/") {
+        return path.to_vec();
+    }
+    let start = match base {
+        Base::CurrentDir => Os::last_current_dir(),
+        Base::Descriptor(descriptor) => Os.descriptor_path(descriptor),
+    };
+    let Some(start) = start else {
+        return path.to_vec();
+    };
+    let mut whole = start.to_vec();
+    if !whole.ends_with(b"/") {
+        whole.push(b'/');
+    }
+    whole.extend_from_slice(path);
+    whole
+}

@@ -1,0 +1,352 @@
+//! Workers of pools that are started anew, not copied: they may start if threads may, and run under
+//! the same policy from their first line on.
+//!
+//! The command line is one that `multiprocessing` or `loky` makes for itself. It gets code that
+//! comes first and installs the policy: if that fails nothing else runs. The worker runs its jobs
+//! as the guarded code would.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::policy::environment::is_dangerous;
+use crate::policy::files::os::Os;
+use crate::policy::workers::{PACKAGES, STARTERS, Worker};
+use crate::policy::written::spec::{OnViolation, Spec};
+use crate::policy::written::values::{Where, is_within_module};
+use crate::python::configuration::config::AuditCfg;
+use crate::python::configuration::pool_memory;
+use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::once::intern;
+use crate::python::cpython::{ffi as raw, frames};
+use crate::python::frames::stack;
+use crate::python::guard::event::Event;
+use crate::python::guard::scope;
+use crate::python::guard::tempfile;
+use crate::python::importing::imports;
+use crate::python::pools::reused_executors;
+use crate::python::values::{decode, simple};
+
+/// The interpreter as it is started, and the file of this package.
+struct Place {
+    interpreter: Vec<u8>,
+    package: String,
+}
+
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+/// True if some thread of this process was confined by the kernel, which may not let programs
+/// start.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// True if this process is such a worker.
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The arguments of the worker that is being started.
+    static STARTING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Reads the data for starting workers, before guarded code can change it. If something is missing,
+/// none starts.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    let interpreter = calling::import(py, "sys")?.attr("executable")?;
+    let package = raw::imported_module(py, intern!(py, "fastaudit_rs"))?;
+    let Some(package) = package else {
+        return Ok(());
+    };
+    let package: Option<String> = package.attr("__file__")?.extract().ok();
+    if let (Ok(interpreter), Some(package)) = (decode::root_name(&interpreter), package) {
+        let interpreter = interpreter.to_vec();
+        let _ = PLACE.set(Place {
+            interpreter,
+            package,
+        });
+    }
+    Ok(())
+}
+
+/// Notes that a thread of this process is about to be confined by the kernel.
+pub fn note_confined() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether this process is a worker that was started anew.
+pub fn is_worker() -> bool {
+    IS_WORKER.load(Ordering::Relaxed)
+}
+
+/// Notes that this process is a worker that was started anew.
+pub fn note_worker() {
+    IS_WORKER.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether workers may start under a guard: guarded ones, or Python itself.
+pub fn may_start(config: &AuditCfg) -> bool {
+    config.policy().rest().threads || may_start_python(config)
+}
+
+/// Returns whether Python may be started under a guard, which is not guarded then.
+pub fn may_start_python(config: &AuditCfg) -> bool {
+    let interpreter = PLACE.get().map(|place| &place.interpreter[..]);
+    interpreter.is_some_and(|interpreter| config.policy().commands().allow(&Os, interpreter))
+}
+
+/// The arguments of a call of `fork_exec`, and the places of the program, ready to be used.
+pub struct Start<'py> {
+    pub arguments: Bound<'py, PyAny>,
+    pub places: Bound<'py, PyAny>,
+    is_worker: bool,
+    /// True if it is the server that makes copies of itself for others.
+    pub is_server: bool,
+}
+
+impl Start<'_> {
+    /// Marks on this thread that this is being started, for as long as its event takes; returns the
+    /// earlier mark.
+    pub fn begin(&self) -> usize {
+        let arguments = self.is_worker.then_some(self.arguments.as_ptr() as usize);
+        STARTING.replace(arguments.unwrap_or(0))
+    }
+}
+
+/// Restores the mark that `Start::begin` returned.
+pub fn end(before: usize) {
+    STARTING.set(before);
+}
+
+/// Returns whether the event is the start of a worker that is going to enter the policy first.
+pub fn is_starting(event: &Event<'_, '_>) -> bool {
+    let arguments = event.args.get_item(1);
+    arguments.is_ok_and(|arguments| arguments.as_ptr() as usize == STARTING.get())
+}
+
+/// Returns whether `multiprocessing` copies the process for a worker, while threads may start:
+/// other running threads, such as those of the pool itself, do not stop it there.
+pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
+    Ok(event.config.policy().rest().threads
+        && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
+}
+
+/// Returns the start that a call of `fork_exec` asks for: a worker that is guarded, or the given
+/// program, where a list that could be changed meanwhile becomes a tuple.
+pub fn read<'py>(
+    arguments: &Bound<'py, PyAny>,
+    places: &Bound<'py, PyAny>,
+    environment: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Start<'py>> {
+    if let Some(start) = guarded(arguments, places, environment)? {
+        return Ok(start);
+    }
+    let fixed = |given: &Bound<'py, PyAny>| match given.cast::<PyList>() {
+        Ok(list) => list.to_tuple().into_any(),
+        Err(_) => given.clone(),
+    };
+    Ok(Start {
+        arguments: fixed(arguments),
+        places: fixed(places),
+        is_worker: false,
+        is_server: false,
+    })
+}
+
+/// The command line of a worker that enters the policy of the guards in force, and its program.
+fn guarded<'py>(
+    arguments: &Bound<'py, PyAny>,
+    places: &Bound<'py, PyAny>,
+    environment: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Start<'py>>> {
+    let py = arguments.py();
+    let Some(place) = PLACE.get() else {
+        return Ok(None);
+    };
+    let (Some(words), Some(programs)) = (items(arguments), items(places)) else {
+        return Ok(None);
+    };
+    let is_interpreter = |word: &Bound<'py, PyAny>| {
+        decode::root_name(word).is_ok_and(|word| word[..] == place.interpreter)
+    };
+    if programs.len() != 1
+        || !programs.iter().all(is_interpreter)
+        || !words.first().is_some_and(is_interpreter)
+        || !is_started_by_pool(py)?
+    {
+        return Ok(None);
+    }
+    let Some(words) = words.iter().map(text).collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let Some(worker) = Worker::of(&words) else {
+        return Ok(None);
+    };
+    if !keeps_environment(environment) || is_confined() {
+        return Ok(None);
+    }
+    let Some((config, spec)) = policy(py, &place.interpreter)? else {
+        return Ok(None);
+    };
+    let Some(text) = spec.to_toml() else {
+        return Ok(None);
+    };
+    let paths = config.get().policy().governing().paths();
+    let governing = PyList::new(py, paths.map(|path| PyBytes::new(py, path)))?;
+    let shown = |text: &str| PyString::new(py, text).shown();
+    // The current directory, where anything may lie, is no place to import from yet: this very
+    // package has to guard it.
+    let first = format!(
+        "import sys; _path = sys.path[:]; sys.path[:] = filter(None, _path)\n\
+         import importlib.util as _util\n\
+         _spec = _util.spec_from_file_location('fastaudit_rs', {})\n\
+         sys.modules['fastaudit_rs'] = _module = _util.module_from_spec(_spec)\n\
+         _spec.loader.exec_module(_module)\n\
+         from fastaudit_rs.workers import enter; enter({}, {}, {}, {}, {})\n\
+         sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
+        shown(&place.package)?,
+        shown(&text)?,
+        match config.bind(py).get().monitor_calls() {
+            true => "True",
+            false => "False",
+        },
+        shown(worker.module())?,
+        governing.shown()?,
+        shown(pool_memory::mark())?,
+    );
+    let words = worker.after(&first);
+    let words = words
+        .iter()
+        .skip(1)
+        .map(|word| PyBytes::new(py, word.as_bytes()));
+    let interpreter = PyBytes::new(py, &place.interpreter);
+    let words: Vec<_> = std::iter::once(interpreter.clone()).chain(words).collect();
+    reused_executors::mark(py)?;
+    Ok(Some(Start {
+        arguments: PyTuple::new(py, words)?.into_any(),
+        places: PyTuple::new(py, [interpreter])?.into_any(),
+        is_worker: true,
+        is_server: worker.module() == "multiprocessing.forkserver",
+    }))
+}
+
+/// The items of a list or tuple.
+fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = given.cast_exact::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    let tuple = given.cast_exact::<PyTuple>().ok()?;
+    Some(tuple.iter().collect())
+}
+
+/// A word of a command line.
+fn text(word: &Bound<'_, PyAny>) -> Option<String> {
+    let word = simple::text(word).ok()??;
+    let word = decode::root_name(word.as_any()).ok()?;
+    String::from_utf8(word.to_vec()).ok()
+}
+
+/// Returns whether the function which calls `fork_exec` is one by which libraries of pools start
+/// workers, and is called by others of theirs.
+fn is_started_by_pool(py: Python<'_>) -> PyResult<bool> {
+    let Some(frame) = frames::current_frame(py) else {
+        return Ok(false);
+    };
+    let Some(caller) = stack::outer(&frame)? else {
+        return Ok(false);
+    };
+    let code = frames::code(frame.cast()?);
+    let name = code.attr(intern!(py, "co_name"))?;
+    let Some(module) = imports::module_of(&frame)? else {
+        return Ok(false);
+    };
+    let mut is_starter = false;
+    for (own, function) in STARTERS {
+        is_starter |= module == *own && name.equals(function)?;
+    }
+    let Some(of) = imports::module_of(&caller)? else {
+        return Ok(false);
+    };
+    let of = of.to_string_lossy();
+    Ok(is_starter
+        && imports::is_installed(&code)?
+        && PACKAGES
+            .iter()
+            .any(|package| is_within_module(&of, package))
+        && imports::is_installed(&frames::code(caller.cast()?))?)
+}
+
+/// Returns whether the variables that decide which code the interpreter runs are those of this
+/// process.
+fn keeps_environment(environment: Option<&Bound<'_, PyAny>>) -> bool {
+    let Some(environment) = environment.filter(|environment| !environment.is_none()) else {
+        return true;
+    };
+    let Some(variables) = items(environment) else {
+        return false;
+    };
+    variables.iter().all(|variable| {
+        let Ok(variable) = variable.cast_exact::<PyBytes>() else {
+            return false;
+        };
+        let mut parts = variable.as_bytes().splitn(2, |byte| *byte == b'=');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+        !is_dangerous(name) || own_variable(name).as_deref() == value
+    })
+}
+
+fn own_variable(name: &[u8]) -> Option<Vec<u8>> {
+    let name = std::str::from_utf8(name).ok()?;
+    std::env::var_os(name).map(std::ffi::OsString::into_encoded_bytes)
+}
+
+/// Returns whether the kernel may keep this thread from starting programs.
+fn is_confined() -> bool {
+    #[cfg(target_os = "linux")]
+    let is_confined = rustix::thread::no_new_privs().unwrap_or(true);
+    #[cfg(not(target_os = "linux"))]
+    let is_confined = false;
+    CONFINED.load(Ordering::Relaxed) && is_confined
+}
+
+/// The policy that a worker has to enter, and a guard of it: the policy of those guards in force
+/// that let threads start, but no programs. `None` if there is no such policy, or more than one.
+fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, Spec)>> {
+    let mut found: Option<(Py<AuditCfg>, Spec)> = None;
+    for active in scope::in_force(py)? {
+        let Some(config) = active.get().config() else {
+            continue;
+        };
+        let own = config.get();
+        if own.policy().commands().allow(&Os, interpreter) {
+            continue;
+        }
+        let Some(spec) = own.spec() else {
+            return Ok(None);
+        };
+        if !own.policy().rest().threads || own.records().is_some() {
+            return Ok(None);
+        }
+        match &found {
+            Some((_, before)) if before != spec => return Ok(None),
+            Some((before, _)) if before.get().monitor_calls() => {}
+            _ => found = Some((config.clone_ref(py), spec.clone())),
+        }
+    }
+    let Some((config, mut spec)) = found else {
+        return Ok(None);
+    };
+    if spec.on_violation == OnViolation::Call {
+        // The function does not exist there.
+        spec.on_violation = OnViolation::Raise;
+    }
+    // It finds files of the guarded code there, and cleans up.
+    let directory = tempfile::own_directory(&tempfile::in_force(py)?);
+    if let (Where::Below(roots), Some(directory)) = (&mut spec.write, directory)
+        && let Ok(directory) = String::from_utf8(directory.to_vec())
+    {
+        roots.push(directory);
+    }
+    Ok(Some((config, spec)))
+}
