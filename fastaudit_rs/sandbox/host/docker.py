@@ -59,21 +59,11 @@ class Docker:
         except (self._sdk.errors.DockerException, OSError) as error:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
-    def run(
-        self,
-        setup: Setup,
-        limits: Limits,
-        base: str,
-        job: Job,
-        given: bytes,
-        ending: Ending,
-    ) -> Result:
+    def run(self, setup: Setup, job: Job, given: bytes, ending: Ending) -> Result:
         """Run a job in a container of its own.
 
         Args:
             setup: The policy and the environment that it is started with.
-            limits: The limits of the run.
-            base: The directory that counts as its disk.
             job: The job.
             given: Its standard input.
             ending: The wish to end it.
@@ -82,17 +72,17 @@ class Docker:
             RuntimeError: It was ended from elsewhere.
             SandboxError: The daemon cannot run it.
         """
-        begun = time.monotonic()
+        config, begun = setup.config, time.monotonic()
         with contextlib.ExitStack() as stack:
-            place = stack.enter_context(tempfile.TemporaryDirectory(dir=base, prefix="job-"))
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
             Path(place, "job").write_bytes(pickle.dumps((setup.policy, _governing(), job)))
             Path(place, "input").write_bytes(given)
             # Opened before the code can do anything about it.
             report = stack.enter_context(open(f"{place}/report", "w+b"))
             stack.enter_context(self._errors("it cannot be run"))
-            container = self._api.create_container(**self._options(setup, limits, place))["Id"]
+            container = self._api.create_container(**self._options(setup, place))["Id"]
             try:
-                watch = Watch(self._api, container, limits, base, ending)
+                watch = Watch(self._api, container, config, ending)
                 status, killed_by, texts = watch.result()
                 state = self._api.inspect_container(container)["State"]
             finally:
@@ -104,12 +94,14 @@ class Docker:
             stdout=texts["stdout"].decode(errors="replace"),
             stderr=texts["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
-            killed_by=killed_by or _limit_of(returncode, state, limits),
+            killed_by=killed_by or _limit_of(returncode, state, config.limits),
             **reported,
         )
 
-    def _options(self, setup: Setup, limits: Limits, place: str) -> dict[str, Any]:
+    def _options(self, setup: Setup, place: str) -> dict[str, Any]:
         """The container: nothing but the policy's places, and as little power as possible."""
+        config, home = setup.config, str(setup.config.directory)
+        limits = config.limits
         types = self._sdk.types
         ulimits = []
         if limits.open_files is not None:
@@ -128,13 +120,12 @@ class Docker:
             pids_limit=limits.processes,
             ulimits=ulimits,
             init=True,
-            mounts=mounts(types.Mount, setup.policy, setup.path, str(setup.directory), place),
+            mounts=mounts(types.Mount, setup.policy, config.path, home, place),
             # A log would grow on the host's disk: the output is read while it is written.
             log_config=types.LogConfig(type="none"),
         )
-        home = str(setup.directory)
         # The image says where programs are.
-        env = {name: value for name, value in setup.env.items() if name != "PATH"}
+        env = {name: value for name, value in config.env.items() if name != "PATH"}
         return {
             "image": self._image,
             "command": COMMAND,

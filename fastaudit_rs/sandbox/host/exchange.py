@@ -14,10 +14,10 @@ from typing import Any
 
 from ... import AuditDenied
 from ...sessions.base import Output
-from ..limits import Limits
 from ..wire import REPORT, Malformed, decode
 from .calls import Calls
 from .channel import Broken
+from .config import SandboxConfig
 from .ending import Ending
 from .files import Disk
 from .run import DENIALS, INTERVAL
@@ -39,8 +39,7 @@ class Exchange:
     Args:
         process: The process.
         number: The number of the question.
-        limits: The limits of a step.
-        base: The directory that counts as its disk.
+        config: The sandbox's configuration.
         seconds: The time that there is.
         ending: The wish of the sandbox to end it.
     """
@@ -49,18 +48,16 @@ class Exchange:
         self,
         process: Process,
         number: int,
-        limits: Limits,
-        base: str,
+        config: SandboxConfig,
         seconds: float | None,
         ending: Ending,
     ) -> None:
         """Prepare it."""
         self._process = process
         self._number = number
-        self._limits = limits
+        self._config = config
         self._seconds = math.inf if seconds is None else seconds
         self._ending = ending
-        self._base = base
         #: The functions that it may call.
         self.calls: Calls | None = None
         #: A function that gets the output as it comes.
@@ -142,7 +139,7 @@ class Exchange:
             RuntimeError: The sandbox was closed.
         """
         begun = time.monotonic()
-        disk = Disk(self._base, self._limits.disk)
+        disk = Disk(self._config.base, self._config.limits.disk)
         process = self._process
         caught: BaseException | None = None
         with contextlib.closing(disk), selectors.PollSelector() as selector:
@@ -251,7 +248,7 @@ class Exchange:
 
     def _take(self, name: str, data: bytes) -> None:
         found = self._found[name]
-        most = self._limits.output
+        most = self._config.limits.output
         room = sys.maxsize if most is None else int(most) - len(found)
         found += data[: max(room, 0)]
         if room > 0:

@@ -1,5 +1,6 @@
 """Named sandboxes, for agents that keep one each."""
 
+import functools
 import os
 import tempfile
 import threading
@@ -105,12 +106,15 @@ class SandboxManager(Closing):
         check_backend(backend, image, confine)
         self._policy = policy
         self._limits = limits
-        self._env = env if isinstance(env, (str, Mapping)) else list(env)
-        self._path = path if isinstance(path, (str, os.PathLike)) else list(path)
-        self._confine: Literal["require", "prefer", "audit"] = confine
-        self._backend: Literal["process", "docker"] = backend
-        self._image = image
-        self._secrets = secrets_of(secrets)
+        self._made = functools.partial(
+            Sandbox,
+            env=env if isinstance(env, (str, Mapping)) else list(env),
+            path=path if isinstance(path, (str, os.PathLike)) else list(path),
+            confine=confine,
+            backend=backend,
+            image=image,
+            secrets=secrets_of(secrets),
+        )
         self._most = history
         self.begin_anew()
         self._environments: dict[str, _Environment] = {}
@@ -156,17 +160,7 @@ class SandboxManager(Closing):
                 raise RuntimeError("the manager is closed")
             if name in self._environments:
                 raise ValueError(f"there is an environment {name!r} already")
-            sandbox = Sandbox(
-                own,
-                limits or self._limits,
-                env=self._env,
-                path=self._path,
-                confine=self._confine,
-                backend=self._backend,
-                image=self._image,
-                parent=self._base,
-                secrets=self._secrets,
-            )
+            sandbox = self._made(own, limits or self._limits, parent=self._base)
             self._environments[name] = _Environment(sandbox, self._most)
         return sandbox
 

@@ -1,11 +1,9 @@
 """Processes of a sandbox that are started in advance, for many short runs."""
 
 import contextlib
-import os
 import queue
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from ...results import Result
 from ..wire import COMMON
@@ -13,26 +11,9 @@ from . import copies
 from .ending import Ending, Endings
 from .process import Worker
 from .run import INTERVAL
-from .runner import Runner
+from .runner import Runner, RunRequest
 from .setup import Setup
-from .workers import Key, Start, WorkerSource
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
-#: Runs code as `Sandbox.run` does, in one of these workers.
-_Runs = Callable[
-    [
-        WorkerSource,
-        str | os.PathLike[str],
-        Sequence[str],
-        str | bytes,
-        bool,
-        Ending,
-        "AbstractEventLoop | None",
-    ],
-    Result,
-]
+from .workers import WorkerSource
 
 #: A worker that is being started, or has been, with the state that it depends on.
 _Coming = Future[tuple[Worker, Hashable]]
@@ -42,15 +23,15 @@ class ReadyWorkers:
     """A number of workers that are started in advance, and again when one has ended.
 
     Args:
-        start: Starts one.
-        key: The state that it depends on.
+        setup: Starts one.
+        preload: Names of modules that each run finds imported.
         count: The number of workers.
     """
 
-    def __init__(self, start: Start, key: Key, count: int) -> None:
+    def __init__(self, setup: Setup, preload: Sequence[str], count: int) -> None:
         """Start them, and wait until the first is ready."""
-        self._start_one = start
-        self._key = key
+        self._setup = setup
+        self._preload = preload
         self._count = count
         self._closed = False
         self.begin_anew()
@@ -72,8 +53,8 @@ class ReadyWorkers:
     def _start(self) -> tuple[Worker, Hashable]:
         if self._closed:
             raise RuntimeError("the pool is closed")
-        key = self._key()
-        return self._start_one(), key
+        key = self._setup.state()
+        return self._setup.start(self._preload), key
 
     @contextlib.contextmanager
     def worker(self, ending: Ending) -> Iterator[Worker]:
@@ -82,7 +63,7 @@ class ReadyWorkers:
         usable = False
         try:
             worker, key = coming.result()
-            if key != self._key() or not worker.is_alive:
+            if key != self._setup.state() or not worker.is_alive:
                 worker.end()
                 coming = self._submitted()
                 worker, _ = coming.result()
@@ -133,7 +114,13 @@ class Pool(Runner):
     nothing else. The runs share the directory of the sandbox, and nothing else.
     """
 
-    def __init__(self, runs: _Runs, setup: Setup, size: int, preload: Iterable[str]) -> None:
+    def __init__(
+        self,
+        run: Callable[[RunRequest, WorkerSource], Result],
+        setup: Setup,
+        size: int,
+        preload: Iterable[str],
+    ) -> None:
         """Start the processes, and wait until they are ready."""
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"size must be a whole number, not {type(size).__name__}")
@@ -141,11 +128,10 @@ class Pool(Runner):
             raise ValueError(f"size must be positive, not {size!r}")
         if isinstance(preload, str):
             raise TypeError("preload must be names of modules, not str")
-        names = [*COMMON, *map(str, preload)]
-        self._runs = runs
+        self._run_in = run
         self._size = size
-        self._directory = setup.directory
-        self._workers = ReadyWorkers(lambda: setup.start(names), setup.state, size)
+        self._directory = setup.config.directory
+        self._workers = ReadyWorkers(setup, [*COMMON, *map(str, preload)], size)
         self._endings = Endings("the pool")
         self._closed = False
         try:
@@ -170,14 +156,6 @@ class Pool(Runner):
             self._endings.close()
             self._workers.close()
 
-    def _run(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str],
-        input: str | bytes,
-        value: bool,
-        ending: Ending,
-        loop: "AbstractEventLoop | None",
-    ) -> Result:
-        with self._endings.running(ending):
-            return self._runs(self._workers, code, args, input, value, ending, loop)
+    def _run(self, request: RunRequest) -> Result:
+        with self._endings.running(request.ending):
+            return self._run_in(request, self._workers)

@@ -21,6 +21,7 @@ from ..wire import Held, receive, send
 from . import copies, group
 from .alone import of_memory, without_kernel
 from .causes import causes
+from .config import SandboxConfig
 from .group import Group
 from .metadata import Metadata, answering
 
@@ -167,13 +168,11 @@ class Worker:
     """A process that waits for work.
 
     Args:
-        kernel: The package `sandlock`, or `None`.
+        config: The sandbox's configuration.
         options: The options of `sandlock`.
         metadata: The answers to the kernel's questions about metadata.
         is_alone: True if it uses no network: it gets an empty one, where the system lets it.
-        base: The directory for its socket.
         task: Preparations of the process: a policy, directories and names of modules, pickled.
-        limits: Its limits.
         connects: The answers to the kernel's questions about connecting, if the host connects.
 
     Raises:
@@ -182,18 +181,16 @@ class Worker:
 
     def __init__(
         self,
-        kernel: Any,
+        config: SandboxConfig,
         options: Mapping[str, Any],
         metadata: Metadata,
         is_alone: bool,
-        base: str,
         task: bytes,
-        limits: Limits,
         connects: "Connects | None" = None,
     ) -> None:
         """Start one, and wait until it is ready."""
         self._connects = connects
-        self._kernel = kernel
+        self._kernel = config.kernel
         self.ended: Ended | None = None
         #: Its number; known once it is ready.
         self.pid: int | None = None
@@ -211,7 +208,7 @@ class Worker:
             # Where it starts, its thread closes this.
             unstarted = stack.enter_context(contextlib.ExitStack())
             unstarted.callback(self._tell_over)
-            place = stack.enter_context(tempfile.TemporaryDirectory(dir=_short(base)))
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=_short(config.base)))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(f"{place}/control")
             listener.listen(1)
@@ -224,7 +221,7 @@ class Worker:
             try:
                 self.control = self._accepted(listener, over)
                 self._listeners = {*_listeners()}.difference(others)
-                self._prepare(task, limits)
+                self._prepare(task, config.limits)
             except BaseException:
                 # A process that has not connected yet ends because it cannot.
                 listener.close()

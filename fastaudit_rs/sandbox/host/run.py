@@ -3,25 +3,29 @@
 import contextlib
 import io
 import json
+import marshal
 import math
 import os
 import selectors
 import signal
 import sys
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
 from ..limits import Limits
-from ..wire import REPORT, receive, send
+from ..wire import REPORT, Job, receive, send
 from . import copies
+from .config import SandboxConfig
 from .decisions import Decisions
 from .ending import Ending
 from .files import Disk
 from .process import SandboxError, Worker
 from .questions import Questions
+from .workers import WorkerSource
 
 #: The time between looks at a run, in seconds.
 INTERVAL = 0.05
@@ -41,38 +45,31 @@ class Run:
     """One run, watched until it ends."""
 
     def __init__(
-        self,
-        limits: Limits,
-        base: str,
-        ending: Ending,
-        questions: Questions | None = None,
-        decisions: Decisions | None = None,
+        self, config: SandboxConfig, ending: Ending, questions: Questions | None = None
     ) -> None:
         """Prepare one.
 
         Args:
-            limits: Its limits.
-            base: The directory that counts as its disk.
+            config: The sandbox's configuration.
             ending: The wish to end it.
             questions: Its questions, if it asks.
-            decisions: The reader of its decisions, if they are logged.
         """
-        self._decisions = decisions
+        self._decisions = None if config.log is None else Decisions(config.log)
         self._ending = ending
         self._questions = questions
-        self._limits = limits
-        self._disk = Disk(base, limits.disk)
+        self._limits = config.limits
+        self._disk = Disk(config.base, config.limits.disk)
         self._killed_by: str | None = None
         self._status: int | None = None
         self._found = {name: bytearray() for name in ("stdout", "stderr", "report")}
         #: True if the worker can be used again.
-        self.is_clean = False
+        self._is_clean = False
 
-    def result(self, worker: Worker, job: bytes, given: bytes) -> Result:
+    def result(self, workers: WorkerSource, job: Job, given: bytes) -> Result:
         """Run a job in a child of a worker, to its end. An error ends the worker.
 
         Args:
-            worker: The process that it is a child of.
+            workers: The source of the worker.
             job: The job.
             given: Its standard input.
 
@@ -80,6 +77,21 @@ class Run:
             RuntimeError: It was ended from elsewhere.
             SandboxError: The worker ended by itself.
         """
+        decisions = self._decisions
+        with contextlib.ExitStack() as stack:
+            for reader in (self._questions, decisions):
+                if reader is not None:
+                    stack.callback(reader.close)
+            worker = stack.enter_context(workers.worker(self._ending))
+            result = self._ran(worker, marshal.dumps(cast(Any, job)), given)
+            if not self._is_clean:
+                worker.end()
+        if decisions is None:
+            return result
+        decisions.add(result.requests, result.requests_left_out)
+        return replace(result, decisions=decisions.kept)
+
+    def _ran(self, worker: Worker, job: bytes, given: bytes) -> Result:
         begun = time.monotonic()
         worker.begin_requests()
         try:
@@ -187,7 +199,7 @@ class Run:
     def _hear(self, worker: Worker) -> None:
         with contextlib.suppress(EOFError, OSError, ValueError):
             status, is_clean = map(int, receive(worker.control)[0].split())
-            self._status, self.is_clean = status, bool(is_clean)
+            self._status, self._is_clean = status, bool(is_clean)
 
     def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         """Write more of its standard input, and close it at the end."""

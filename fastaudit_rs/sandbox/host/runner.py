@@ -4,6 +4,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,25 +18,45 @@ if TYPE_CHECKING:
 _Self = TypeVar("_Self", bound="Closing")
 
 
-def check_run(code: object, args: object, input: object) -> None:
-    """Check the arguments of a run before it begins.
+@dataclass(frozen=True)
+class RunRequest:
+    """A run, as it was asked for.
+
+    Attributes:
+        code: Python code, or the path of a file of it.
+        args: Its arguments.
+        input: Its standard input.
+        value: True if the value of the last expression is wanted.
+        ending: The wish to end it.
+        loop: The event loop for an ``on_ask`` that is a coroutine function.
 
     Raises:
         TypeError: An argument has another type.
         ValueError: The code is the name of a file.
     """
-    if isinstance(code, str):
-        # As code it would be an attribute of what has the file's name.
-        if re.fullmatch(r"[\w./\\~:-]+\.py", code):
-            raise ValueError(
-                f"code must be Python code, not the name of a file: write Path({code!r})"
-            )
-    elif not isinstance(code, os.PathLike):
-        raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
-    if isinstance(args, (str, bytes)):
-        raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
-    if not isinstance(input, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"input must be str or bytes, not {type(input).__name__}")
+
+    code: str | os.PathLike[str]
+    args: Sequence[str]
+    input: str | bytes
+    value: bool
+    ending: Ending
+    loop: "asyncio.AbstractEventLoop | None" = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        code, args, given = self.code, self.args, self.input
+        if isinstance(code, str):
+            # As code it would be an attribute of what has the file's name.
+            if re.fullmatch(r"[\w./\\~:-]+\.py", code):
+                raise ValueError(
+                    f"code must be Python code, not the name of a file: write Path({code!r})"
+                )
+        elif not isinstance(code, os.PathLike):
+            raise TypeError(f"code must be a str or the path of a file, not {type(code).__name__}")
+        if isinstance(args, (str, bytes)):
+            raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
+        if not isinstance(given, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"input must be str or bytes, not {type(given).__name__}")
 
 
 class Closing(ABC):
@@ -87,18 +108,10 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(code, args, input, value, Ending(), None)
+        return self._run(RunRequest(code, args, input, value, Ending()))
 
     @abstractmethod
-    def _run(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str],
-        input: str | bytes,
-        value: bool,
-        ending: Ending,
-        loop: "asyncio.AbstractEventLoop | None",
-    ) -> Result:
+    def _run(self, request: RunRequest) -> Result:
         """Run code in the place that it has."""
 
     @checked("Sandbox.arun")
@@ -118,8 +131,8 @@ class Runner(Closing):
         import asyncio
 
         ending = Ending()
+        request = RunRequest(code, args, input, value, ending, asyncio.get_running_loop())
         try:
-            loop = asyncio.get_running_loop()
-            return await asyncio.to_thread(self._run, code, args, input, value, ending, loop)
+            return await asyncio.to_thread(self._run, request)
         finally:
             ending.end("the run was cancelled")

@@ -6,14 +6,13 @@ enforce the limits and the part of the same policy that it can.
 """
 
 import contextlib
-import marshal
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._keywords import checked
@@ -21,18 +20,17 @@ from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
-from ..wire import Job
 from . import group
 from .alone import counts_processes
 from .asked import bound
-from .decisions import Decisions
-from .ending import Ending, Endings
+from .config import SandboxConfig
+from .ending import Endings
 from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
-from .questions import MODULES, Questions, check_ask, warn_of_held
+from .questions import Questions, check_ask, warn_of_held
 from .run import Run
-from .runner import Runner, check_run
+from .runner import Runner, RunRequest
 from .setup import (
     CONFINE,
     Setup,
@@ -42,13 +40,10 @@ from .setup import (
     environment,
     existing,
     kernel,
-    public,
 )
 from .workers import Workers, WorkerSource
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from .docker import Docker
     from .pool import Pool
     from .session import SandboxSession
@@ -142,46 +137,44 @@ class Sandbox(Runner):
         policy._warn_of_missing()
         fill_standard()
         self._on_ask, self._ask_seconds = on_ask, ask_seconds
-        self._log = log if log is None or isinstance(log, AuditLog) else AuditLog(log)
+        decided = log if log is None or isinstance(log, AuditLog) else AuditLog(log)
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
-        self._docker = _docker(image)
-        self._kernel = None if self._docker is not None else kernel(confine)
-        self._ask_up_to = ask_up_to
-        if self._kernel is not None:
+        docker = _docker(image)
+        sandlock = None if docker is not None else kernel(confine)
+        if sandlock is not None:
             warn_of_held(on_ask, ask_up_to)
         values = secrets_of(secrets)
-        check_network(
-            self._kernel, policy if ask_up_to is None else bound(policy, ask_up_to), values
-        )
-        self._base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
+        check_network(sandlock, policy if ask_up_to is None else bound(policy, ask_up_to), values)
+        base = os.path.realpath(tempfile.mkdtemp(prefix="fastaudit-rs-", dir=parent))
         with contextlib.ExitStack() as failing:
-            failing.callback(remove_own, self._base)
-            self.directory = Path(self._base, "work")
+            failing.callback(remove_own, base)
+            self.directory = Path(base, "work")
             self.directory.mkdir()
             self._files = Files(self.directory)
             self.policy = absolute(policy, str(self.directory))
-            if self._docker is None and policy.read is None:
+            if docker is None and policy.read is None:
                 self.policy = self.policy.replace(read=[])
-            self._setup = setup = Setup(
-                self.policy,
-                self.limits,
-                self.env,
-                self.path,
-                self._kernel,
-                self.directory,
-                # Of the host's files a container has none.
-                public() if self._docker is None else (),
-                None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
-                () if on_ask is None else MODULES,
-                values,
+            self._config = config = SandboxConfig(
+                policy=self.policy,
+                limits=self.limits,
+                env=self.env,
+                path=self.path,
+                base=base,
+                kernel=sandlock,
+                docker=docker,
+                asks=on_ask is not None,
+                up_to=None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
+                secrets=values,
+                log=decided,
             )
+            self._setup = Setup(config)
             self._remove = weakref.finalize(
-                self, _remove, os.getpid(), self._base, setup, self._files
+                self, _remove, os.getpid(), base, self._setup, self._files
             )
             failing.pop_all()
-        self._workers = Workers(setup.start, setup.state)
+        self._workers = Workers(self._setup)
         self._endings = Endings("the sandbox")
         self._sessions: weakref.WeakSet[SandboxSession] = weakref.WeakSet()
         #: The directory where code begins, if not its own.
@@ -252,89 +245,23 @@ class Sandbox(Runner):
         if not self._remove.alive:
             raise RuntimeError("the sandbox is closed")
 
-    def _run(
-        self,
-        code: str | os.PathLike[str],
-        args: Sequence[str],
-        input: str | bytes,
-        value: bool,
-        ending: Ending,
-        loop: "AbstractEventLoop | None",
-    ) -> Result:
-        return self._run_in(self._workers, code, args, input, value, ending, loop)
-
-    def _run_in(
-        self,
-        workers: WorkerSource,
-        code: str | os.PathLike[str],
-        args: Sequence[str],
-        input: str | bytes,
-        value: bool,
-        ending: Ending,
-        loop: "AbstractEventLoop | None",
-    ) -> Result:
-        check_run(code, args, input)
+    def _run(self, request: RunRequest, workers: WorkerSource | None = None) -> Result:
+        config, code, given = self._config, request.code, request.input
         in_file = not isinstance(code, str)
         text = Path(code).read_text(encoding="utf-8") if in_file else str(code)
         file = os.path.abspath(code) if in_file else "<sandbox>"
-        job = self._job(text, file, args, value=value)
-        given = input.encode() if isinstance(input, str) else bytes(input)
-        with self._endings.running(ending), self._files.changes() as changed:
-            result = self._result(workers, job, given, ending, loop)
+        job = config.job(text, file, request.args, value=request.value, cwd=self._cwd)
+        given = given.encode() if isinstance(given, str) else bytes(given)
+        with self._endings.running(request.ending), self._files.changes() as changed:
+            if config.docker is not None:
+                result = config.docker.run(self._setup, job, given, request.ending)
+            else:
+                questions = None
+                if self._on_ask is not None:
+                    questions = Questions(self._on_ask, self._ask_seconds, request.loop)
+                run = Run(config, request.ending, questions)
+                result = run.result(workers or self._workers, job, given)
         return replace(result, changed=changed)
-
-    def _job(
-        self,
-        code: str,
-        file: str,
-        args: Sequence[str],
-        *,
-        value: bool,
-        session: bool = False,
-        asks: bool = False,
-    ) -> Job:
-        return {
-            "code": code,
-            "file": file,
-            "args": [str(arg) for arg in args],
-            "path": self.path,
-            "value": bool(value),
-            "session": session,
-            "asks": asks,
-            "logs": self._log is not None,
-            "cpu_seconds": self.limits.cpu_seconds,
-            "disk": cast("int | None", self.limits.disk),
-            "cwd": self._cwd,
-        }
-
-    def _result(
-        self,
-        workers: WorkerSource,
-        job: Job,
-        given: bytes,
-        ending: Ending,
-        loop: "AbstractEventLoop | None",
-    ) -> Result:
-        if self._docker is not None:
-            return self._docker.run(self._setup, self.limits, self._base, job, given, ending)
-        decisions = None
-        with contextlib.ExitStack() as stack:
-            questions = None
-            if self._on_ask is not None:
-                questions = Questions(self._on_ask, self._ask_seconds, loop)
-                stack.callback(questions.close)
-            if self._log is not None:
-                decisions = Decisions(self._log)
-                stack.callback(decisions.close)
-            run = Run(self.limits, self._base, ending, questions, decisions)
-            worker = stack.enter_context(workers.worker(ending))
-            result = run.result(worker, marshal.dumps(cast(Any, job)), given)
-            if not run.is_clean:
-                worker.end()
-        if decisions is not None:
-            decisions.add(result.requests, result.requests_left_out)
-            result = replace(result, decisions=decisions.kept)
-        return result
 
     def pool(self, size: int, preload: Iterable[str] = ()) -> "Pool":
         """Processes that are started in advance, for many short runs.
@@ -351,11 +278,11 @@ class Sandbox(Runner):
             ValueError: `size` is not positive, or the backend is another one.
         """
         self._check_open()
-        if self._docker is not None:
+        if self._config.docker is not None:
             raise ValueError("a pool needs backend='process': containers are not copied")
         from .pool import Pool
 
-        return Pool(self._run_in, self._setup, size, preload)
+        return Pool(self._run, self._setup, size, preload)
 
     @checked("Sandbox.session")
     def session(
@@ -396,21 +323,19 @@ class Sandbox(Runner):
                 one.
         """
         self._check_open()
-        if self._docker is not None:
+        if self._config.docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
         check_ask(on_ask, ask_seconds)
-        if self._kernel is not None:
-            warn_of_held(on_ask, self._ask_up_to)
+        if self._config.kernel is not None:
+            warn_of_held(on_ask, self._config.up_to)
         if on_ask is None:
             on_ask, ask_seconds = self._on_ask, ask_seconds or self._ask_seconds
         from .session import SandboxSession
 
         session = SandboxSession(
+            self._config,
+            # The sandbox is there as long as the session is.
             lambda: self._setup.start(SESSION, keep),
-            self._job("", "<session>", (), value=False, session=True, asks=on_ask is not None),
-            self.limits,
-            self._base,
-            str(self.directory),
             self._files,
             self._endings,
             functions,
@@ -420,7 +345,6 @@ class Sandbox(Runner):
             calls,
             on_ask,
             ask_seconds,
-            self._log,
         )
         self._sessions.add(session)
         return session
@@ -431,13 +355,14 @@ class Sandbox(Runner):
         Besides there are ``"privileges"``, of which a process has none and gets none, and
         ``"other_processes"``: signals, limits and priorities of processes outside.
         """
-        outer = "kernel" if self._docker is None else "container"
-        is_held = self._kernel is not None or self._docker is not None
+        in_docker = self._config.docker is not None
+        outer = "container" if in_docker else "kernel"
+        is_held = in_docker or self._config.kernel is not None
         both = f"guard and {outer}"
         network = self.policy.network
         if isinstance(network, bool):
             of_network = both
-        elif self._docker is not None:
+        elif in_docker:
             of_network = "guard"
         elif self._setup.is_carried:
             # The kernel lets nothing be reached, and the host connects.
@@ -461,9 +386,9 @@ class Sandbox(Runner):
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
         by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
         limits |= dict.fromkeys(by_the_outer, outer)
-        if self._docker is None and not group.are_there():
+        if not in_docker and not group.are_there():
             limits["memory"] = "kernel, each process by itself"
-        if self._docker is None and not group.are_there("cpu"):
+        if not in_docker and not group.are_there("cpu"):
             limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"

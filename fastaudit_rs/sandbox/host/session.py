@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ... import AuditDenied, AuditLog
+from ... import AuditDenied
 from ..._keywords import checked
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, seconds, text_of
 from ...sessions.base import Functions, Output, Stream
 from ...sessions.host_loop import HostLoop
 from ...sessions.stream import OutputStream
-from ..limits import Limits
-from ..wire import Job, encode
+from ..wire import encode
 from . import copies
 from .calls import Calls, told
+from .config import SandboxConfig
 from .decisions import Decisions
 from .ending import Ending, Endings
 from .exchange import Exchange
@@ -53,11 +53,8 @@ class SandboxSession(States):
 
     def __init__(
         self,
+        config: SandboxConfig,
         start: Callable[[], Worker],
-        job: Job,
-        limits: Limits,
-        base: str,
-        directory: str,
         files: Files,
         endings: Endings,
         functions: Functions | None,
@@ -67,22 +64,21 @@ class SandboxSession(States):
         calls: int,
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
-        log: AuditLog | None = None,
     ) -> None:
         """Start its process."""
         check_ask(on_ask, ask_seconds)
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
+        self._config = config
         self._start = start
-        self._job = job
-        self._limits = limits
-        self._base = base
+        self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
         self._endings = endings
         self._first_functions = functions_of(functions)
         self._functions = dict(self._first_functions)
         self._told = told(self._functions)
-        self._seconds = limits.wall_seconds if timeout is None else seconds("timeout", timeout)
+        usual = config.limits.wall_seconds
+        self._seconds = usual if timeout is None else seconds("timeout", timeout)
         self._keep = count("keep", keep)
         self._most_snapshots = count("snapshots", snapshots)
         self._calls = count("calls", calls, 1)
@@ -96,12 +92,12 @@ class SandboxSession(States):
         self._exchange: Exchange | None = None
         self._ending = Ending()
         #: The process, in a list that its end does not need this object for.
-        self._decisions = None if log is None else Decisions(log)
+        self._decisions = None if config.log is None else Decisions(config.log)
         if self._decisions is not None:
             # It is the last to be closed: its end is that of all processes.
             weakref.finalize(self, self._decisions.close)
-        self._held = [Process(start(), job, self._decisions)]
-        self._review = Review(directory, files.names)
+        self._held = [Process(start(), self._job, self._decisions)]
+        self._review = Review(str(config.directory), files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
         copies.note(self)
 
@@ -347,7 +343,7 @@ class SandboxSession(States):
         self._number += 1
         number = self._number
         self._ending = ending = Ending()
-        exchange = Exchange(process, number, self._limits, self._base, seconds, ending)
+        exchange = Exchange(process, number, self._config, seconds, ending)
         passed = None
         if loop is not None:
             exchange.calls = Calls(
@@ -403,7 +399,7 @@ class SandboxSession(States):
             end = "it was undone" if exchange.was_undone else lost
             return replace(result, error=Error(kind, f"{message}: {end}"))
         status = -signal.SIGKILL if process.status is None else process.status
-        killed_by = killed_by or limit_of(status, process.worker, self._limits)
+        killed_by = killed_by or limit_of(status, process.worker, self._config.limits)
         how = how_ended(status)
         kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))
         error = Error(kind, f"{message} ({how}): {self._ways()}")

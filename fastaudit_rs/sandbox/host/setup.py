@@ -23,8 +23,10 @@ from ..limits import Limits
 from . import copies
 from . import network as sandbox_network
 from .asked import bound
+from .config import SandboxConfig
 from .metadata import Metadata
 from .process import SandboxError, Worker
+from .questions import MODULES
 
 if TYPE_CHECKING:
     from ..secrets import Secret
@@ -58,62 +60,36 @@ CONFINE = ("require", "prefer", "audit")
 
 
 class Setup:
-    """The policy and the environment that a sandbox's processes are started with.
+    """The policy and the environment that a sandbox's processes are started with."""
 
-    Args:
-        policy: The policy for the code, its places with their full paths.
-        limits: Its limits.
-        env: Its variables.
-        path: Directories of modules that it finds.
-        kernel: The package `sandlock`, or `None`.
-        directory: Its directory, which it may write too.
-        public: Places that it may read too.
-        up_to: The most that answers of the host may open, besides the policy.
-        modules: Names of modules that each run finds imported.
-        secrets: Values that the host puts into its requests.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        limits: Limits,
-        env: Mapping[str, str],
-        path: list[str],
-        kernel: Any,
-        directory: Path,
-        public: Iterable[str],
-        up_to: Policy | None = None,
-        modules: Sequence[str] = (),
-        secrets: Sequence["Secret"] = (),
-    ) -> None:
+    def __init__(self, config: SandboxConfig) -> None:
         """Start none yet."""
+        self.config = config
+        policy, up_to, directory = config.policy, config.up_to, str(config.directory)
         held = policy if up_to is None else bound(policy, up_to)
         #: The places that it depends on, but for those that are the same for all.
-        self._named = (*(held.write or ()), *(held.read or ()), *held.block, *path)
-        bundle = directory.with_name("certificates.pem")
-        more = [*path, *public, *([str(bundle)] if secrets else ())]
-        self.policy = _with(policy, more, str(directory))._told_in(
-            "sandbox", _as_written(policy, str(directory))
+        self._named = (*(held.write or ()), *(held.read or ()), *held.block, *config.path)
+        more = [*config.path]
+        if config.docker is None:
+            # Of the host's files a container has none.
+            more += public()
+        bundle = Path(config.base, "certificates.pem")
+        self._secrets: Secrets | None = None
+        if config.secrets:
+            from .egress import secrets as egress_secrets
+
+            more.append(str(bundle))
+            self._secrets = egress_secrets.Secrets(config.secrets, bundle)
+        self.policy = _with(policy, more, directory)._told_in(
+            "sandbox", _as_written(policy, directory)
         )
         #: The policy that the kernel holds: answers may open more than the guard lets through.
-        self._held = self.policy if up_to is None else _with(held, more, str(directory))
-        self._up_to = up_to
-        self._limits = limits
-        self._modules = modules
-        self.env = env
-        self.path = path
-        self._kernel = kernel
-        self.directory = directory
+        self._held = self.policy if up_to is None else _with(held, more, directory)
+        #: True if the host carries the connections, as it does for hosts with names.
+        self.is_carried = config.kernel is not None and sandbox_network.is_named(held.network)
         self._closed = False
         self.begin_anew()
         copies.note(self)
-        #: True if the host carries the connections, as it does for hosts with names.
-        self.is_carried = kernel is not None and sandbox_network.is_named(self._held.network)
-        self._secrets: Secrets | None = None
-        if secrets:
-            from .egress import secrets as egress_secrets
-
-            self._secrets = egress_secrets.Secrets(secrets, bundle)
 
     def begin_anew(self) -> None:
         """Forget what was started."""
@@ -132,20 +108,21 @@ class Setup:
             RuntimeError: All were ended meanwhile.
             SandboxError: It does not start.
         """
-        modules = [*self._modules, *preload]
-        task = pickle.dumps((self.policy, self._bound(), list(self.path), modules, _governing()))
+        config = self.config
+        modules = [*(MODULES if config.asks else ()), *preload]
+        task = pickle.dumps((self.policy, self._bound(), [*config.path], modules, _governing()))
         write = self._held.write
         roots = None if write is None else existing(write)
         metadata = Metadata(roots, existing(self._held.block))
-        base = str(self.directory.parent)
         reached = sandbox_network.reachable(self._held.network)
         is_alone = not (reached.allow or reached.listen or reached.has_names)
-        limits = self._limits
+        limits = config.limits
         if limits.processes is not None:
             limits = replace(limits, processes=limits.processes + copies)
-        options = self.options(limits)
+        options = self._options(limits)
         connects = self._carrier().connects() if self.is_carried else None
-        worker = Worker(self._kernel, options, metadata, is_alone, base, task, limits, connects)
+        config = replace(config, limits=limits)
+        worker = Worker(config, options, metadata, is_alone, task, connects)
         with self._lock:
             closed = self._closed
             self._started.add(worker)
@@ -156,9 +133,7 @@ class Setup:
 
     def _bound(self) -> Policy | None:
         """The policy that the kernel holds whatever is answered; ``None`` without the kernel."""
-        if self._kernel is None:
-            return None
-        return self.policy if self._up_to is None else self._held
+        return None if self.config.kernel is None else self._held
 
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""
@@ -187,9 +162,9 @@ class Setup:
         """Return the state that a process depends on: the identities of files and directories."""
         policy = self._held
         sockets = sandbox_network.sockets(policy.network)
-        return tuple(map(_identity, (*self._named, str(self.directory), *sockets)))
+        return tuple(map(_identity, (*self._named, str(self.config.directory), *sockets)))
 
-    def options(self, limits: Limits) -> dict[str, Any]:
+    def _options(self, limits: Limits) -> dict[str, Any]:
         """Return what the kernel is to hold, as `sandlock` takes it, with these limits."""
         policy = self._held
         write = ["/"]
@@ -205,14 +180,14 @@ class Setup:
             # Places that may be written may be read, as under a guard.
             read += [place for place in policy.write or () if place != "/"]
         network = sandbox_network.reachable(policy.network)
-        env = self.env
+        env = self.config.env
         if self.is_carried:
             # The kernel lets nothing be reached; the host connects.
             network = replace(network, allow=[], deny=[])
             env = {**env, **RESOLVER}
         if self._secrets is not None:
             env = {**env, **self._secrets.env}
-        home = str(self.directory)
+        home = str(self.config.directory)
         return {
             "fs_readable": existing(read),
             "fs_writable": existing(write),

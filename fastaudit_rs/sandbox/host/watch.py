@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..limits import Limits
+from .config import SandboxConfig
 from .ending import Ending
 from .files import Disk
 from .process import SandboxError
@@ -29,17 +29,16 @@ class Watch:
     Args:
         api: The daemon, of the package ``docker``.
         container: The container, not started yet.
-        limits: The limits of its run.
-        base: The directory that counts as its disk.
+        config: The sandbox's configuration.
         ending: The wish to end it.
     """
 
-    def __init__(self, api: Any, container: str, limits: Limits, base: str, ending: Ending) -> None:
+    def __init__(self, api: Any, container: str, config: SandboxConfig, ending: Ending) -> None:
         """Prepare one."""
         self._api = api
         self._container = container
-        self._limits = limits
-        self._disk = Disk(base, limits.disk)
+        self._limits = config.limits
+        self._disk = Disk(config.base, config.limits.disk)
         self._ending = ending
         self._killed_by: str | None = None
         self._status: int | None = None

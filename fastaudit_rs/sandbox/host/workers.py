@@ -2,32 +2,22 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from . import copies
 from .ending import Ending
 from .process import Worker
-
-#: Starts a worker; the second function returns the state that it depends on: a worker from another
-#: state is stale.
-Start = Callable[[], Worker]
-Key = Callable[[], Hashable]
+from .setup import Setup
 
 
 class Workers:
-    """Workers that are started as they are needed. One of them waits for the next run.
+    """Workers that are started as they are needed. One of them waits for the next run."""
 
-    Args:
-        start: Starts one.
-        key: The state that it depends on.
-    """
-
-    def __init__(self, start: Start, key: Key) -> None:
+    def __init__(self, setup: Setup) -> None:
         """Begin without any."""
-        self._start = start
-        self._key = key
+        self._setup = setup
         self.begin_anew()
         copies.note(self)
 
@@ -39,13 +29,14 @@ class Workers:
     @contextlib.contextmanager
     def worker(self, ending: Ending) -> Iterator[Worker]:
         """Return an idle worker."""
-        key = self._key()
+        # A worker from another state is stale.
+        key = self._setup.state()
         with self._lock:
             idle, self._idle = self._idle, None
         if idle is not None and not (idle[1] == key and idle[0].is_alive):
             idle[0].end()
             idle = None
-        worker = idle[0] if idle is not None else self._start()
+        worker = idle[0] if idle is not None else self._setup.start()
         yield worker
         if not worker.is_alive:
             return
