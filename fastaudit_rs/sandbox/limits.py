@@ -1,11 +1,27 @@
-"""The machine's resources that a sandbox may use."""
+"""The machine's resources that a sandbox may use, and which of them ended a run.
 
+Control groups (``host/cgroup.py``) and the kernel part (``host/setup.py``) hold memory, processes
+and processor time of all processes together; ``host/rlimits.py`` and ``inside/held.py`` what each
+has by itself. The host watches time, disk and output: ``host/run.py``, ``host/exchange.py``.
+"""
+
+import signal
 from dataclasses import dataclass, fields
 
 from .. import Policy
 from .._keywords import checked
 
 _SIZES = ("memory", "disk", "output")
+
+#: What ends a step by killing its process: the name and the message of the step's error.
+KILLED = {
+    "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
+    "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
+    "output": ("OSError", "the step wrote more output than it may, and did not end"),
+    "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
+    "memory": ("MemoryError", "the step took more memory than there may be"),
+    "cpu_seconds": ("TimeoutError", "the steps took more processor time than they may"),
+}
 
 
 @checked("Limits")
@@ -78,3 +94,34 @@ def size(name: str, value: object) -> int:
     if found <= 0:
         raise ValueError(f"{name} must be positive, not {value!r}")
     return found
+
+
+def limit_of(
+    status: int,
+    limits: Limits,
+    *,
+    was_short: bool,
+    counts_memory: bool = True,
+    computed: float = 0,
+) -> str | None:
+    """The limit that ended a run, of those that its own process or the kernel holds.
+
+    Args:
+        status: Its exit status, or minus the number of a signal.
+        limits: Its limits.
+        was_short: True if the kernel told that memory was short.
+        counts_memory: True if the kernel may have killed it for memory without telling.
+        computed: The seconds that it has computed, if that is limited.
+    """
+    if status == -signal.SIGXCPU and limits.cpu_seconds is not None:
+        return "cpu_seconds"
+    if status == -signal.SIGXFSZ and limits.disk is not None:
+        return "disk"
+    if was_short:
+        return "memory"
+    if status != -signal.SIGKILL:
+        return None
+    # Code that ignores the signal is killed a second later.
+    if limits.cpu_seconds is not None and computed > limits.cpu_seconds + 0.5:
+        return "cpu_seconds"
+    return "memory" if counts_memory and limits.memory is not None else None

@@ -202,7 +202,7 @@ def _sandbox() -> Iterator[Finding]:
 
 def _held(process: Path) -> Iterator[Finding]:
     """Report the parts of the kernel that hold the process of a sandbox without a network."""
-    from ..sandbox.host.group import are_there
+    from ..sandbox.host.cgroup import are_there
 
     host = Path("/proc/self")
     own, found = _status(host), _status(process)

@@ -9,7 +9,7 @@ import promises
 import pytest
 
 from fastaudit_rs import Limits, Policy, Sandbox
-from fastaudit_rs.sandbox.host import group
+from fastaudit_rs.sandbox.host import cgroup
 
 pytest.importorskip("sandlock")
 
@@ -230,7 +230,7 @@ class TestLimits:
         for code in ("x = bytearray(10**9)", "x = []\nwhile True: x.append(bytearray(10**6))"):
             ran = make_sandbox(memory="200M").run(code)
             # Without a control group a process meets its own limit.
-            if group.are_there() or "MemoryError" not in ran.stderr:
+            if cgroup.are_there() or "MemoryError" not in ran.stderr:
                 assert (ran.killed_by, ran.success, ran.returncode) == ("memory", False, -9)
 
     @pytest.mark.slow

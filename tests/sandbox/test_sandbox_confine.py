@@ -6,7 +6,7 @@ import pytest
 from sandboxes import LOOSE, gone, of
 
 from fastaudit_rs import Limits, Network, Policy, Sandbox, SandboxError
-from fastaudit_rs.sandbox.host.group import are_there as by_group
+from fastaudit_rs.sandbox.host.cgroup import are_there as by_group
 
 
 def test_it_is_required(monkeypatch):

@@ -13,7 +13,7 @@ from raw_code import raw
 from users import USERS, run_as
 
 from fastaudit_rs import Limits, Policy, Sandbox
-from fastaudit_rs.sandbox.host import group
+from fastaudit_rs.sandbox.host import cgroup
 
 pytest.importorskip("sandlock")
 
@@ -90,7 +90,7 @@ def test_pipes_are_small(user):
 @pytest.mark.slow
 def test_memory_that_is_reserved(make_sandbox):
     """Common libraries reserve much more than they use."""
-    if not group.are_there():
+    if not cgroup.are_there():
         pytest.skip("this user can make no control groups here")
     ran = make_sandbox(memory="200M").run("import mmap; place = mmap.mmap(-1, 500 << 20)")
     assert ran.success, ran
@@ -100,7 +100,7 @@ def test_memory_that_is_reserved(make_sandbox):
 @pytest.mark.slow
 def test_a_kill_is_told(make_sandbox):
     """Also of a program that the code started; a `MemoryError` is not a kill."""
-    if not group.are_there():
+    if not cgroup.are_there():
         pytest.skip("this user can make no control groups here")
     sandbox = make_sandbox(memory="200M")
     code = """if 1:
@@ -121,11 +121,11 @@ def test_a_kill_is_told(make_sandbox):
 @pytest.mark.slow
 def test_groups_are_removed(monkeypatch):
     """After runs, kills and at the end; also those that a killed host left behind."""
-    if not group.are_there():
+    if not cgroup.are_there():
         pytest.skip("this user can make no control groups here")
     made = []
-    make = group.made
-    monkeypatch.setattr(group, "made", lambda limits: made.append(make(limits)) or made[-1])
+    make = cgroup.made
+    monkeypatch.setattr(cgroup, "made", lambda limits: made.append(make(limits)) or made[-1])
     with Sandbox(Policy(), Limits(memory="200M", wall_seconds=1)) as sandbox:
         sandbox.run("1")
         [path, *_] = made[0].paths
@@ -136,15 +136,15 @@ def test_groups_are_removed(monkeypatch):
     assert len(made) == 2 and not any(path.exists() for each in made for path in each.paths)
     left = path.with_name("fastaudit-rs-1-left")
     left.mkdir()
-    group._sweep(path.parent)
+    cgroup._sweep(path.parent)
     assert not left.exists()
 
 
 @pytest.mark.slow
 def test_without_groups(monkeypatch):
     """Each process has the limit by itself, and no files in memory."""
-    monkeypatch.setattr(group, "made", lambda limits: None)
-    monkeypatch.setattr(group, "are_there", lambda controller="memory": False)
+    monkeypatch.setattr(cgroup, "made", lambda limits: None)
+    monkeypatch.setattr(cgroup, "are_there", lambda controller="memory": False)
     with Sandbox(Policy(), Limits(memory="200M")) as sandbox:
         assert sandbox.explain()["memory"] == "kernel, each process by itself"
         limit = "import resource; resource.getrlimit(resource.RLIMIT_DATA)"
@@ -219,13 +219,13 @@ def test_limits_without_the_kernel_part(user, confine):
 KILLED = """
 import os, signal, sys, threading
 from fastaudit_rs import Policy, Sandbox
-from fastaudit_rs.sandbox.host import group
-make = group.made
+from fastaudit_rs.sandbox.host import cgroup
+make = cgroup.made
 def made(limits):
     found = make(limits)
     print(*(found.paths if found else ()), sep="\\n", flush=True)
     return found
-group.made = made
+cgroup.made = made
 with Sandbox(Policy()) as sandbox:
     sandbox.run("1")
     threading.Timer(.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
@@ -245,9 +245,9 @@ def test_a_killed_host_leaves_an_empty_group():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         # It is younger than the ones that are removed.
-        group._sweep(path.parent)
+        cgroup._sweep(path.parent)
         assert path.exists()
-        assert group._removed(path)
+        assert cgroup._removed(path)
 
 
 def test_delegated_groups(tmp_path):
@@ -259,17 +259,17 @@ def test_delegated_groups(tmp_path):
         place.joinpath("cgroup.procs").write_text("")
     mount = f"30 23 0:26 / {tmp_path} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
     for at in ("/user/app/own", "/user/app"):
-        nearest, *others = group._of_mount(mount, ["1:name=systemd:/a", f"0::{at}"])
-        assert nearest == group._Place(own.parent, 2, frozenset({"memory", "cpu"}))
-        assert others == [group._Place(own.parent.parent, 2, frozenset({"cpu"}))]
-    assert not [*group._of_mount(mount.replace(" / ", " /elsewhere "), ["0::/user/app/own"])]
-    made = group._made_in(nearest, {"memory": 1 << 20, "cpu": 20, "pids": 5})
+        nearest, *others = cgroup._of_mount(mount, ["1:name=systemd:/a", f"0::{at}"])
+        assert nearest == cgroup._Place(own.parent, 2, frozenset({"memory", "cpu"}))
+        assert others == [cgroup._Place(own.parent.parent, 2, frozenset({"cpu"}))]
+    assert not [*cgroup._of_mount(mount.replace(" / ", " /elsewhere "), ["0::/user/app/own"])]
+    made = cgroup._made_in(nearest, {"memory": 1 << 20, "cpu": 20, "pids": 5})
     assert made.controllers == {"memory", "cpu"} and made.path.parent == own.parent
     assert (made.path / "memory.max").read_text() == "1048576"
     assert (made.path / "memory.oom.group").read_text() == "1"
     assert (made.path / "cpu.max").read_text() == "20000 100000"
     (made.path / "memory.events").write_text("max 5\noom 2\noom_kill 3\noom_group_kill 1\n")
-    assert group.Group([made]).kills() == 3
+    assert cgroup.Cgroup([made]).kills() == 3
 
 
 def test_groups_of_the_first_version(tmp_path):
@@ -281,13 +281,13 @@ def test_groups_of_the_first_version(tmp_path):
         place.mkdir(parents=True)
         place.joinpath("cgroup.procs").write_text("")
         mount = f"{number} 2 0:2 / {tmp_path / counts} rw shared:4 - cgroup cgroup rw,{counts}"
-        found += group._of_mount(mount, groups)
+        found += cgroup._of_mount(mount, groups)
     assert found == [
-        group._Place(tmp_path / "cpu,cpuacct", 1, frozenset({"cpu"})),
-        group._Place(tmp_path / "pids/own", 1, frozenset({"pids"})),
+        cgroup._Place(tmp_path / "cpu,cpuacct", 1, frozenset({"cpu"})),
+        cgroup._Place(tmp_path / "pids/own", 1, frozenset({"pids"})),
     ]
-    cpu, pids = (group._made_in(place, {"cpu": 50, "pids": 7}) for place in found)
+    cpu, pids = (cgroup._made_in(place, {"cpu": 50, "pids": 7}) for place in found)
     assert (cpu.path / "cpu.cfs_quota_us").read_text() == "50000"
     assert (cpu.path / "cpu.cfs_period_us").read_text() == "100000"
     assert (pids.path / "pids.max").read_text() == "7"
-    assert group._made_in(found[0], {"pids": 7}) is None
+    assert cgroup._made_in(found[0], {"pids": 7}) is None

@@ -25,15 +25,15 @@ from watched import Watched
 watched = Watched()
 """
 AFTER = """
-from fastaudit_rs.sandbox.host import group
-counted = [name for name in ("memory", "pids", "cpu") if group.are_there(name)]
+from fastaudit_rs.sandbox.host import cgroup
+counted = [name for name in ("memory", "pids", "cpu") if cgroup.are_there(name)]
 after = {**watched.told(), "rings": sandbox.explain(), "counted": counted}
 """
 
 #: A host that can make no control groups.
 NO_GROUPS = """
-from fastaudit_rs.sandbox.host import group
-group.made = lambda limits: None
+from fastaudit_rs.sandbox.host import cgroup
+cgroup.made = lambda limits: None
 """
 
 #: Machine code, and tasks that run it on stacks of their own.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..._native import _descriptor_of
-from .alone import counts_processes, tasks
+from .rlimits import counts_processes, tasks
 
 #: The descriptors, and the processes and threads, that a process of a sandbox takes of its host.
 DESCRIPTORS, TASKS = 20, 4

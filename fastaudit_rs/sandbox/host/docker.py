@@ -7,16 +7,16 @@ import pickle
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..._native import _governing
 from ...results import Result
-from ..limits import Limits
+from ..limits import limit_of
 from ..wire import REPORT, Job
 from . import network as sandbox_network
-from .ending import Ending
+from .cancel import CancelToken
 from .mounts import PLACE, mounts
 from .process import SandboxError
 from .run import told
@@ -59,14 +59,14 @@ class Docker:
         except (self._sdk.errors.DockerException, OSError) as error:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
-    def run(self, setup: Setup, job: Job, given: bytes, ending: Ending) -> Result:
+    def run(self, setup: Setup, job: Job, given: bytes, cancel: CancelToken) -> Result:
         """Run a job in a container of its own.
 
         Args:
             setup: The policy and the environment that it is started with.
             job: The job.
             given: Its standard input.
-            ending: The wish to end it.
+            cancel: Its cancel token.
 
         Raises:
             RuntimeError: It was ended from elsewhere.
@@ -82,19 +82,21 @@ class Docker:
             stack.enter_context(self._errors("it cannot be run"))
             container = self._api.create_container(**self._options(setup, place))["Id"]
             try:
-                watch = Watch(self._api, container, config, ending)
+                watch = Watch(self._api, container, config, cancel)
                 status, killed_by, texts = watch.result()
                 state = self._api.inspect_container(container)["State"]
             finally:
                 self._api.remove_container(container, force=True, v=True)
             reported = told(report.read(REPORT))
         returncode = _returncode(status)
+        # Not all runtimes tell that memory was short.
+        was_short = bool(state.get("OOMKilled"))
         return Result(
             returncode=returncode,
             stdout=texts["stdout"].decode(errors="replace"),
             stderr=texts["stderr"].decode(errors="replace"),
             duration=time.monotonic() - begun,
-            killed_by=killed_by or _limit_of(returncode, state, config.limits),
+            killed_by=killed_by or limit_of(returncode, config.limits, was_short=was_short),
             **reported,
         )
 
@@ -142,14 +144,3 @@ class Docker:
 def _returncode(status: int) -> int:
     """The exit status; minus the number of a signal, for which it is 128 more, as in shells."""
     return 128 - status if status - 128 in signal.valid_signals() else status
-
-
-def _limit_of(returncode: int, state: Mapping[str, Any], limits: Limits) -> str | None:
-    """The limit that ended it, of those that its own process or the container holds."""
-    if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
-        return "cpu_seconds"
-    if returncode == -signal.SIGXFSZ and limits.disk is not None:
-        return "disk"
-    # Not all runtimes tell that memory was short.
-    is_killed = returncode == -signal.SIGKILL and limits.memory is not None
-    return "memory" if state.get("OOMKilled") or is_killed else None

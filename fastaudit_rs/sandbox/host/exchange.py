@@ -16,9 +16,9 @@ from ... import AuditDenied
 from ...sessions.base import Output
 from ..wire import REPORT, Malformed, decode
 from .calls import Calls
+from .cancel import CancelToken
 from .channel import Broken
 from .config import SandboxConfig
-from .ending import Ending
 from .files import Disk
 from .run import DENIALS, INTERVAL
 from .session_process import Process
@@ -41,7 +41,7 @@ class Exchange:
         number: The number of the question.
         config: The sandbox's configuration.
         seconds: The time that there is.
-        ending: The wish of the sandbox to end it.
+        cancel: Its cancel token.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Exchange:
         number: int,
         config: SandboxConfig,
         seconds: float | None,
-        ending: Ending,
+        cancel: CancelToken,
     ) -> None:
         """Prepare it."""
         self._process = process
         self._number = number
         self._config = config
         self._seconds = math.inf if seconds is None else seconds
-        self._ending = ending
+        self._cancel = cancel
         #: The functions that it may call.
         self.calls: Calls | None = None
         #: A function that gets the output as it comes.
@@ -151,7 +151,7 @@ class Exchange:
             while self.answer is None and process.status is None:
                 try:
                     self._look(selector)
-                    self._ending.check()
+                    self._cancel.check()
                     now = time.monotonic()
                     if now - begun > self._seconds:
                         self.stop("wall_seconds")

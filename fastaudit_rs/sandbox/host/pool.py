@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ...results import Result
 from ..wire import COMMON
 from . import copies
-from .ending import Ending, Endings
+from .cancel import CancelToken, InFlight
 from .process import Worker
 from .run import INTERVAL
 from .runner import Runner, RunRequest
@@ -57,9 +57,9 @@ class ReadyWorkers:
         return self._setup.start(self._preload), key
 
     @contextlib.contextmanager
-    def worker(self, ending: Ending) -> Iterator[Worker]:
+    def worker(self, cancel: CancelToken) -> Iterator[Worker]:
         """Return an idle worker, as soon as there is one."""
-        coming = self._submitted(self._next(ending))
+        coming = self._submitted(self._next(cancel))
         usable = False
         try:
             worker, key = coming.result()
@@ -72,9 +72,9 @@ class ReadyWorkers:
         finally:
             self._workers.put(coming if usable else self._submitted())
 
-    def _next(self, ending: Ending) -> "_Coming | None":
+    def _next(self, cancel: CancelToken) -> "_Coming | None":
         while True:
-            ending.check()
+            cancel.check()
             with contextlib.suppress(queue.Empty):
                 return self._workers.get(timeout=INTERVAL)
 
@@ -132,7 +132,7 @@ class Pool(Runner):
         self._size = size
         self._directory = setup.config.directory
         self._workers = ReadyWorkers(setup, [*COMMON, *map(str, preload)], size)
-        self._endings = Endings("the pool")
+        self._in_flight = InFlight("the pool")
         self._closed = False
         try:
             self._workers.wait()
@@ -153,9 +153,9 @@ class Pool(Runner):
         if not self._closed:
             self._closed = True
             self._workers.start_no_more()
-            self._endings.close()
+            self._in_flight.close()
             self._workers.close()
 
     def _run(self, request: RunRequest) -> Result:
-        with self._endings.running(request.ending):
+        with self._in_flight.running(request.cancel):
             return self._run_in(request, self._workers)

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..._native import _hold_sockets, _listeners
-from ..limits import Limits
+from ..limits import limit_of
 from ..wire import Held, receive, send
-from . import copies, group
-from .alone import of_memory, without_kernel
+from . import cgroup, copies, rlimits
 from .causes import causes
+from .cgroup import Cgroup
 from .config import SandboxConfig
-from .group import Group
 from .metadata import Metadata, answering
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ COMMAND = (sys.executable, "-IB", "-c", START)
 
 #: The greatest length of the path of a Unix socket, in bytes: unix(7).
 LONGEST = 100
-
-#: The threads, and processes that have ended and that nobody has waited for, that there may be in
-#: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
-THREADS = 1024
 
 #: The bytes of its last words that are reported if it fails to start.
 SAID = 4096
@@ -191,10 +186,11 @@ class Worker:
         """Start one, and wait until it is ready."""
         self._connects = connects
         self._kernel = config.kernel
+        self._limits = config.limits
         self.ended: Ended | None = None
         #: Its number; known once it is ready.
         self.pid: int | None = None
-        self._group: Group | None = None
+        self._group: Cgroup | None = None
         self._kills = 0
         self._computed = 0.0
         self._streams: list[Any] = []
@@ -221,7 +217,7 @@ class Worker:
             try:
                 self.control = self._accepted(listener, over)
                 self._listeners = {*_listeners()}.difference(others)
-                self._prepare(task, config.limits)
+                self._prepare(task)
             except BaseException:
                 # A process that has not connected yet ends because it cannot.
                 listener.close()
@@ -307,14 +303,14 @@ class Worker:
             [self._said().strip() or str(self.ended), *causes(is_confined=self.is_confined)]
         )
 
-    def _prepare(self, task: bytes, limits: Limits) -> None:
+    def _prepare(self, task: bytes) -> None:
         try:
             pid = int(receive(self.control)[0])
             # The socket names `sandlock`, in this process, as the one that connected for it.
             self.pid = pid
             if isinstance(self._process, _Confined):
                 self._process.pid = pid
-            held = self._held(pid, limits)
+            held = self._held(pid)
             send(self.control, task)
             send(self.control, marshal.dumps(cast(Any, held)))
             said = receive(self.control)[0].decode(errors="replace")
@@ -330,29 +326,35 @@ class Worker:
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
 
-    def _held(self, pid: int, limits: Limits) -> Held:
+    def _held(self, pid: int) -> Held:
         """Put the process into a control group; return what it is to put on itself."""
-        found: dict[int, int] = {}
-        wanted = _together(limits, self.is_confined)
-        if wanted:
-            self._group = group.joined(pid, wanted)
+        limits, is_confined = self._limits, self.is_confined
+        self._group = cgroup.joined(pid, cgroup.wanted(limits, is_confined))
         counted = limits.memory is None or (
             self._group is not None and "memory" in self._group.held
         )
-        if limits.memory is not None and not counted:
-            found |= of_memory(int(limits.memory))
-        if not self.is_confined:
-            found |= without_kernel(limits)
-        return {"confined": self.is_confined, "memory_files": counted, "limits": found}
+        own = rlimits.of(limits, memory=not counted, others=not is_confined)
+        return {"confined": is_confined, "memory_files": counted, "limits": own}
 
-    def was_short_of_memory(self) -> bool:
+    def limit_of(self, status: int) -> str | None:
+        """The limit that ended its child with this status, of those that the host does not hold."""
+        return limit_of(
+            status,
+            self._limits,
+            was_short=self._was_short_of_memory(),
+            # The kernel part has a count of its own.
+            counts_memory=self.is_confined,
+            computed=0 if self._limits.cpu_seconds is None else self._computed_since(),
+        )
+
+    def _was_short_of_memory(self) -> bool:
         """True if the kernel has killed one of its processes for memory since the last call."""
         if self._group is None:
             return False
         before, self._kills = self._kills, self._group.kills()
         return self._kills > before
 
-    def computed(self) -> float:
+    def _computed_since(self) -> float:
         """Return the seconds that its ended children have computed since the last call."""
         before = self._computed
         with contextlib.suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as status:
@@ -413,19 +415,6 @@ class Worker:
         ended = self.ended
         assert ended is not None
         return ended
-
-
-def _together(limits: Limits, is_confined: bool) -> dict[str, int]:
-    """Return the limits for all of its processes together, by the controllers of their group."""
-    found = {}
-    if limits.memory is not None:
-        found["memory"] = int(limits.memory)
-    if limits.cpu_percent is not None:
-        found["cpu"] = limits.cpu_percent
-    if is_confined and limits.processes is not None:
-        # One more waits for work.
-        found["pids"] = limits.processes + 1 + THREADS
-    return found
 
 
 def fill_standard() -> None:

@@ -16,12 +16,11 @@ from typing import Any, cast
 from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
-from ..limits import Limits
 from ..wire import REPORT, Job, receive, send
 from . import copies
+from .cancel import CancelToken
 from .config import SandboxConfig
 from .decisions import Decisions
-from .ending import Ending
 from .files import Disk
 from .process import SandboxError, Worker
 from .questions import Questions
@@ -45,17 +44,17 @@ class Run:
     """One run, watched until it ends."""
 
     def __init__(
-        self, config: SandboxConfig, ending: Ending, questions: Questions | None = None
+        self, config: SandboxConfig, cancel: CancelToken, questions: Questions | None = None
     ) -> None:
         """Prepare one.
 
         Args:
             config: The sandbox's configuration.
-            ending: The wish to end it.
+            cancel: Its cancel token.
             questions: Its questions, if it asks.
         """
         self._decisions = None if config.log is None else Decisions(config.log)
-        self._ending = ending
+        self._cancel = cancel
         self._questions = questions
         self._limits = config.limits
         self._disk = Disk(config.base, config.limits.disk)
@@ -82,7 +81,7 @@ class Run:
             for reader in (self._questions, decisions):
                 if reader is not None:
                     stack.callback(reader.close)
-            worker = stack.enter_context(workers.worker(self._ending))
+            worker = stack.enter_context(workers.worker(self._cancel))
             result = self._ran(worker, marshal.dumps(cast(Any, job)), given)
             if not self._is_clean:
                 worker.end()
@@ -95,7 +94,7 @@ class Run:
         begun = time.monotonic()
         worker.begin_requests()
         try:
-            self._ending.check()
+            self._cancel.check()
             with _Pipes() as pipes, selectors.PollSelector() as selector:
                 self._begin(worker, job, given, pipes, selector)
                 self._watch(worker, selector, begun)
@@ -111,7 +110,7 @@ class Run:
                 raise SandboxError(f"the process of the sandbox ended: {ended}")
             returncode = -signal.SIGKILL
         if self._killed_by is None:
-            self._killed_by = limit_of(returncode, worker, self._limits)
+            self._killed_by = worker.limit_of(returncode)
         return Result(
             returncode=returncode,
             stdout=self._found["stdout"].decode(errors="replace"),
@@ -189,7 +188,7 @@ class Run:
             readable = any(key.events == selectors.EVENT_READ for key, _ in ready)
             if wait == 0 and not readable:
                 return
-            self._ending.check()
+            self._cancel.check()
             now = time.monotonic()
             if now - begun > (limits.wall_seconds or math.inf):
                 self._end(worker, "wall_seconds")
@@ -246,23 +245,6 @@ class _Pipes(contextlib.ExitStack):
 
     def begin_anew(self) -> None:
         self.close()
-
-
-def limit_of(returncode: int, worker: Worker, limits: Limits) -> str | None:
-    """The limit, of those that the code's own process or the kernel holds, that ended it."""
-    computed = 0.0 if limits.cpu_seconds is None else worker.computed()
-    if returncode == -signal.SIGXCPU and limits.cpu_seconds is not None:
-        return "cpu_seconds"
-    if returncode == -signal.SIGXFSZ and limits.disk is not None:
-        return "disk"
-    if worker.was_short_of_memory():
-        return "memory"
-    # Code that ignores the signal is killed a second later.
-    if returncode == -signal.SIGKILL and computed > (limits.cpu_seconds or 0) + 0.5:
-        return "cpu_seconds"
-    # The kernel part has a count of its own.
-    limits_memory = worker.is_confined and limits.memory is not None
-    return "memory" if returncode == -signal.SIGKILL and limits_memory else None
 
 
 def told(report: bytes | bytearray) -> dict[str, Any]:

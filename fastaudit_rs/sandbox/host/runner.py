@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..._keywords import checked
 from ...results import Result
-from .ending import Ending
+from .cancel import CancelToken
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +27,7 @@ class RunRequest:
         args: Its arguments.
         input: Its standard input.
         value: True if the value of the last expression is wanted.
-        ending: The wish to end it.
+        cancel: Its cancel token.
         loop: The event loop for an ``on_ask`` that is a coroutine function.
 
     Raises:
@@ -39,7 +39,7 @@ class RunRequest:
     args: Sequence[str]
     input: str | bytes
     value: bool
-    ending: Ending
+    cancel: CancelToken
     loop: "asyncio.AbstractEventLoop | None" = None
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Runner(Closing):
             RuntimeError: It is closed, or was closed meanwhile, which ends the run.
             SandboxError: A process that is to run it does not start, or ends by itself.
         """
-        return self._run(RunRequest(code, args, input, value, Ending()))
+        return self._run(RunRequest(code, args, input, value, CancelToken()))
 
     @abstractmethod
     def _run(self, request: RunRequest) -> Result:
@@ -130,9 +130,9 @@ class Runner(Closing):
         """
         import asyncio
 
-        ending = Ending()
-        request = RunRequest(code, args, input, value, ending, asyncio.get_running_loop())
+        cancel = CancelToken()
+        request = RunRequest(code, args, input, value, cancel, asyncio.get_running_loop())
         try:
             return await asyncio.to_thread(self._run, request)
         finally:
-            ending.end("the run was cancelled")
+            cancel.cancel("the run was cancelled")

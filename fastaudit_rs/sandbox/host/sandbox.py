@@ -20,15 +20,15 @@ from ...results import Result
 from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
-from . import group
-from .alone import counts_processes
+from . import cgroup
 from .asked import bound
+from .cancel import InFlight
 from .config import SandboxConfig
-from .ending import Endings
 from .files import READ, Files, remove_own
 from .network import reachable
 from .process import SandboxError, fill_standard
 from .questions import Questions, check_ask, warn_of_held
+from .rlimits import counts_processes
 from .run import Run
 from .runner import Runner, RunRequest
 from .setup import (
@@ -175,7 +175,7 @@ class Sandbox(Runner):
             )
             failing.pop_all()
         self._workers = Workers(self._setup)
-        self._endings = Endings("the sandbox")
+        self._in_flight = InFlight("the sandbox")
         self._sessions: weakref.WeakSet[SandboxSession] = weakref.WeakSet()
         #: The directory where code begins, if not its own.
         self._cwd: str | None = None
@@ -190,7 +190,7 @@ class Sandbox(Runner):
 
         A run that another thread waits for raises `RuntimeError`.
         """
-        self._endings.close()
+        self._in_flight.close()
         for session in list(self._sessions):
             session.close()
         self._remove()
@@ -252,14 +252,14 @@ class Sandbox(Runner):
         file = os.path.abspath(code) if in_file else "<sandbox>"
         job = config.job(text, file, request.args, value=request.value, cwd=self._cwd)
         given = given.encode() if isinstance(given, str) else bytes(given)
-        with self._endings.running(request.ending), self._files.changes() as changed:
+        with self._in_flight.running(request.cancel), self._files.changes() as changed:
             if config.docker is not None:
-                result = config.docker.run(self._setup, job, given, request.ending)
+                result = config.docker.run(self._setup, job, given, request.cancel)
             else:
                 questions = None
                 if self._on_ask is not None:
                     questions = Questions(self._on_ask, self._ask_seconds, request.loop)
-                run = Run(config, request.ending, questions)
+                run = Run(config, request.cancel, questions)
                 result = run.result(workers or self._workers, job, given)
         return replace(result, changed=changed)
 
@@ -337,7 +337,7 @@ class Sandbox(Runner):
             # The sandbox is there as long as the session is.
             lambda: self._setup.start(SESSION, keep),
             self._files,
-            self._endings,
+            self._in_flight,
             functions,
             timeout,
             keep,
@@ -386,9 +386,9 @@ class Sandbox(Runner):
         limits = dict.fromkeys(own, "host") | {"cpu_seconds": "process"}
         by_the_outer = ("memory", "cpu_percent", "processes", "open_files")
         limits |= dict.fromkeys(by_the_outer, outer)
-        if not in_docker and not group.are_there():
+        if not in_docker and not cgroup.are_there():
             limits["memory"] = "kernel, each process by itself"
-        if not in_docker and not group.are_there("cpu"):
+        if not in_docker and not cgroup.are_there("cpu"):
             limits["cpu_percent"] = "host, each core by itself" if is_held else "nothing"
         if not is_held:
             counted = "kernel, with all of its user's" if counts_processes() else "nothing"

@@ -18,34 +18,24 @@ from ...sessions.arguments import count, functions_of, identifier, seconds, text
 from ...sessions.base import Functions, Output, Stream
 from ...sessions.host_loop import HostLoop
 from ...sessions.stream import OutputStream
+from ..limits import KILLED
 from ..wire import encode
 from . import copies
 from .calls import Calls, told
+from .cancel import CancelToken, InFlight
 from .config import SandboxConfig
 from .decisions import Decisions
-from .ending import Ending, Endings
 from .exchange import Exchange
 from .files import Files
 from .process import SandboxError, Worker
 from .questions import check_ask
 from .review import Change, Review
-from .run import limit_of
 from .session_data import outcome, packed_inputs, unpacked
 from .session_process import Process
 from .session_states import States, how_ended
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
-
-#: The names and messages of the errors of steps that had to be killed, or that the kernel killed.
-KILLED = {
-    "wall_seconds": ("TimeoutError", "the step took longer than it may, and did not end"),
-    "interrupt": ("KeyboardInterrupt", "the step was interrupted, and did not end"),
-    "output": ("OSError", "the step wrote more output than it may, and did not end"),
-    "disk": ("OSError", "the files of the sandbox took more bytes than they may"),
-    "memory": ("MemoryError", "the step took more memory than there may be"),
-    "cpu_seconds": ("TimeoutError", "the steps took more processor time than they may"),
-}
 
 
 class SandboxSession(States):
@@ -56,7 +46,7 @@ class SandboxSession(States):
         config: SandboxConfig,
         start: Callable[[], Worker],
         files: Files,
-        endings: Endings,
+        in_flight: InFlight,
         functions: Functions | None,
         timeout: float | None,
         keep: int,
@@ -73,7 +63,7 @@ class SandboxSession(States):
         self._start = start
         self._job = config.job("", "<session>", session=True, asks=on_ask is not None)
         self._files = files
-        self._endings = endings
+        self._in_flight = in_flight
         self._first_functions = functions_of(functions)
         self._functions = dict(self._first_functions)
         self._told = told(self._functions)
@@ -90,7 +80,7 @@ class SandboxSession(States):
         #: A function that gets each step: its code, no arguments, when it began, and its result.
         self._noted: Callable[[str, tuple[()], float, Result], object] | None = None
         self._exchange: Exchange | None = None
-        self._ending = Ending()
+        self._cancel = CancelToken()
         #: The process, in a list that its end does not need this object for.
         self._decisions = None if config.log is None else Decisions(config.log)
         if self._decisions is not None:
@@ -264,7 +254,7 @@ class SandboxSession(States):
         self._closed = True
         if self._is_foreign:
             return
-        self._ending.end("the session was closed meanwhile")
+        self._cancel.cancel("the session was closed meanwhile")
         exchange = self._exchange
         if exchange is not None:
             exchange.stop("interrupt", 0)
@@ -342,8 +332,8 @@ class SandboxSession(States):
         process = self._process
         self._number += 1
         number = self._number
-        self._ending = ending = Ending()
-        exchange = Exchange(process, number, self._config, seconds, ending)
+        self._cancel = cancel = CancelToken()
+        exchange = Exchange(process, number, self._config, seconds, cancel)
         passed = None
         if loop is not None:
             exchange.calls = Calls(
@@ -363,7 +353,7 @@ class SandboxSession(States):
                 passed = process.copied(number)
         elif kind == "copy":
             passed = process.copied(number)
-        with self._endings.running(ending), contextlib.closing(exchange):
+        with self._in_flight.running(cancel), contextlib.closing(exchange):
             self._exchange = exchange
             try:
                 if cancelled is not None and cancelled.is_set():
@@ -399,7 +389,7 @@ class SandboxSession(States):
             end = "it was undone" if exchange.was_undone else lost
             return replace(result, error=Error(kind, f"{message}: {end}"))
         status = -signal.SIGKILL if process.status is None else process.status
-        killed_by = killed_by or limit_of(status, process.worker, self._config.limits)
+        killed_by = killed_by or process.worker.limit_of(status)
         how = how_ended(status)
         kind, message = KILLED.get(killed_by or "", ("SystemExit", "the step ended its process"))
         error = Error(kind, f"{message} ({how}): {self._ways()}")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .cancel import CancelToken
 from .config import SandboxConfig
-from .ending import Ending
 from .files import Disk
 from .process import SandboxError
 from .run import INTERVAL
@@ -30,16 +30,18 @@ class Watch:
         api: The daemon, of the package ``docker``.
         container: The container, not started yet.
         config: The sandbox's configuration.
-        ending: The wish to end it.
+        cancel: Its cancel token.
     """
 
-    def __init__(self, api: Any, container: str, config: SandboxConfig, ending: Ending) -> None:
+    def __init__(
+        self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
+    ) -> None:
         """Prepare one."""
         self._api = api
         self._container = container
         self._limits = config.limits
         self._disk = Disk(config.base, config.limits.disk)
-        self._ending = ending
+        self._cancel = cancel
         self._killed_by: str | None = None
         self._status: int | None = None
         self._error: BaseException | None = None
@@ -52,7 +54,7 @@ class Watch:
             RuntimeError: It was ended from elsewhere.
             SandboxError: The runtime does not end it.
         """
-        self._ending.check()
+        self._cancel.check()
         # Before it starts, so that nothing of its output is missed.
         output = self._api.attach(
             self._container, stdout=True, stderr=True, stream=True, demux=True
@@ -126,7 +128,7 @@ class Watch:
             _close(output)
 
     def _check(self, seconds: float) -> None:
-        self._ending.check()
+        self._cancel.check()
         limits = self._limits
         if seconds > (limits.wall_seconds or math.inf):
             self._killed_by = self._killed_by or "wall_seconds"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from . import copies
-from .ending import Ending
+from .cancel import CancelToken
 from .process import Worker
 from .setup import Setup
 
@@ -27,7 +27,7 @@ class Workers:
         self._idle: tuple[Worker, Hashable] | None = None
 
     @contextlib.contextmanager
-    def worker(self, ending: Ending) -> Iterator[Worker]:
+    def worker(self, cancel: CancelToken) -> Iterator[Worker]:
         """Return an idle worker."""
         # A worker from another state is stale.
         key = self._setup.state()
@@ -49,6 +49,6 @@ class Workers:
 class WorkerSource(Protocol):
     """The source of the workers of runs."""
 
-    def worker(self, ending: Ending) -> AbstractContextManager[Worker]:
+    def worker(self, cancel: CancelToken) -> AbstractContextManager[Worker]:
         """Return an idle worker."""
         ...

@@ -8,8 +8,6 @@ import contextlib
 import gc
 import json
 import os
-import resource
-import signal
 import sys
 import threading
 import traceback
@@ -22,6 +20,7 @@ from ..._native import _Child, _Children
 from ...programs import DENIED, RUNNERS, own_traceback
 from ...sessions.plain import TEXT, class_name, message, told
 from ..wire import REPORT, Job
+from .held import limit_run
 
 #: The number of denials that are reported.
 TOLD = 1000
@@ -94,12 +93,7 @@ def program(
         Its exit status.
     """
     os.set_inheritable(report, False)
-    if job["cpu_seconds"] is not None:
-        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
-    if job["disk"] is not None:
-        # The signal ends the process: Python ignores it otherwise.
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
+    limit_run(job)
     told = _Report(report)
 
     def tell(denied: AuditDenied) -> None:

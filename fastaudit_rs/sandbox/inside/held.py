@@ -1,10 +1,11 @@
 """The limits and the lack of privileges that a sandbox's process puts on itself."""
 
 import resource
+import signal
 
 from ... import Policy
 from ..._native import _Children
-from ..wire import Held
+from ..wire import Held, Job
 
 
 def hold(children: _Children, policy: Policy, held: Held) -> None:
@@ -26,3 +27,13 @@ def hold(children: _Children, policy: Policy, held: Held) -> None:
         resource.setrlimit(number, (most, most))
     if held["confined"]:
         children.confine(policy, held["memory_files"])
+
+
+def limit_run(job: Job) -> None:
+    """Put the limits of a run, or of a session, on this process: its worker has none of them."""
+    if job["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
+    if job["disk"] is not None:
+        # The signal ends the process: Python ignores it otherwise.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))

@@ -3,8 +3,6 @@
 import _socket
 import contextlib
 import os
-import resource
-import signal
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +18,7 @@ from ...sessions.values import NotData, pack, unpack
 from ..wire import Job
 from .channel import Channel, Message
 from .functions import Function, asking
+from .held import limit_run
 
 #: The number of denials of a step that are told.
 TOLD = 1000
@@ -48,11 +47,7 @@ def serve(
     """
     os.set_inheritable(descriptor, False)
     channel = Channel(_socket.socket(fileno=descriptor))
-    if job["cpu_seconds"] is not None:
-        resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
-    if job["disk"] is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
+    limit_run(job)
     module = type(sys)("__main__")
     session = _Steps(child, channel, vars(module), policy)
     sys.modules["__main__"] = module

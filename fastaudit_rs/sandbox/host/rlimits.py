@@ -7,19 +7,22 @@ import sys
 from ..limits import Limits
 
 
-def of_memory(memory: int) -> dict[int, int]:
-    """Return the limit of the memory of each process by itself."""
+def of(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
+    """Return the limits of each process, by their numbers.
+
+    Args:
+        limits: The sandbox's limits.
+        memory: True if no control group counts the memory.
+        others: True if the kernel part holds no limits.
+    """
     # Not on all systems on which this package can be imported.
     import resource
 
-    return {resource.RLIMIT_DATA: memory}
-
-
-def without_kernel(limits: Limits) -> dict[int, int]:
-    """Return the limits of each process but that of its memory, by their numbers."""
-    import resource
-
     found = {}
+    if memory and limits.memory is not None:
+        found[resource.RLIMIT_DATA] = int(limits.memory)
+    if not others:
+        return found
     if limits.open_files is not None:
         found[resource.RLIMIT_NOFILE] = limits.open_files
     if limits.processes is not None and counts_processes():

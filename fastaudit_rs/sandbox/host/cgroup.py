@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..limits import Limits
+
 #: The beginning of the name of each group of ours; the second of its making follows.
 PREFIX = "fastaudit-rs-"
 
@@ -34,6 +36,10 @@ _KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 #: Limits that tell which controllers there are; a percentage for processor time.
 _TRIED = {"memory": 1 << 30, "pids": 1 << 10, "cpu": 100}
 
+#: The threads, and processes that have ended and that nobody has waited for, that there may be in
+#: all besides `Limits.processes`: libraries start threads for each core, also of a large machine.
+THREADS = 1024
+
 #: The time in which the part of a processor is counted, in microseconds.
 _PERIOD = 100_000
 
@@ -47,7 +53,7 @@ class _Place:
     controllers: frozenset[str]
 
 
-class Group:
+class Cgroup:
     """A control group with limits: a directory, or one in each tree of version 1.
 
     Args:
@@ -111,7 +117,20 @@ class Group:
                 time.sleep(0.002)
 
 
-def made(limits: Mapping[str, int]) -> Group | None:
+def wanted(limits: Limits, is_confined: bool) -> dict[str, int]:
+    """Return the limits for all of a sandbox's processes together, by their controllers."""
+    found = {}
+    if limits.memory is not None:
+        found["memory"] = int(limits.memory)
+    if limits.cpu_percent is not None:
+        found["cpu"] = limits.cpu_percent
+    if is_confined and limits.processes is not None:
+        # One more waits for work.
+        found["pids"] = limits.processes + 1 + THREADS
+    return found
+
+
+def made(limits: Mapping[str, int]) -> Cgroup | None:
     """Return a new group with those of the limits that can be set here, or `None` if none can.
 
     Args:
@@ -129,14 +148,14 @@ def made(limits: Mapping[str, int]) -> Group | None:
             for controller in own.controllers:
                 del missing[controller]
     try:
-        return Group(found) if found else None
+        return Cgroup(found) if found else None
     except OSError:
         for place in found:
             _removed(place.path)
         return None
 
 
-def joined(process: int, limits: Mapping[str, int]) -> Group | None:
+def joined(process: int, limits: Mapping[str, int]) -> Cgroup | None:
     """Return a new group with a process in it, or `None` where there can be none."""
     group = made(limits)
     if group is not None:

@@ -1,4 +1,4 @@
-"""Ends of runs from other threads: by a cancelled `arun`, and by closing."""
+"""Cancelling runs from other threads: by a cancelled `arun`, and by closing."""
 
 import contextlib
 import threading
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 from . import copies
 
-#: The time for the runs that are ended to leave, in seconds.
+#: The time for the runs that are cancelled to leave, in seconds.
 PATIENCE = 2.0
 
 
-class Ending:
-    """The wish to end one run, from any thread. The thread that watches the run looks for it."""
+class CancelToken:
+    """Cancels one run, from any thread. The thread that watches the run looks for it."""
 
     def __init__(self) -> None:
-        """Begin without the wish."""
+        """Begin without a reason to."""
         #: The reason, as its error says it; empty as long as it may go on.
         self.why = ""
 
-    def end(self, why: str) -> None:
-        """End the run: at once if it has begun, before its first line if not."""
+    def cancel(self, why: str) -> None:
+        """Cancel the run: at once if it has begun, before its first line if not."""
         self.why = self.why or why
 
     def check(self) -> None:
-        """Raise if the run is to end.
+        """Raise if the run is cancelled.
 
         Raises:
             RuntimeError: It is.
@@ -32,8 +32,8 @@ class Ending:
             raise RuntimeError(self.why)
 
 
-class Endings:
-    """The wishes to end the runs in flight of a sandbox, or of a pool.
+class InFlight:
+    """The cancel tokens of the runs in flight of a sandbox, or of a pool.
 
     Args:
         owner: Words for it in errors.
@@ -49,10 +49,10 @@ class Endings:
     def begin_anew(self) -> None:
         """Forget the runs."""
         self._changed = threading.Condition()
-        self._in_flight: list[Ending] = []
+        self._tokens: list[CancelToken] = []
 
     @contextlib.contextmanager
-    def running(self, ending: Ending) -> Iterator[None]:
+    def running(self, cancel: CancelToken) -> Iterator[None]:
         """Note a run, as long as it lasts.
 
         Raises:
@@ -61,24 +61,24 @@ class Endings:
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._owner} is closed")
-            self._in_flight.append(ending)
+            self._tokens.append(cancel)
         try:
             yield
         except Exception:
             # Its process was taken away from it.
-            ending.check()
+            cancel.check()
             raise
         finally:
             with self._changed:
-                self._in_flight.remove(ending)
+                self._tokens.remove(cancel)
                 self._changed.notify_all()
-        ending.check()
+        cancel.check()
 
     def close(self) -> None:
-        """End all runs, let no more begin, and give them some time to leave."""
+        """Cancel all runs, let no more begin, and give them some time to leave."""
         with self._changed:
             self._closed = True
-            for ending in self._in_flight:
-                ending.end(f"{self._owner} was closed meanwhile")
+            for cancel in self._tokens:
+                cancel.cancel(f"{self._owner} was closed meanwhile")
             # A signal handler may close what its own thread runs: that cannot leave meanwhile.
-            self._changed.wait_for(lambda: not self._in_flight, PATIENCE)
+            self._changed.wait_for(lambda: not self._tokens, PATIENCE)
