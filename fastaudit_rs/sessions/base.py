@@ -5,7 +5,7 @@ The interface is the same in this process (`Policy.session`) and in a sandbox (`
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -210,17 +210,73 @@ class Session(ABC):
 
 
 class Stream(AsyncIterator[Output]):
-    """The output of a step as it comes; its result at the end."""
+    """The output of a step as it comes; its result at the end.
+
+    The step begins when the first of it is asked for.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Callable[[Output], None]], Awaitable[Result]],
+        stop: Callable[[], object],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            run: Runs the step with a function that gets its output, in any thread.
+            stop: Interrupts it.
+        """
+        self._run = run
+        self._stop = stop
+        self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
+        self._task: asyncio.Task[Result] | None = None
+
+    def __aiter__(self) -> "Stream":
+        """Return it."""
+        return self
+
+    async def __anext__(self) -> Output:
+        """Return the next piece of output."""
+        if self._task is None:
+            self._task = self._begun()
+        try:
+            output = await self._queue.get()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        if output is not None:
+            return output
+        # Whoever asks once more gets no more.
+        self._queue.put_nowait(None)
+        self._task.result()
+        raise StopAsyncIteration
+
+    def _begun(self) -> "asyncio.Task[Result]":
+        loop = asyncio.get_running_loop()
+
+        def tell(output: Output) -> None:
+            loop.call_soon_threadsafe(self._queue.put_nowait, output)
+
+        async def run() -> Result:
+            return await self._run(tell)
+
+        task = loop.create_task(run())
+        task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        return task
 
     @property
-    @abstractmethod
     def result(self) -> Result:
         """The result of the step.
 
         Raises:
             RuntimeError: It has not ended yet.
         """
+        if self._task is None or not self._task.done():
+            raise RuntimeError("the step has not ended yet: read its output to the end first")
+        return self._task.result()
 
-    @abstractmethod
     async def aclose(self) -> None:
         """Interrupt the step if it still runs, and wait for its end."""
+        if self._task is not None and not self._task.done():
+            self._stop()
+            await asyncio.wait([self._task])

@@ -28,7 +28,6 @@ from .output import Output as _Output
 from .running import Running, awaited, wait
 from .snapshot import Snapshot, check_room, closed, number_of
 from .state import Steps
-from .stream import OutputStream
 from .values import unpack
 
 #: The denials of a step that are told, as in the log of a guard.
@@ -338,7 +337,7 @@ class HereSession(Session):
 
             return await self._run_in_loop(code, inputs, functions, timeout, on_piece)
 
-        return OutputStream(run, self.interrupt)
+        return Stream(run, self.interrupt)
 
     def interrupt(self) -> bool:
         """End the step that runs."""

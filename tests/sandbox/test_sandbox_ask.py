@@ -190,7 +190,7 @@ def test_arguments(tmp_path, options, told):
 
 
 def test_the_kernel_holds_both_policies():
-    from fastaudit_rs.sandbox.host.asked import bound
+    from fastaudit_rs.sandbox.host.setup import bound
 
     own = Policy(write=["/a"], read=["/b"], commands=["ls"], network=False, block=["/x"])
     more = Policy(write=["/c"], read=["/d"], commands=["cat"], network=True)

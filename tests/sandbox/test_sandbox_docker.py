@@ -136,12 +136,12 @@ class TestLimits:
     @pytest.mark.slow
     def test_an_interrupt(self, make, monkeypatch):
         """The container goes with what waits for it."""
-        import fastaudit_rs.sandbox.host.watch
+        import fastaudit_rs.sandbox.host.docker
 
         def interrupt(self, seconds):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fastaudit_rs.sandbox.host.watch.Watch, "_check", interrupt)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker.Watch, "_check", interrupt)
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             make().run("import time; time.sleep(60)")
@@ -275,9 +275,9 @@ class TestErrors:
 
     @pytest.mark.slow
     def test_a_runtime_that_does_not_kill(self, make, daemon, monkeypatch):
-        import fastaudit_rs.sandbox.host.watch
+        import fastaudit_rs.sandbox.host.docker
 
-        monkeypatch.setattr(fastaudit_rs.sandbox.host.watch, "PATIENCE", 1.5)
+        monkeypatch.setattr(fastaudit_rs.sandbox.host.docker, "PATIENCE", 1.5)
         daemon.deaf = 1000
         with pytest.raises(SandboxError, match="the runtime does not end the container"):
             make(wall_seconds=0.5).run("import time; time.sleep(60)")

@@ -2,30 +2,51 @@
 
 import contextlib
 import importlib
+import math
 import os
 import pickle
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ... import Policy
 from ..._native import _governing
 from ...results import Result
 from ..limits import limit_of
 from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .cancel import CancelToken
-from .mounts import PLACE, mounts
+from .config import SandboxConfig
+from .files import Disk
 from .process import SandboxError
-from .run import told
-from .setup import Setup
-from .watch import Watch
+from .run import INTERVAL, told
+from .setup import Setup, existing
+
+#: The place where a container finds its job.
+PLACE = "/fastaudit-rs"
+
+#: Places that runtimes let a container write, in memory, though its root is read-only.
+SCRATCH = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+
+#: Files of the kernel: a container has its own, and runtimes refuse mounts there.
+KERNEL = ("/dev", "/proc", "/sys")
 
 #: The program of a container. It writes no bytecode, where it could not.
-START = "from fastaudit_rs.sandbox.inside.container import main; main()"
+START = "from fastaudit_rs.sandbox.inside.child import in_container; in_container()"
 COMMAND = ["python", "-IB", "-c", START, PLACE]
+
+#: The time for output that is still on its way when a container has ended, in seconds.
+DRAINED = 1.0
+
+#: The time between two orders to kill a container, in seconds.
+AGAIN = 1.0
+
+#: The time for a runtime to kill a container, in seconds.
+PATIENCE = 20.0
 
 
 class Docker:
@@ -122,7 +143,7 @@ class Docker:
             pids_limit=limits.processes,
             ulimits=ulimits,
             init=True,
-            mounts=mounts(types.Mount, setup.policy, config.path, home, place),
+            mounts=_mounts(types.Mount, setup.policy, config.path, home, place),
             # A log would grow on the host's disk: the output is read while it is written.
             log_config=types.LogConfig(type="none"),
         )
@@ -144,3 +165,195 @@ class Docker:
 def _returncode(status: int) -> int:
     """The exit status; minus the number of a signal, for which it is 128 more, as in shells."""
     return 128 - status if status - 128 in signal.valid_signals() else status
+
+
+class Watch:
+    """One container, from its start to its end.
+
+    Args:
+        api: The daemon, of the package ``docker``.
+        container: The container, not started yet.
+        config: The sandbox's configuration.
+        cancel: Its cancel token.
+    """
+
+    def __init__(
+        self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
+    ) -> None:
+        """Prepare one."""
+        self._api = api
+        self._container = container
+        self._limits = config.limits
+        self._disk = Disk(config.base, config.limits.disk)
+        self._cancel = cancel
+        self._killed_by: str | None = None
+        self._status: int | None = None
+        self._error: BaseException | None = None
+        self._texts = {"stdout": bytearray(), "stderr": bytearray()}
+
+    def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
+        """Start it; return its status, the limit that ended it, and its output.
+
+        Raises:
+            RuntimeError: It was ended from elsewhere.
+            SandboxError: The runtime does not end it.
+        """
+        self._cancel.check()
+        # Before it starts, so that nothing of its output is missed.
+        output = self._api.attach(
+            self._container, stdout=True, stderr=True, stream=True, demux=True
+        )
+        try:
+            self._api.start(self._container)
+        except BaseException:
+            _close(output)
+            raise
+        begun = time.monotonic()
+        reading = self._thread(lambda: self._read(output))
+        try:
+            self._until(self._thread(self._wait), begun)
+        except BaseException:
+            self._kill()
+            raise
+        finally:
+            self._disk.close()
+        reading.join(DRAINED)
+        if self._error is not None:
+            raise self._error
+        return self._status or 0, self._killed_by, self._texts
+
+    def _until(self, waiting: threading.Thread, begun: float) -> None:
+        """Wait for its end; kill it if there is a reason to."""
+        kill_at = give_up_at = math.inf
+        while True:
+            waiting.join(INTERVAL)
+            if not waiting.is_alive():
+                return
+            if self._error is not None:
+                raise self._error
+            now = time.monotonic()
+            if self._killed_by is None:
+                self._check(now - begun)
+            if self._killed_by is not None and kill_at == math.inf:
+                kill_at, give_up_at = now, now + PATIENCE
+            if now >= give_up_at:
+                raise SandboxError("the docker backend: the runtime does not end the container")
+            if now >= kill_at:
+                self._kill()
+                kill_at = time.monotonic() + AGAIN
+
+    def _thread(self, job: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._noting, args=(job,), daemon=True)
+        thread.start()
+        return thread
+
+    def _noting(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _wait(self) -> None:
+        # The daemon answers when it ends: this is watched here.
+        self._status = self._api.wait(self._container, timeout=None)["StatusCode"]
+
+    def _read(self, output: Any) -> None:
+        """Read its output to the end, which is the container's; keep what is within the limit."""
+        most = math.inf if self._limits.output is None else int(self._limits.output)
+        try:
+            for parts in output:
+                for text, data in zip(self._texts.values(), parts, strict=True):
+                    if data and len(text) + len(data) > most:
+                        # Not all runtimes end a container whose output nobody reads.
+                        self._killed_by = self._killed_by or "output"
+                        data = data[: int(most) - len(text)]
+                    text += data or b""
+        finally:
+            _close(output)
+
+    def _check(self, seconds: float) -> None:
+        self._cancel.check()
+        limits = self._limits
+        if seconds > (limits.wall_seconds or math.inf):
+            self._killed_by = self._killed_by or "wall_seconds"
+        elif self._disk.is_over():
+            self._killed_by = self._killed_by or "disk"
+
+    def _kill(self) -> None:
+        # It may have ended by itself meanwhile.
+        with contextlib.suppress(Exception):
+            self._api.kill(self._container)
+
+
+def _close(output: Any) -> None:
+    """Close the connection: the stream's own method leaves half of it, for a warning."""
+    with contextlib.suppress(Exception):
+        output._response.close()
+
+
+def _mounts(mount: Any, policy: Policy, path: Iterable[str], own: str, place: str) -> list[Any]:
+    """Return the mounts, each after those that it is in.
+
+    Args:
+        mount: The class of a mount, of the package ``docker``.
+        policy: The policy, its places with their full paths.
+        path: Directories of modules that the code finds.
+        own: The directory of the sandbox.
+        place: The directory of the job on the host.
+    """
+    blocked = _outermost(existing(policy.block))
+    # In a place that may be written an earlier run may have made a link of any directory, which
+    # the runtime would follow: nothing that is in such a place is mounted once more.
+    writable = _outermost(_named((*(policy.write or ()), own)))
+    readable = [each for each in _named((*(policy.read or ()), *path)) if not _in(each, writable)]
+    places = dict.fromkeys(writable, False) | dict.fromkeys(readable, True)
+    places = {each: places[each] for each in places if not _in(each, blocked)}
+    if _in(own, blocked):
+        # Where the code begins is there all the same.
+        places[own] = False
+    found = {
+        each: mount(each, each, type="bind", read_only=is_read_only)
+        for each, is_read_only in places.items()
+    }
+    for number, each in enumerate(blocked):
+        if not _in(each, places):
+            # Of the host nothing is there. In memory, as files of the runtime may be in it.
+            if os.path.isdir(each) and not _in(each, KERNEL):
+                found[each] = mount(each, None, type="tmpfs", read_only=True)
+            continue
+        # Empty, and not in memory: some runtimes fill that with a copy of the files below.
+        empty = Path(place, f"empty-{number}")
+        if not os.path.isdir(each):
+            empty.touch()
+        else:
+            empty.mkdir()
+            if _in(own, [each]):
+                (empty / os.path.relpath(own, each)).mkdir(parents=True)
+        found[each] = mount(each, str(empty), type="bind", read_only=True)
+    for each in SCRATCH:
+        if each not in found and not _in(each, places):
+            found[each] = mount(each, None, type="tmpfs", read_only=True)
+    job = [
+        mount(f"{PLACE}/{name}", f"{place}/{name}", type="bind", read_only=name != "report")
+        for name in ("input", "job", "report")
+    ]
+    return [found[each] for each in sorted(found)] + job
+
+
+def _named(paths: Iterable[str]) -> list[str]:
+    """Return the paths that exist. The root is the image's, and read-only, whatever names it."""
+    return existing(path for path in paths if path != "/")
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that are in no other of them."""
+    found: list[str] = []
+    for path in sorted(set(paths)):
+        if not _in(path, found):
+            found.append(path)
+    return found
+
+
+def _in(path: str, places: Iterable[str]) -> bool:
+    """True if a path is one of these places, or in one."""
+    return any(Path(path).is_relative_to(place) for place in places)

@@ -21,7 +21,6 @@ from ...sessions.base import SNAPSHOTS, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import cgroup
-from .asked import bound
 from .cancel import InFlight
 from .config import SandboxConfig
 from .files import READ, Files, remove_own
@@ -35,6 +34,7 @@ from .setup import (
     CONFINE,
     Setup,
     absolute,
+    bound,
     check_network,
     directories,
     environment,

@@ -14,12 +14,12 @@ from typing import Any
 from ... import AuditDenied
 from ..._keywords import checked
 from ...results import Error, Result
-from ...sessions.arguments import count, functions_of, identifier, seconds, text_of
+from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
 from ...sessions.base import Functions, Output, Stream
 from ...sessions.host_loop import HostLoop
-from ...sessions.stream import OutputStream
+from ...sessions.values import unpack
 from ..limits import KILLED
-from ..wire import encode
+from ..wire import MESSAGE, encode
 from . import copies
 from .calls import Calls, told
 from .cancel import CancelToken, InFlight
@@ -30,12 +30,15 @@ from .files import Files
 from .process import SandboxError, Worker
 from .questions import check_ask
 from .review import Change, Review
-from .session_data import outcome, packed_inputs, unpacked
+from .run import error_told
 from .session_process import Process
 from .session_states import States, how_ended
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
+
+#: The bytes that the inputs of a step may have.
+INPUTS = 64 << 20
 
 
 class SandboxSession(States):
@@ -175,7 +178,7 @@ class SandboxSession(States):
             stopped.set()
             self.interrupt()
 
-        return OutputStream(run, stop)
+        return Stream(run, stop)
 
     def interrupt(self) -> bool:
         """End the step that runs; see `Session.interrupt`. One that goes on is killed shortly."""
@@ -187,7 +190,7 @@ class SandboxSession(States):
         """The names that steps have given values; see `Session.names`."""
         with self._free():
             answer, body = self._asked("names")
-            found = unpacked(body)
+            found = _unpacked(body)
             if type(found) is not list:
                 raise SandboxError(f"the session's process gave a malformed answer: {answer!r}")
             return [name for name in found if type(name) is str]
@@ -201,7 +204,7 @@ class SandboxSession(States):
             raise KeyError(name)
         if "failed" in answer:
             raise TypeError(str(answer["failed"]))
-        return unpacked(body)
+        return _unpacked(body)
 
     def diff(self) -> list[Change]:
         """The files that were added, changed and removed since the session began.
@@ -276,7 +279,7 @@ class SandboxSession(States):
         cancelled: threading.Event | None = None,
     ) -> Result:
         text = text_of(code)
-        given = packed_inputs(inputs)
+        given = _packed_inputs(inputs)
         new = functions_of(functions)
         limit = self._seconds if timeout is None else seconds("timeout", timeout)
         with self._free():
@@ -382,7 +385,7 @@ class SandboxSession(States):
             confined=process.worker.is_confined,
         )
         if exchange.answer is not None:
-            return replace(result, **outcome(*exchange.answer))
+            return replace(result, **_outcome(*exchange.answer))
         if exchange.was_killed and killed_by in KILLED:
             kind, message = KILLED[killed_by]
             lost = f"its process was killed: {self._ways()}"
@@ -401,3 +404,58 @@ def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
     if os.getpid() == process:
         held[0].close()
         loop.close()
+
+
+def _outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
+    """The fields of a result that the process told."""
+    status, shown, value_error = head.get("status"), head.get("shown"), head.get("value_error")
+    found: dict[str, Any] = {"returncode": status if type(status) is int else 1}
+    found["error"] = error_told(head.get("error"))
+    if type(value_error) is str:
+        found["value_error"] = value_error
+    if type(shown) is not int or not 0 <= shown <= len(body):
+        return found
+    # The packages that make arrays and frames of them raise errors of many classes.
+    with contextlib.suppress(Exception):
+        found["display"] = _displays(unpack(body[:shown], arrays=False))
+    if len(body) > shown:
+        try:
+            found["value"] = unpack(body[shown:])
+        except Exception as bad:
+            found["value_error"] = f"it cannot be read: {bad}"
+    return found
+
+
+def _displays(given: Any) -> list[dict[str, str | bytes]]:
+    """The things that a step showed, as far as they are such."""
+    shown = [] if type(given) is not list else given
+    return [
+        {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
+        for thing in shown
+        if type(thing) is dict and all(type(mime) is str for mime in thing)
+    ]
+
+
+def _unpacked(body: memoryview) -> Any:
+    """Return the value of an answer.
+
+    Raises:
+        SandboxError: It is malformed.
+    """
+    try:
+        return unpack(body)
+    except Exception as error:
+        raise SandboxError(f"the session's process gave a malformed answer: {error}") from None
+
+
+def _packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
+    """Return the inputs of a step as bytes; none if there are none.
+
+    Raises:
+        TypeError: They are no mapping from names, or one of them is no data.
+        ValueError: Code cannot use a name, or they are too large.
+    """
+    data = inputs_of(inputs)
+    if len(data) > min(INPUTS, MESSAGE):
+        raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")
+    return data

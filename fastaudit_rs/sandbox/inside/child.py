@@ -2,6 +2,7 @@
 
 import _ast
 import _io
+import _pickle as pickle
 import _socket
 import atexit
 import contextlib
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 
 from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
-from ..._native import _Child, _Children
+from ..._native import _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, own_traceback
 from ...sessions.plain import TEXT, class_name, message, told
 from ..wire import REPORT, Job
@@ -134,6 +135,20 @@ def program(
     if log is not None:
         log.flush()
     return status
+
+
+def in_container() -> NoReturn:
+    """Run the job in the directory that is the argument, and end with its status."""
+    place = sys.argv[1]
+    with open(f"{place}/job", "rb") as file:
+        policy, governing, job = pickle.load(file)
+    for each in governing:
+        _govern(each)
+    given = os.open(f"{place}/input", os.O_RDONLY)
+    os.dup2(given, 0)
+    os.close(given)
+    report = os.open(f"{place}/report", os.O_WRONLY | os.O_APPEND)
+    sys.exit(program(policy, job, report))
 
 
 def _run(job: Job, names: dict[str, Any]) -> object:

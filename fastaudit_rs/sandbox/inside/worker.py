@@ -1,6 +1,6 @@
 """The process of a sandbox that waits for work: each run is a child of it, used once.
 
-Started by `sandbox_process.py`, confined by the kernel already. It runs none of the code itself:
+Started by `host/process.py`, confined by the kernel already. It runs none of the code itself:
 the children have its imports, and install their policy themselves.
 """
 
