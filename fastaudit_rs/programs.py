@@ -1,14 +1,18 @@
 """Programs that are run under a policy."""
 
+import _ast
+import contextlib
 import linecache
 import os
 import re
 import runpy
 import sys
+import traceback
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import CodeType, TracebackType
+from typing import Any
 
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
@@ -164,3 +168,49 @@ def own_traceback(error: BaseException, runners: Collection[str]) -> TracebackTy
     while part is not None and part.tb_frame.f_code.co_filename in runners:
         part = part.tb_next
     return part
+
+
+def parts(
+    code: str, file: str, *, flags: int = 0, wanted: Callable[[Any], bool] = lambda _: True
+) -> list[CodeType]:
+    """Compile code in two parts, the last of which has the value of its last expression.
+
+    Args:
+        code: The code.
+        file: Its name in tracebacks.
+        flags: Flags of the compiler.
+        wanted: True if the value of this last expression is wanted: ``ast.Expr``.
+
+    Raises:
+        SyntaxError: It is no code.
+    """
+    tree: Any = compile(code, file, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, _ast.Expr) or not wanted(last):
+        return [compile(tree, file, "exec", flags, dont_inherit=True)]
+    tree.body.pop()
+    expression = _ast.Expression(last.value)
+    return [
+        compile(tree, file, "exec", flags, dont_inherit=True),
+        compile(expression, file, "eval", flags, dont_inherit=True),
+    ]
+
+
+def exit_status(code: Any) -> int:
+    """The exit status that the interpreter makes of ``SystemExit.code``; a text is shown."""
+    if code is None:
+        return 0
+    if issubclass(type(code), int):
+        return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
+    with contextlib.suppress(BaseException):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def line_of(error: BaseException, file: str) -> int | None:
+    """The line of a file where an exception was raised last, or that is no code."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno if type(error.lineno) is int else None
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == file]
+    return lines[-1] if lines else None

@@ -125,3 +125,16 @@ def limit_of(
     if limits.cpu_seconds is not None and computed > limits.cpu_seconds + 0.5:
         return "cpu_seconds"
     return "memory" if counts_memory and limits.memory is not None else None
+
+
+def keep(found: bytearray, data: bytes, most: int | str | None) -> bytes:
+    """Add as much output as there is room for to what was found; return that.
+
+    Args:
+        found: What was found before.
+        data: What comes now.
+        most: The bytes that may be found in all.
+    """
+    kept = data if most is None else data[: max(int(most) - len(found), 0)]
+    found += kept
+    return kept

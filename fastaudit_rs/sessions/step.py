@@ -1,6 +1,5 @@
 """A step of a session, where its code runs: in this process, or in a sandbox."""
 
-import _ast
 import ast
 import asyncio
 import contextlib
@@ -8,7 +7,6 @@ import inspect
 import linecache
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections import deque
@@ -18,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 from .. import AuditDenied, Policy
-from ..programs import DENIED
+from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
 
 # It is imported before a guard is in force: a policy may deny imports.
@@ -201,21 +199,16 @@ def _evaluate(
 ) -> object:
     """Run code; return the value of its last expression, unless a semicolon ends it."""
     sources.add(name, code)
-    flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    tree: Any = compile(code, name, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
-    last = tree.body[-1] if tree.body else None
-    if not isinstance(last, ast.Expr) or _ends_in_semicolon(code, last):
-        last = None
-    else:
-        tree.body.pop()
-    parts = [compile(tree, name, "exec", flags, dont_inherit=True)] if tree.body else []
-    if last is not None:
-        expression = ast.Expression(last.value)
-        parts.append(compile(expression, name, "eval", flags, dont_inherit=True))
-    if any(map(_awaits, parts)):
-        return loop.run(_awaited(parts, namespace))
+    compiled = parts(
+        code,
+        name,
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        wanted=lambda last: not _ends_in_semicolon(code, last),
+    )
+    if any(map(_awaits, compiled)):
+        return loop.run(_awaited(compiled, namespace))
     result = None
-    for part in parts:
+    for part in compiled:
         result = eval(part, namespace)
     return result
 
@@ -266,13 +259,7 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
     # By its type: attributes of the code's exceptions can be anything.
     ended_by = type(error)
     if issubclass(ended_by, SystemExit):
-        code: Any = vars(SystemExit)["code"].__get__(error)
-        if code is None or issubclass(type(code), int):
-            outcome.status = exit_status(0 if code is None else code)
-        else:
-            outcome.status = 1
-            with contextlib.suppress(BaseException):
-                print(code, file=sys.stderr)
+        outcome.status = exit_status(vars(SystemExit)["code"].__get__(error))
         if outcome.status == 0:
             return
     elif issubclass(ended_by, KeyboardInterrupt):
@@ -281,21 +268,16 @@ def _tell_error(outcome: Outcome, error: BaseException, name: str, sources: Sour
         outcome.status = DENIED if issubclass(ended_by, AuditDenied) else 1
     kind, text, line = class_name(ended_by), message(error), None
     try:
-        whole, line = _traceback(error, name, sources)
+        whole, line = _traceback(error, sources), line_of(error, name)
     except BaseException:
         # Its class makes the traceback fail.
         whole = f"{kind}: {text}\n"
     outcome.error = Error(kind, text, limited(whole), line)
 
 
-def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, int | None]:
-    """The traceback as Python prints it, without frames of this package; and the step's line."""
+def _traceback(error: BaseException, sources: Sources) -> str:
+    """The traceback as Python prints it, without frames of this package."""
     whole = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    at = [frame.lineno for frame in whole.stack if frame.filename == name]
-    line = at[-1] if at else None
-    if isinstance(error, SyntaxError) and error.filename == name:
-        number = error.lineno
-        line = number if type(number) is int else None
     begins = next((n for n, frame in enumerate(whole.stack) if _is_step(frame)), len(whole.stack))
     del whole.stack[:begins]
     with sources.shown():
@@ -307,7 +289,7 @@ def _traceback(error: BaseException, name: str, sources: Sources) -> tuple[str, 
             ]
             for frame in part.stack:
                 _ = frame.line
-    return "".join(whole.format()), line
+    return "".join(whole.format())
 
 
 def _is_step(frame: traceback.FrameSummary) -> bool:
@@ -334,8 +316,3 @@ def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackE
 def _drop_frames(error: BaseException) -> None:
     """Let go of the step's frames: their objects do not outlive it because of its exception."""
     BaseException.with_traceback(error, None)
-
-
-def exit_status(code: int) -> int:
-    """The exit status that the interpreter makes of a number."""
-    return int.__and__(code, 255) if int.bit_length(code) < 64 else 255

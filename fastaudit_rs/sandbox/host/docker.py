@@ -16,7 +16,7 @@ from typing import Any
 from ... import Policy
 from ..._native import _governing
 from ...results import Result
-from ..limits import limit_of
+from ..limits import keep, limit_of
 from ..wire import REPORT, Job
 from . import network as sandbox_network
 from .cancel import CancelToken
@@ -259,15 +259,12 @@ class Watch:
 
     def _read(self, output: Any) -> None:
         """Read its output to the end, which is the container's; keep what is within the limit."""
-        most = math.inf if self._limits.output is None else int(self._limits.output)
         try:
             for parts in output:
                 for text, data in zip(self._texts.values(), parts, strict=True):
-                    if data and len(text) + len(data) > most:
+                    if data and len(keep(text, data, self._limits.output)) < len(data):
                         # Not all runtimes end a container whose output nobody reads.
                         self._killed_by = self._killed_by or "output"
-                        data = data[: int(most) - len(text)]
-                    text += data or b""
         finally:
             _close(output)
 

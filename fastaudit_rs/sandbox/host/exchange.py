@@ -6,7 +6,6 @@ import math
 import os
 import selectors
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 from ... import AuditDenied
 from ...sessions.base import Output
+from ..limits import keep
 from ..wire import REPORT, Malformed, decode
 from .calls import Calls
 from .cancel import CancelToken
@@ -247,13 +247,9 @@ class Exchange:
         self._process.signal(signal.SIGKILL)
 
     def _take(self, name: str, data: bytes) -> None:
-        found = self._found[name]
-        most = self._config.limits.output
-        room = sys.maxsize if most is None else int(most) - len(found)
-        found += data[: max(room, 0)]
-        if room > 0:
-            self._tell(name, data[:room])
-        if len(data) > room:
+        kept = keep(self._found[name], data, self._config.limits.output)
+        self._tell(name, kept)
+        if len(kept) < len(data):
             self.stop("output")
 
     def _tell(self, name: str, data: bytes, final: bool = False) -> None:

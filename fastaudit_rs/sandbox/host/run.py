@@ -8,7 +8,6 @@ import math
 import os
 import selectors
 import signal
-import sys
 import time
 from dataclasses import replace
 from typing import Any, cast
@@ -16,6 +15,7 @@ from typing import Any, cast
 from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
+from ..limits import keep
 from ..wire import REPORT, Job, receive, send
 from . import copies
 from .cancel import CancelToken
@@ -223,11 +223,9 @@ class Run:
         if not data:
             selector.unregister(key.fileobj)
             return
-        found = self._found[key.data]
         most = REPORT if key.data == "report" else self._limits.output
-        room = sys.maxsize if most is None else int(most) - len(found)
-        found += data[: max(room, 0)]
-        if len(data) > room and key.data != "report":
+        kept = keep(self._found[key.data], data, most)
+        if len(kept) < len(data) and key.data != "report":
             self._end(worker, "output")
 
     def _end(self, worker: Worker, limit: str) -> None:

@@ -1,6 +1,5 @@
 """A process of a sandbox that runs the code, under its policy."""
 
-import _ast
 import _io
 import _pickle as pickle
 import _socket
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 from ... import AuditDenied, AuditLog, Policy
 from ..._monitoring import MONITORING
 from ..._native import _Child, _Children, _govern
-from ...programs import DENIED, RUNNERS, own_traceback
+from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
 from ...sessions.plain import TEXT, class_name, message, told
 from ..wire import REPORT, Job
 from .held import limit_run
@@ -119,14 +118,10 @@ def program(
         if job["value"]:
             told.write_value(value)
     except SystemExit as end:
-        if isinstance(end.code, int) or end.code is None:
-            status = _status(end.code or 0)
-        else:
-            print(end.code, file=sys.stderr)
-            status = 1
+        status = exit_status(end.code)
     except BaseException as error:
-        starters = () if job["cwd"] is None else (job["file"], *RUNNERS)
-        error.__traceback__ = own_traceback(error, (__file__, *starters))
+        starter = () if job["cwd"] is None else (job["file"],)
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS, *starter))
         traceback.print_exception(error)
         told.write_error(error, job["file"])
         status = DENIED if isinstance(error, AuditDenied) else 1
@@ -156,14 +151,10 @@ def _run(job: Job, names: dict[str, Any]) -> object:
     if not job["value"]:
         exec(compile(job["code"], job["file"], "exec"), names)
         return None
-    tree: Any = compile(job["code"], job["file"], "exec", _ast.PyCF_ONLY_AST)
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, _ast.Expr):
-        tree.body.pop()
-    exec(compile(tree, job["file"], "exec"), names)
-    if isinstance(last, _ast.Expr):
-        return eval(compile(_ast.Expression(last.value), job["file"], "eval"), names)
-    return None
+    value = None
+    for part in parts(job["code"], job["file"]):
+        value = eval(part, names)
+    return value
 
 
 def _log(descriptor: int) -> AuditLog:
@@ -203,16 +194,11 @@ class _Report:
     def write_error(self, error: BaseException, file: str) -> None:
         """Write the exception that ends the run, as far as it can be told."""
         with contextlib.suppress(BaseException):
-            lines = [
-                line
-                for frame, line in traceback.walk_tb(error.__traceback__)
-                if frame.f_code.co_filename == file
-            ]
             found = {
                 "kind": class_name(type(error)),
                 "message": message(error),
                 "traceback": "".join(traceback.format_exception(error))[:TEXT],
-                "line": lines[-1] if lines else getattr(error, "lineno", None),
+                "line": line_of(error, file),
             }
             self.write({"error": found})
 
@@ -231,11 +217,6 @@ class _Report:
         if error:
             data = json.dumps({"value_error": error[: ERROR // 16]}).encode() + b"\n"
             os.write(self._descriptor, data)
-
-
-def _status(code: int) -> int:
-    """The exit status that the interpreter makes of a number."""
-    return int.__and__(code, 255) if int.bit_length(code) < 64 else 255
 
 
 def _reseed() -> None:
