@@ -19,6 +19,9 @@ from ..sessions.values import LENGTH
 #: have to wait.
 COMMON = ("json", "re", "random", "tempfile", "datetime", "pathlib", "threading")
 
+#: The denials of a run, or of a step, that its host is told of.
+DENIALS = 1000
+
 #: The bytes that are read of a run's report on itself.
 REPORT = 16 << 20
 

@@ -14,13 +14,13 @@ from typing import Any
 from ... import AuditDenied
 from ...sessions.base import Output
 from ..limits import keep
-from ..wire import REPORT, Malformed, decode
+from ..wire import DENIALS, REPORT, Malformed, decode
 from .calls import Calls
 from .cancel import CancelToken
 from .channel import Broken
 from .config import SandboxConfig
 from .files import Disk
-from .run import DENIALS, INTERVAL
+from .run import INTERVAL
 from .session_process import Process
 
 #: The time for a step to end by itself when it is interrupted, in seconds.

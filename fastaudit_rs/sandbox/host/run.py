@@ -16,7 +16,7 @@ from ... import AuditDenied
 from ..._native import _json_extent
 from ...results import Error, Result
 from ..limits import keep
-from ..wire import REPORT, Job, receive, send
+from ..wire import DENIALS, REPORT, Job, receive, send
 from . import copies
 from .cancel import CancelToken
 from .config import SandboxConfig
@@ -32,8 +32,8 @@ INTERVAL = 0.05
 #: The time for a worker to end by itself, in seconds.
 PATIENCE = 1.0
 
-#: The lines of a report that are read besides its last one, and the denials that are kept of them.
-LINES, DENIALS = 10_000, 1000
+#: The lines of a report that are read besides its last one.
+LINES = 10_000
 
 #: The number of values in a report, and how deep one may be in others: each takes memory of the
 #: host.

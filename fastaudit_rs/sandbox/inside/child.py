@@ -19,11 +19,8 @@ from ..._monitoring import MONITORING
 from ..._native import _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
 from ...sessions.plain import TEXT, class_name, message, told
-from ..wire import REPORT, Job
+from ..wire import DENIALS, REPORT, Job
 from .held import limit_run
-
-#: The number of denials that are reported.
-TOLD = 1000
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -98,7 +95,7 @@ def program(
 
     def tell(denied: AuditDenied) -> None:
         told.denials += 1
-        if told.denials <= TOLD:
+        if told.denials <= DENIALS:
             told.write({"denied": denied.to_dict()})
 
     module = type(sys)("__main__")

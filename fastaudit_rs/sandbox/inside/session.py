@@ -15,13 +15,10 @@ from ...sessions import step
 from ...sessions.plain import message
 from ...sessions.shown import Shown
 from ...sessions.values import NotData, pack, unpack
-from ..wire import Job
+from ..wire import DENIALS, Job
 from .channel import Channel, Message
 from .functions import Function, asking
 from .held import limit_run
-
-#: The number of denials of a step that are told.
-TOLD = 1000
 
 
 def serve(
@@ -92,7 +89,7 @@ class _Steps:
     def tell(self, denied: AuditDenied) -> None:
         """Tell the host of a denial."""
         self._denials += 1
-        if self._denials <= TOLD and self._channel.is_here:
+        if self._denials <= DENIALS and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
 
     def obey(self, message: Message) -> None:
