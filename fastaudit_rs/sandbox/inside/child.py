@@ -20,7 +20,7 @@ from ..._native import _Child, _Children, _govern
 from ...programs import DENIED, RUNNERS, exit_status, line_of, own_traceback, parts
 from ...sessions.plain import TEXT, class_name, message, told
 from ..wire import DENIALS, REPORT, Job
-from .held import limit_run
+from .held import begin
 
 #: The bytes of the report that are kept for saying that there is no value.
 ERROR = 1 << 12
@@ -90,7 +90,8 @@ def program(
         Its exit status.
     """
     os.set_inheritable(report, False)
-    limit_run(job)
+    names = begin(job)
+    names["__file__"] = job["file"]
     told = _Report(report)
 
     def tell(denied: AuditDenied) -> None:
@@ -98,12 +99,6 @@ def program(
         if told.denials <= DENIALS:
             told.write({"denied": denied.to_dict()})
 
-    module = type(sys)("__main__")
-    names = vars(module)
-    names.update(__builtins__=__builtins__, __file__=job["file"])
-    sys.modules["__main__"] = module
-    sys.argv = [job["file"], *job["args"]]
-    sys.path[:0] = [os.getcwd(), *job["path"]]
     if job["cwd"] is not None:
         os.chdir(job["cwd"])
     _reseed()

@@ -1,7 +1,10 @@
-"""The limits and the lack of privileges that a sandbox's process puts on itself."""
+"""What a sandbox's process puts on itself: limits, the lack of privileges, and its job."""
 
+import os
 import resource
 import signal
+import sys
+from typing import Any
 
 from ... import Policy
 from ..._native import _Children
@@ -29,11 +32,21 @@ def hold(children: _Children, policy: Policy, held: Held) -> None:
         children.confine(policy, held["memory_files"])
 
 
-def limit_run(job: Job) -> None:
-    """Put the limits of a run, or of a session, on this process: its worker has none of them."""
+def begin(job: Job) -> dict[str, Any]:
+    """Make this process the one of a run, or of a session; return the names of its `__main__`.
+
+    It gets the limits that its worker does not have.
+    """
     if job["cpu_seconds"] is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_seconds"], job["cpu_seconds"] + 1))
     if job["disk"] is not None:
         # The signal ends the process: Python ignores it otherwise.
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["disk"], job["disk"]))
+    module = type(sys)("__main__")
+    names = vars(module)
+    names["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [job["file"], *job["args"]]
+    sys.path[:0] = [os.getcwd(), *job["path"]]
+    return names

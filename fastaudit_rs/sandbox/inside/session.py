@@ -18,7 +18,7 @@ from ...sessions.values import NotData, pack, unpack
 from ..wire import DENIALS, Job
 from .channel import Channel, Message
 from .functions import Function, asking
-from .held import limit_run
+from .held import begin
 
 
 def serve(
@@ -44,12 +44,7 @@ def serve(
     """
     os.set_inheritable(descriptor, False)
     channel = Channel(_socket.socket(fileno=descriptor))
-    limit_run(job)
-    module = type(sys)("__main__")
-    session = _Steps(child, channel, vars(module), policy)
-    sys.modules["__main__"] = module
-    sys.argv = [job["file"]]
-    sys.path[:0] = [os.getcwd(), *job["path"]]
+    session = _Steps(child, channel, begin(job), policy)
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
         stream.reconfigure(line_buffering=True)
@@ -84,7 +79,7 @@ class _Steps:
         self.log: AuditLog | None = None
         #: The copies of this process that nobody has waited for.
         self._copies: set[int] = set()
-        names.update(__builtins__=__builtins__, display=self._shown.display)
+        names["display"] = self._shown.display
 
     def tell(self, denied: AuditDenied) -> None:
         """Tell the host of a denial."""
