@@ -132,7 +132,9 @@ class Setup:
 
     def _bound(self) -> Policy | None:
         """The policy that the kernel holds whatever is answered; ``None`` without the kernel."""
-        return None if self.config.kernel is None else self._held
+        if self.config.kernel is None:
+            return None
+        return self.policy if self.config.up_to is None else self._held
 
     def _carrier(self) -> "Proxy":
         """Return the proxy, which is started with the first process."""
