@@ -8,14 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::python::acts;
-use crate::python::calls::monitor;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::denials::denial;
 use crate::python::events::hook;
-use crate::python::excuses::{handlers, variables};
 use crate::python::frames::with_statement;
-use crate::python::guard::turns::{self, Turns};
-use crate::python::guard::{scope, sealed};
+use crate::python::guard::{environment, scope, sealed};
 use crate::python::importing::stdlib;
 #[cfg(unix)]
 use crate::python::pools::workers;
@@ -109,19 +106,6 @@ pub fn turn(py: Python<'_>) -> PyResult<Option<Turn>> {
 /// # Errors
 /// `RuntimeError` if another hook refuses ours. Nothing is installed then.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    turns::set(Turns {
-        first_begins: |py| {
-            handlers::take_note(py, true);
-            lazy_imports::begin(py);
-        },
-        last_ended: |py| {
-            handlers::take_note(py, false);
-            lazy_imports::end(py);
-        },
-        left: variables::put_back,
-        watch: monitor::watch,
-        unwatch: monitor::unwatch,
-    });
     hook::install(py, prepare, wrap)
 }
 
@@ -130,7 +114,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     process::install(py)?;
     stdlib::prepare(py)?;
     callbacks_later::prepare(py)?;
-    variables::prepare(py)?;
+    environment::prepare(py)?;
     with_statement::prepare(py)?;
     denial::prepare(py)?;
     match CLASSES.get() {

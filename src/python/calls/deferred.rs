@@ -5,7 +5,7 @@
 //! exception there. For the functions listed here a denial in their own Python code is kept until
 //! they return, and raised then, so that their result does not reach the guarded code.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -15,6 +15,7 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::frames;
 use crate::python::cpython::once::{Once, intern};
 use crate::python::frames::stack;
+use crate::python::guard::monitoring::while_registering;
 
 /// A function, and the packages whose Python code it calls without looking at the outcome.
 struct Fragile {
@@ -46,7 +47,6 @@ struct Running {
 
 thread_local! {
     static RUNNING: RefCell<Option<Running>> = const { RefCell::new(None) };
-    static REGISTERING: Cell<bool> = const { Cell::new(false) };
 }
 
 static ENDS: Once<Ends> = Once::new();
@@ -72,20 +72,6 @@ pub fn prepare(py: Python<'_>, callback: NewCallback) -> PyResult<()> {
         })
     })
     .map(|_| ())
-}
-
-/// Returns whether the callback that is being registered is ours, or of another tool than the
-/// monitor: guarded code may not replace the monitor's own.
-pub fn is_registering() -> bool {
-    REGISTERING.get()
-}
-
-/// Registers callbacks of ours, or of another tool.
-pub fn while_registering<R>(register: impl FnOnce() -> R) -> R {
-    let before = REGISTERING.replace(true);
-    let result = register();
-    REGISTERING.set(before);
-    result
 }
 
 fn register(py: Python<'_>, tool_id: i32, on: bool) -> PyResult<()> {

@@ -6,6 +6,6 @@ pub mod ask;
 pub mod deferred;
 pub mod monitor;
 #[cfg(Py_3_12)]
-pub mod monitoring;
-#[cfg(Py_3_12)]
 pub mod named;
+#[cfg(Py_3_12)]
+pub mod tool_functions;

@@ -125,7 +125,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
     #[cfg(Py_3_12)]
     #[inline]
     fn is_own(&self) -> bool {
-        crate::python::calls::deferred::is_registering()
+        crate::python::guard::monitoring::is_registering()
             && self.name == c"sys.monitoring.register_callback"
     }
 

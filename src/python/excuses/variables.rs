@@ -6,50 +6,18 @@
 //! when the guard is left.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::OsString;
+use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::policy::Operation;
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base, Name, Target};
-use crate::python::configuration::config::AuditCfg;
-use crate::python::cpython::calling::{self, Calling};
-use crate::python::cpython::once::Once;
-use crate::python::cpython::{ffi as raw, process};
+use crate::python::guard::environment::{bytes_of, now};
 use crate::python::guard::event::Event;
 use crate::python::guard::scope::{self, Active};
-use crate::python::guard::turns::Before;
-
-/// The dictionary that `os.environ` showed when the hook was installed: guarded code can replace
-/// both.
-static SHOWN: Once<Py<PyDict>> = Once::new();
-
-/// Finds the dictionary that `os.environ` shows.
-pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    let environ = calling::import(py, "os")?.attr("environ")?;
-    // A host may have put another mapping there.
-    let data = environ.attr_opt("_data")?;
-    if let Some(data) = data.and_then(|data| data.cast_into_exact::<PyDict>().ok()) {
-        let _ = SHOWN.set(py, data.unbind());
-    }
-    Ok(())
-}
-
-fn now(py: Python<'_>) -> Before {
-    let shown = SHOWN.get(py).map(|shown| pairs(shown.bind(py)));
-    Before {
-        // Other names cannot be set.
-        own: env::vars_os()
-            .filter(|(name, _)| !name.is_empty() && !name.as_encoded_bytes().contains(&b'='))
-            .collect(),
-        shown: shown.unwrap_or_default(),
-        is_half_way: AtomicBool::new(false),
-    }
-}
 
 /// Notes the environment before a variable is removed from it under a guard that may put it back.
 #[inline]
@@ -160,86 +128,8 @@ fn note_half_way(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Puts back the variables that nobody may remove under a guard that is left.
-#[cold]
-pub fn put_back(py: Python<'_>, config: &AuditCfg, before: &Before) {
-    let environment = config.policy().environment();
-    // A guard that only observes changes nothing.
-    if !environment.allows_some() {
-        return;
-    }
-    let is_half_way = before.is_half_way.load(Ordering::Relaxed);
-    let stays = |name: &[u8]| is_half_way || !environment.may_set(name);
-    for (name, value) in &before.own {
-        if stays(name.as_encoded_bytes()) && !is_set(name) {
-            process::set_variable(py, name, value);
-        }
-    }
-    if let Some(shown) = SHOWN.get(py) {
-        let kept = before.shown.iter().filter(|(name, _)| stays(name));
-        // Without memory for it `os.environ` lacks a variable that the process has.
-        let _ = show(shown.bind(py), kept);
-    }
-}
-
-/// Shows these in `os.environ` if it shows nothing of their names.
-fn show<'a>(
-    shown: &Bound<'_, PyDict>,
-    kept: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>,
-) -> PyResult<()> {
-    let py = shown.py();
-    // Keys of other kinds would run their own code when keys are compared.
-    if shown.iter().any(|(key, _)| bytes_of(&key).is_none()) {
-        let plain = shown.iter().filter(|(key, _)| bytes_of(key).is_some());
-        let plain: Vec<_> = plain.collect();
-        shown.clear();
-        for (key, value) in plain {
-            shown.set_item(key, value)?;
-        }
-    }
-    for (name, value) in kept {
-        let name = object(py, name)?;
-        if !shown.contains(&name)? {
-            shown.set_item(name, object(py, value)?)?;
-        }
-    }
-    Ok(())
-}
-
-fn is_set(name: &OsStr) -> bool {
-    env::var_os(name).is_some()
-}
-
-/// Returns the names and values in a dictionary.
-fn pairs(shown: &Bound<'_, PyDict>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
-    shown.iter().filter_map(pair).collect()
-}
-
 fn bytes_at(event: &Event<'_, '_>, index: usize) -> Option<Vec<u8>> {
     bytes_of(&event.args.get_item(index).ok()?)
-}
-
-/// Returns the bytes of a name or a value; `None` if it is not a plain one.
-fn bytes_of(object: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
-    if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-        return Some(bytes.as_bytes().to_vec());
-    }
-    let text = object.cast_exact::<PyString>().ok()?;
-    let encoded = raw::fs_encode(text.as_borrowed()).ok()?;
-    Some(encoded.as_bytes().to_vec())
-}
-
-/// A name or a value as `os.environ` has it.
-fn object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    if cfg!(windows) {
-        return Ok(PyString::new(py, &String::from_utf8_lossy(bytes)).into_any());
-    }
-    PyBytes::new_with(py, bytes.len(), |new| {
-        new.copy_from_slice(bytes);
-        Ok(())
-    })
-    .map(Bound::into_any)
 }
 
 #[cfg(unix)]

@@ -16,8 +16,10 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::live::Live;
 use crate::python::cpython::{attachment, ffi as raw, process};
 use crate::python::guard::entered_at::Origin;
+use crate::python::guard::environment::Before;
+use crate::python::guard::monitoring::Hold;
 use crate::python::guard::tool_call::ToolCall;
-use crate::python::guard::turns::{self, Before, Hold};
+use crate::python::guard::{lazy_imports, log_handlers};
 use crate::python::logs::log::Log;
 use crate::python::values::addresses::Seen;
 
@@ -172,7 +174,7 @@ impl Active {
         if let Some(config) = &config {
             config.get().live().enter();
             if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
-                let _ = attachment::if_attached(turns::first_begins);
+                let _ = attachment::if_attached(|py| note_turn(py, true));
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
@@ -323,12 +325,21 @@ impl Active {
     }
 }
 
+/// Takes note as the first guard of the process begins, or the last one has ended.
+fn note_turn(py: Python<'_>, begins: bool) {
+    log_handlers::take_note(py, begins);
+    match begins {
+        true => lazy_imports::begin(py),
+        false => lazy_imports::end(py),
+    }
+}
+
 impl Drop for Active {
     fn drop(&mut self) {
         if let Some(config) = &self.config {
             config.get().live().leave();
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
-                let _ = attachment::if_attached(turns::last_ended);
+                let _ = attachment::if_attached(|py| note_turn(py, false));
             }
             if config.get().restricts_more() {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);

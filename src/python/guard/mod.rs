@@ -5,12 +5,15 @@ pub mod carry;
 #[cfg(unix)]
 pub mod copies;
 pub mod entered_at;
+pub mod environment;
 pub mod event;
 pub mod governing;
+pub mod lazy_imports;
+pub mod log_handlers;
+pub mod monitoring;
 pub mod scope;
 pub mod sealed;
 pub mod tempfile;
 pub mod tool_call;
 pub mod tool_rights;
 pub mod tool_scope;
-pub mod turns;

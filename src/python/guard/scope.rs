@@ -19,8 +19,9 @@ use crate::python::frames::with_statement::Place;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::entered_at::Origin;
+use crate::python::guard::environment;
+use crate::python::guard::monitoring::Hold;
 use crate::python::guard::tool_rights;
-use crate::python::guard::turns::{self, Hold};
 use crate::python::logs::log::Log;
 
 /// The guards that are in force in the whole process for good, the last one first.
@@ -251,7 +252,7 @@ impl Entered {
 pub(super) fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     let config = config.get();
     if config.monitor_calls() {
-        return Hold::new(py, config);
+        return Hold::new(py, config).map(Some);
     }
     Ok(None)
 }
@@ -334,7 +335,7 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     let active = entered.active.get();
     active.note_left();
     if let (Some(before), Some(config)) = (active.environment().get(), active.config()) {
-        turns::left(py, config.get(), before);
+        environment::put_back(py, config.get(), before);
     }
     if let Some(log) = active.config().and_then(|config| config.get().log()) {
         log.sink.flush();

@@ -9,7 +9,7 @@ use pyo3::types::PyBool;
 use crate::policy::files::path::Base;
 use crate::policy::judge::Follows;
 #[cfg(Py_3_12)]
-use crate::python::calls::monitoring;
+use crate::python::calls::tool_functions;
 use crate::python::cpython::arguments::Arguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
@@ -30,7 +30,7 @@ pub enum What {
     TellsRegistered,
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
-    ChangesTools(monitoring::Changes),
+    ChangesTools(tool_functions::Changes),
     /// It starts a process.
     #[cfg(unix)]
     Starts,

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 #[cfg(Py_3_12)]
-use crate::python::calls::monitoring;
+use crate::python::calls::tool_functions;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
@@ -53,7 +53,9 @@ impl Lists for Functions {
                 )
             }
             #[cfg(Py_3_12)]
-            What::ChangesTools(changes) if scope::is_ours() => monitoring::call(called, changes),
+            What::ChangesTools(changes) if scope::is_ours() => {
+                tool_functions::call(called, changes)
+            }
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => called.make(),
             #[cfg(unix)]
@@ -92,7 +94,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     let loading = loading.chain(callbacks_later::of(module).iter().copied());
     #[cfg(Py_3_12)]
     let loading = loading.chain(
-        monitoring::FUNCTIONS
+        tool_functions::FUNCTIONS
             .iter()
             .filter(move |_| module == "sys.monitoring")
             .map(|(name, changes)| (*name, What::ChangesTools(*changes))),

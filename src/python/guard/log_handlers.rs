@@ -1,0 +1,241 @@
+//! The handlers of `logging` that the host made: those that were there while no guard was in force.
+//!
+//! `logging` lists its handlers in the order in which they were made; the list is looked at when the
+//! first guard is entered and when the last one has ended, and is remembered out of reach of Python
+//! code.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyDict, PyList, PyModule, PyString, PyType, PyWeakrefMethods, PyWeakrefReference,
+};
+
+use crate::python::cpython::once::{Once, intern};
+use crate::python::cpython::{classes, ffi as raw, frames, objects};
+use crate::python::importing::imports;
+
+/// The module that lists them.
+pub const MODULE: &str = "logging";
+
+/// The attributes that say where a handler of the standard library writes or sends to.
+const PLACES: &[&str] = &[
+    FILE,
+    "_builtin_open",
+    "namer",
+    "rotator",
+    "host",
+    "port",
+    "address",
+    "mailhost",
+    "url",
+];
+
+/// The file of a `FileHandler`.
+const FILE: &str = "baseFilename";
+
+/// The list of weak references to handlers, once `logging` is imported.
+static LIST: Once<Py<PyList>> = Once::new();
+
+/// Its length and the address of its last item when it was looked at last.
+static SEEN: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+/// All handlers that were in the list then.
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// A handler, by the weak reference to it that `logging` made.
+struct Known {
+    reference: Py<PyAny>,
+    /// `None` for one that guarded code may have made.
+    of_host: Option<OfHost>,
+}
+
+/// A handler of the host, as it was when it was first seen.
+pub struct OfHost {
+    class: Py<PyType>,
+    /// The code of its method `emit`.
+    pub emit: Py<PyAny>,
+    /// The code of all methods of its classes that are not in installed modules.
+    pub methods: Vec<Py<PyAny>>,
+    /// The values of `PLACES`.
+    places: Vec<Option<Py<PyAny>>>,
+}
+
+/// Takes note of the handlers that were made since it was last called: by the host, or by code
+/// under a guard perhaps.
+#[inline]
+pub fn take_note(py: Python<'_>, by_host: bool) {
+    let Some(list) = LIST.get(py).or_else(|| find_list(py)) else {
+        return;
+    };
+    let list = list.bind(py);
+    if objects::length_and_last(list)
+        != (
+            SEEN.0.load(Ordering::Relaxed),
+            SEEN.1.load(Ordering::Relaxed),
+        )
+    {
+        beside_pending(py, || take_note_of_new(list, by_host));
+    }
+}
+
+/// Runs `work` while an exception may be on its way, as when a guard is freed.
+fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
+    let pending = PyErr::take(py);
+    let result = work();
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+    result
+}
+
+/// Finds the list, if `logging` is imported.
+#[cold]
+fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
+    let module = objects::module_of_name(intern!(py, MODULE))?;
+    let module = module.cast_into::<PyModule>().ok()?;
+    let list = module.dict().get_item(intern!(py, "_handlerList"));
+    let list = list.ok()??.cast_into_exact::<PyList>().ok()?;
+    let _ = LIST.set(py, list.unbind());
+    LIST.get(py)
+}
+
+#[cold]
+fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
+    let mut before = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut now = Vec::with_capacity(list.len());
+    for reference in list.iter() {
+        let position = before
+            .iter()
+            .position(|known| known.reference.is(&reference));
+        now.push(match position {
+            Some(position) => before.swap_remove(position),
+            None => Known {
+                of_host: by_host.then(|| OfHost::new(&reference)).flatten(),
+                reference: reference.unbind(),
+            },
+        });
+    }
+    let (length, last) = objects::length_and_last(list);
+    SEEN.0.store(length, Ordering::Relaxed);
+    SEEN.1.store(last, Ordering::Relaxed);
+    let other = std::mem::replace(
+        &mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner),
+        now,
+    );
+    drop((before, other));
+}
+
+/// The handler that a weak reference is to.
+fn handler<'py>(reference: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    reference.cast::<PyWeakrefReference>().ok()?.upgrade()
+}
+
+impl OfHost {
+    fn new(reference: &Bound<'_, PyAny>) -> Option<Self> {
+        let py = reference.py();
+        let handler = handler(reference)?;
+        let class = handler.get_type();
+        let attributes = objects::own_attributes(&handler)?;
+        let emit = raw::type_lookup(&class, intern!(py, "emit"))?;
+        if !raw::is_python_function(&emit) {
+            return None;
+        }
+        Some(Self {
+            emit: frames::function_code(&emit).unbind(),
+            methods: methods(&class).ok()?,
+            places: places(&attributes).ok()?,
+            class: class.unbind(),
+        })
+    }
+
+    /// Returns whether the handler is unchanged since then.
+    pub fn is_as_before(&self, handler: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let class = handler.get_type();
+        let Some(attributes) = objects::own_attributes(handler).filter(|_| class.is(&self.class))
+        else {
+            return Ok(false);
+        };
+        let now = places(&attributes)?;
+        let same = now.iter().zip(&self.places).all(|both| match both {
+            (None, None) => true,
+            (Some(now), Some(before)) => now.is(before),
+            _ => false,
+        });
+        let hides_a_method = attributes.keys().iter().any(|name| {
+            let name = name.cast::<PyString>();
+            let of_class = name.ok().and_then(|name| raw::type_lookup(&class, name));
+            of_class.is_some_and(|found| raw::is_python_function(&found))
+        });
+        Ok(same && !hides_a_method)
+    }
+
+    /// The file of a `FileHandler`.
+    pub fn file<'a>(&'a self, py: Python<'a>) -> Option<&'a str> {
+        let at = PLACES.iter().position(|place| *place == FILE)?;
+        let file = self.places.get(at)?.as_ref()?.bind(py);
+        file.cast::<PyString>().ok()?.to_str().ok()
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        let own = |all: &[Py<PyAny>]| all.iter().map(|one| one.clone_ref(py)).collect();
+        let places = self.places.iter();
+        Self {
+            class: self.class.clone_ref(py),
+            emit: self.emit.clone_ref(py),
+            methods: own(&self.methods),
+            places: places
+                .map(|place| place.as_ref().map(|place| place.clone_ref(py)))
+                .collect(),
+        }
+    }
+}
+
+/// The values of `PLACES`.
+fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
+    let values = PLACES.iter().map(|place| attributes.get_item(place));
+    values.map(|value| Ok(value?.map(Bound::unbind))).collect()
+}
+
+/// The code of all methods of a class and its bases that are not in installed modules.
+fn methods(class: &Bound<'_, PyType>) -> PyResult<Vec<Py<PyAny>>> {
+    let mut methods = Vec::new();
+    for class in class.mro().iter() {
+        let dict = class.cast().ok().and_then(classes::dictionary);
+        let Some(dict) = dict else {
+            continue;
+        };
+        for method in dict.values() {
+            if raw::is_python_function(&method) {
+                let code = frames::function_code(&method);
+                if !imports::is_installed(&code)? {
+                    methods.push(code.unbind());
+                }
+            }
+        }
+    }
+    Ok(methods)
+}
+
+/// Returns a copy of the host's data of a handler: Python code may run as it is looked at.
+pub fn known(py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<OfHost> {
+    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = all.iter().filter_map(|known| {
+        let of_host = known.of_host.as_ref()?.clone_ref(py);
+        Some((known.reference.clone_ref(py), of_host))
+    });
+    let all: Vec<_> = all.collect();
+    let is_its = |reference: &Py<PyAny>| {
+        self::handler(reference.bind(py)).is_some_and(|found| found.is(handler))
+    };
+    let mut all = all.into_iter();
+    all.find_map(|(reference, of_host)| is_its(&reference).then_some(of_host))
+}
+
+/// Returns whether the code is that of a method of some handler of the host.
+pub fn is_any_method(code: &Bound<'_, PyAny>) -> bool {
+    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut of_host = all.iter().filter_map(|known| known.of_host.as_ref());
+    of_host.any(|known| known.methods.iter().any(|method| method.is(code)))
+}
