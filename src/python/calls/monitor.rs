@@ -188,9 +188,7 @@ mod on {
 
     /// Runs our own part of an event. `None` if that failed, or panicked: then an exception is set.
     fn caught<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Option<T> {
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            raw::with_attachment_counted(py, || work().map_err(|error| error.restore(py)))
-        }));
+        let result = catch_unwind(AssertUnwindSafe(|| raw::or_set_error(py, work)));
         match result {
             Ok(result) => result.ok(),
             Err(_panic) => {

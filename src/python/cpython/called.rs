@@ -20,9 +20,7 @@ use crate::python::cpython::{calling, ffi as raw};
 /// result: the call must not go on.
 pub fn ours<'py, T>(py: Python<'py>, work: impl FnOnce(Python<'py>) -> PyResult<T>) -> Option<T> {
     // A function that CPython calls must not panic.
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        raw::with_attachment_counted(py, || work(py).map_err(|error| error.restore(py)))
-    }));
+    let result = catch_unwind(AssertUnwindSafe(|| raw::or_set_error(py, || work(py))));
     match result {
         Ok(result) => result.ok(),
         Err(_panic) => {

@@ -69,6 +69,11 @@ pub fn with_attachment_counted<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> 
     unsafe { Python::attach_unchecked(|_| work()) }
 }
 
+/// The same for work that may fail: its error is set, and there is no result.
+pub fn or_set_error<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Result<T, ()> {
+    with_attachment_counted(py, || work().map_err(|error| error.restore(py)))
+}
+
 /// Returns whether the interpreter is being torn down.
 pub fn is_finalizing(_py: Python<'_>) -> bool {
     is_finalizing_anywhere()

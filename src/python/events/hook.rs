@@ -174,8 +174,7 @@ fn fail(py: Python<'_>, event: &CStr, what: &str) {
 /// Checks an event that may say that code is going to be loaded, and notes it.
 #[inline(never)]
 fn check_loading(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
-    let noted = monitor::native_code_loads(event.to_bytes(), args);
-    noted.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
+    raw::or_set_error(py, || monitor::native_code_loads(event.to_bytes(), args))?;
     check(py, event, args)?;
     raw::with_attachment_counted(py, || tempfile::import(event.to_bytes(), args));
     Ok(())
@@ -213,7 +212,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     {
         rules::lookup(event.to_bytes())
     } else {
-        return check_by_all(event, args, active.get());
+        return check_by_each_guard(event, args, active.get());
     };
     let Some(rule) = rule else {
         return Ok(());
@@ -232,18 +231,14 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         reads_passed: true,
         probe: None,
     };
-    raw::with_attachment_counted(py, || {
-        judge::judge(&event, rule).map_err(|error| error.restore(py))
-    })
+    raw::or_set_error(py, || judge::judge(&event, rule))
 }
 
 /// Sees an event in the course of a tool.
 #[cold]
 #[inline(never)]
 fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
-    let py = args.py();
-    let seen = raw::with_attachment_counted(py, || guest_code::note_tool(event, args));
-    seen.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
+    raw::or_set_error(args.py(), || guest_code::note_tool(event, args))?;
     judge_native(event, args)
 }
 
@@ -251,9 +246,7 @@ fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
 #[cold]
 #[inline(never)]
 fn see_guest(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
-    let py = args.py();
-    let noted = raw::with_attachment_counted(py, || guest_code::note(event, args, active));
-    noted.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))?;
+    raw::or_set_error(args.py(), || guest_code::note(event, args, active))?;
     judge_native(event, args)
 }
 
@@ -262,25 +255,24 @@ fn judge_native(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     if event != c"import" {
         return Ok(());
     }
-    let py = args.py();
-    let writer = raw::with_attachment_counted(py, || guest_code::writer_of_native(args));
-    match writer.map_err(|error| raw::with_attachment_counted(py, || error.restore(py)))? {
-        Some(guest) => check_by_all(event, args, guest.get()),
+    match raw::or_set_error(args.py(), || guest_code::writer_of_native(args))? {
+        Some(guest) => check_by_each_guard(event, args, guest.get()),
         None => Ok(()),
     }
 }
 
-/// The same while some guard restricts more than fastaudit 0.1 does, or is installed.
+/// Checks an event by each guard that judges it: while one of them restricts more than fastaudit 0.1
+/// does, or is installed.
 #[inline(never)]
-fn check_by_all(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+fn check_by_each_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let beside = std::iter::successors(Some(active), |active| active.other());
     for active in beside {
-        check_by_all_rules(event, args, active)?;
+        check_by_guard(event, args, active)?;
     }
     for installed in scope::installed() {
         let installed = installed.active.get();
         if !std::ptr::eq(installed, active) {
-            check_by_all_rules(event, args, installed)?;
+            check_by_guard(event, args, installed)?;
         }
     }
     Ok(())
@@ -296,7 +288,8 @@ fn is_part_of_running(event: &CStr) -> bool {
         || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
 }
 
-fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
+/// Checks an event by one guard.
+fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let Some(config) = active.config() else {
         return Ok(());
     };
@@ -305,11 +298,10 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
     }
     let py = args.py();
     if let Some(watch) = config.get().watch() {
-        let watched = || match watch {
+        return raw::or_set_error(py, || match watch {
             Watch::Records(records) => observe::event(event, args, active, config.get(), records),
             Watch::Logs(log) => logged::event(event, args, active, config.get(), log),
-        };
-        return raw::with_attachment_counted(py, || watched().map_err(|error| error.restore(py)));
+        });
     }
     let policy = config.get().policy();
     let rule = policy.rules().rule(event.to_bytes());
@@ -324,9 +316,7 @@ fn check_by_all_rules(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) 
         reads_passed: false,
         probe: None,
     };
-    raw::with_attachment_counted(py, || {
-        judge::judge_any(&event, rule).map_err(|error| error.restore(py))
-    })
+    raw::or_set_error(py, || judge::judge_any(&event, rule))
 }
 
 /// Checks an act of native code on a thread that holds the lock, as the event that Python raises for
@@ -337,5 +327,5 @@ pub fn check_act(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
 
 /// The same by a guard that need not be in force any more.
 pub fn check_act_by(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
-    check_by_all_rules(event, args, active)
+    check_by_guard(event, args, active)
 }
