@@ -20,7 +20,7 @@ use fastaudit_rs::policy::written::presets::PRESETS;
 use fastaudit_rs::policy::written::spec::{NetworkUse, Spec};
 use fastaudit_rs::policy::written::values::{Choice, Where};
 use fastaudit_rs::policy::written::widening::Places;
-use fastaudit_rs::policy::written::wording::{Told, Words, import_before, of_policy};
+use fastaudit_rs::policy::written::wording::{HintStyle, Words, import_before, of_policy};
 use fastaudit_rs::policy::{Base, Blocked, FileSystem, Os, Policy, Roots, Why};
 use plain::{Argument, Event, Plain};
 use toml::{Table, Value};
@@ -175,7 +175,7 @@ fn hint(event: &Event<'_>, why: Option<Why>, spec: &Spec) -> String {
         policy: event.policy,
     };
     let lacks = why.map_or_else(Vec::new, |why| denied.lacks(why, event).unwrap());
-    let told = Told::new(Words::Toml, spec.clone());
+    let told = HintStyle::new(Words::Toml, spec.clone());
     of_policy(&told, event.name, why, lacks, &Here, &|_| None).0
 }
 

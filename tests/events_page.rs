@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use fastaudit_rs::policy::events::{EVENTS, Known, lookup};
+use fastaudit_rs::policy::events::{EVENTS, KnownEvent, lookup};
 use fastaudit_rs::policy::rules;
 use fastaudit_rs::policy::rules::{Access, Rule};
 
@@ -86,7 +86,7 @@ fn verdict_02(event: &str) -> String {
 }
 
 /// The rule of a `Policy`, or its fields that decide.
-fn decided_by(known: &Known) -> &'static str {
+fn decided_by(known: &KnownEvent) -> &'static str {
     match known.name {
         "sys.excepthook" | "sys.unraisablehook" => "passes, but for native code of others",
         _ => fields(lookup(known.name.as_bytes())),
@@ -145,7 +145,7 @@ fn judged(event: &str, verdict: String) -> String {
     }
 }
 
-fn versions(known: &Known) -> String {
+fn versions(known: &KnownEvent) -> String {
     match known.versions {
         _ if known.is_own() => "this package".to_owned(),
         (10, 15) => "all".to_owned(),
@@ -156,7 +156,7 @@ fn versions(known: &Known) -> String {
 }
 
 /// The functions that raise it under a guard, by the modules that have them.
-fn raised_by(known: &Known) -> String {
+fn raised_by(known: &KnownEvent) -> String {
     let names = known.raised_by.iter().map(|name| format!("`{name}`"));
     names.collect::<Vec<_>>().join(", ")
 }

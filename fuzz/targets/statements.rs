@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use fastaudit_rs::policy::sql::statements::{Opened, may_open, opened};
+use fastaudit_rs::policy::sql::statements::{OpenedDatabase, may_open, opened};
 use libfuzzer_sys::fuzz_target;
 use rusqlite::Connection;
 use rusqlite::ffi::SQLITE_ATTACH;
@@ -69,9 +69,9 @@ fuzz_target!(|sql: &str| {
         if name.is_empty() && sql.to_ascii_lowercase().contains("vacuum") {
             continue;
         }
-        let is_it = |opened: &Opened| match opened {
-            Opened::Named(own) => own == name.as_bytes(),
-            Opened::Parameter | Opened::Unknown => true,
+        let is_it = |opened: &OpenedDatabase| match opened {
+            OpenedDatabase::Named(own) => own == name.as_bytes(),
+            OpenedDatabase::Parameter | OpenedDatabase::Unknown => true,
         };
         assert!(found.iter().any(is_it), "{name:?} is not in {found:?}");
     }

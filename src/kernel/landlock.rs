@@ -68,7 +68,7 @@ impl From<RulesetError> for Unconfined {
 
 /// The rules that the kernel is asked to enforce for a policy. They are given to the kernel once,
 /// and again only if a root has become another file.
-pub struct Confinement {
+pub struct LandlockRules {
     spec: Spec,
     needed: Vec<PathBuf>,
     known: Mutex<Option<Known>>,
@@ -80,7 +80,7 @@ struct Known {
     roots: Vec<Option<(u64, u64)>>,
 }
 
-impl Confinement {
+impl LandlockRules {
     /// Returns the confinement for a policy. `needed`, the files that the interpreter itself loads,
     /// can be read whatever the policy says.
     pub fn new(spec: Spec, needed: Vec<PathBuf>) -> Self {
@@ -249,7 +249,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let confined = std::thread::spawn(move || {
-            Confinement::new(spec, Vec::new()).confine_thread().unwrap();
+            LandlockRules::new(spec, Vec::new())
+                .confine_thread()
+                .unwrap();
             vec![
                 fs::write(base.join("in/a"), "x").is_ok(),
                 fs::write(base.join("out/a"), "x").is_ok(),
@@ -373,7 +375,7 @@ mod tests {
             write: Where::Below(vec![later.clone()]),
             ..Spec::default()
         };
-        let confinement = Confinement::new(spec, Vec::new());
+        let confinement = LandlockRules::new(spec, Vec::new());
         let attempt = || {
             std::thread::scope(|scope| {
                 let thread = scope.spawn(|| {
@@ -402,7 +404,9 @@ mod tests {
             ..Spec::default()
         };
         let confined = std::thread::spawn(move || {
-            Confinement::new(spec, Vec::new()).confine_thread().unwrap();
+            LandlockRules::new(spec, Vec::new())
+                .confine_thread()
+                .unwrap();
             (
                 fs::write(&file, "y").is_ok(),
                 fs::write(file.with_extension("b"), "y").is_ok(),

@@ -20,12 +20,12 @@ const BUSY: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The children of this process.
-pub struct Children {
+pub struct ChildProcesses {
     /// The kernel's list of the direct children: proc(5). Opened in advance.
     list: Option<File>,
 }
 
-impl Children {
+impl ChildProcesses {
     /// Makes this process the reaper of its descendants, and clears its parent-death signal:
     /// `PR_SET_CHILD_SUBREAPER` and `PR_SET_PDEATHSIG` of prctl(2).
     ///
@@ -163,7 +163,7 @@ fn wait_for(_child: Pid, connection: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Ends this process at once, with all of its children.
-pub fn end_with(children: &Children) {
+pub fn end_with(children: &ChildProcesses) {
     let _ = children.end(Duration::ZERO, &[]);
     let _ = kill_process(getpid(), Signal::KILL);
 }

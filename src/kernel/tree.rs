@@ -46,11 +46,11 @@ type Name = Box<[u8]>;
 /// The directories, by their numbers: no path is kept for each, since all together could be of any
 /// length.
 pub struct Tree {
-    directories: AHashMap<Place, Directory>,
+    directories: AHashMap<Place, DirectoryState>,
     next: Place,
 }
 
-pub struct Directory {
+pub struct DirectoryState {
     parent: Place,
     name: Name,
     pub is: Identity,
@@ -71,11 +71,11 @@ impl Tree {
         tree
     }
 
-    pub fn get(&self, place: Place) -> Option<&Directory> {
+    pub fn get(&self, place: Place) -> Option<&DirectoryState> {
         self.directories.get(&place)
     }
 
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut Directory> {
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut DirectoryState> {
         self.directories.get_mut(&place)
     }
 
@@ -83,7 +83,7 @@ impl Tree {
     pub fn add(&mut self, parent: Place, name: &[u8], is: Identity, watch: i32) -> Place {
         let place = self.next;
         self.next += 1;
-        let directory = Directory {
+        let directory = DirectoryState {
             parent,
             name: name.into(),
             is,
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     /// Removes a directory with all that is in it: `each` is shown each directory first.
-    pub fn remove(&mut self, place: Place, mut each: impl FnMut(&Self, Place, &Directory)) {
+    pub fn remove(&mut self, place: Place, mut each: impl FnMut(&Self, Place, &DirectoryState)) {
         self.each(place, &mut each);
         let mut rest = vec![place];
         if let Some(removed) = self.get(place) {
@@ -118,7 +118,7 @@ impl Tree {
     }
 
     /// Shows a directory and all that are in it.
-    pub fn each(&self, place: Place, mut each: impl FnMut(&Self, Place, &Directory)) {
+    pub fn each(&self, place: Place, mut each: impl FnMut(&Self, Place, &DirectoryState)) {
         let mut rest = vec![place];
         while let Some(place) = rest.pop() {
             if let Some(directory) = self.get(place) {

@@ -12,7 +12,7 @@ use crate::policy::judge::Act;
 
 /// A judge of acts: a type without values, so that the compiler makes one function of it and of the
 /// one that is replaced.
-pub trait Judge: 'static {
+pub trait ActJudge: 'static {
     /// Returns whether some guard may be in force. Asked with each call: it is to cost nothing.
     fn may_judge() -> bool;
 
@@ -37,12 +37,12 @@ pub trait Judge: 'static {
 /// Returns whether an act may go on; if not, `errno` is `EACCES`. `act` is `None` for one that needs
 /// nobody's leave.
 #[inline(always)]
-pub fn allows<'a, J: Judge>(act: impl FnOnce() -> Option<Act<'a>>) -> bool {
+pub fn allows<'a, J: ActJudge>(act: impl FnOnce() -> Option<Act<'a>>) -> bool {
     !J::may_judge() || is_allowed::<J>(act)
 }
 
 #[inline(never)]
-fn is_allowed<'a, J: Judge>(act: impl FnOnce() -> Option<Act<'a>>) -> bool {
+fn is_allowed<'a, J: ActJudge>(act: impl FnOnce() -> Option<Act<'a>>) -> bool {
     let before = errno();
     let allowed = catch_unwind(AssertUnwindSafe(|| match act() {
         Some(act) => J::allows(&act),

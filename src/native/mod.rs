@@ -16,5 +16,5 @@ mod functions;
 pub mod objects;
 pub mod tables;
 
-pub use asking::Judge;
+pub use asking::ActJudge;
 pub use functions::replacements;

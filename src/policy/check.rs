@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use ahash::AHashSet;
 
 use super::commands::Commands;
-use super::distributions::Installed;
+use super::distributions::InstalledPackages;
 use super::environment::Environment;
 use super::network::Network;
 pub use super::operation::{Operation, Verdict, Why};
@@ -13,7 +13,7 @@ use super::packages::Packages;
 use super::rules::{self, RuleSet};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Name, Resolved, Target};
-use crate::policy::files::places::{Blocked, Directories, Governing, Protected, Temporary};
+use crate::policy::files::places::{Blocked, Governing, Protected, Temporary, TemporaryPaths};
 use crate::policy::files::roots::Roots;
 use crate::policy::written::spec::Imports;
 use crate::policy::written::values::{Choice, is_within_module};
@@ -242,7 +242,7 @@ impl Policy {
     pub fn calls_native_of(
         &self,
         module: &str,
-        installed: impl FnOnce() -> Arc<Installed>,
+        installed: impl FnOnce() -> Arc<InstalledPackages>,
     ) -> bool {
         let Some(Choice::Named(names)) = &self.native else {
             return self.calls_all_native();
@@ -299,7 +299,7 @@ impl Policy {
     /// Returns the policy with directories for temporary files, which may be written and read if
     /// anything may be written at all.
     #[must_use]
-    pub fn with_temporary(mut self, directories: &Arc<Directories>) -> Self {
+    pub fn with_temporary(mut self, directories: &Arc<TemporaryPaths>) -> Self {
         if self.may_write() {
             self.temporary.set_own(directories);
         }
@@ -400,13 +400,13 @@ impl Policy {
         fs: &impl FileSystem,
         module: &str,
         file: &Resolved,
-        origin: Origin,
+        origin: ModuleOrigin,
     ) -> Verdict {
         match origin {
-            Origin::Installed => Verdict::Allow,
+            ModuleOrigin::Installed => Verdict::Allow,
             _ if self.contains(fs, file) => Verdict::Deny(Why::Unapproved),
-            Origin::Known => Verdict::Allow,
-            Origin::Unknown => match &self.native {
+            ModuleOrigin::Known => Verdict::Allow,
+            ModuleOrigin::Unknown => match &self.native {
                 Some(native) if native.has_module(module) => Verdict::Allow,
                 _ if self.calls_all_native() => Verdict::Allow,
                 _ => Verdict::Deny(Why::Native),
@@ -421,7 +421,7 @@ impl Policy {
 
 /// The place that the file of an extension module is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ModuleOrigin {
     /// A directory that packages are installed in, or one that an editable install leads to.
     Installed,
     /// A directory that the host imports modules from.

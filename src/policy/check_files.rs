@@ -3,7 +3,7 @@
 use super::check::Policy;
 use super::operation::{Verdict, Why};
 use crate::policy::files::descriptors;
-use crate::policy::files::fs::{FileSystem, Place};
+use crate::policy::files::fs::{DescriptorPlace, FileSystem};
 use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Resolved, Target};
 use crate::policy::sql::names::{self, Database, UriTarget};
@@ -61,9 +61,9 @@ impl Policy {
     /// Judges a change of the file that a descriptor leads to.
     fn change_open(&self, fs: &impl FileSystem, fd: i32) -> Verdict {
         let path = match descriptors::to_approve(fs, fd) {
-            Place::Nowhere => return Verdict::Allow,
-            Place::At(path) => path,
-            Place::Unknown => return Verdict::Deny(Why::Unapproved),
+            DescriptorPlace::Nowhere => return Verdict::Allow,
+            DescriptorPlace::At(path) => path,
+            DescriptorPlace::Unknown => return Verdict::Deny(Why::Unapproved),
         };
         match self.change_path(fs, &path, Base::CurrentDir, Aim::File) {
             // A root's own attributes, as by the name ".".

@@ -7,7 +7,7 @@
 
 /// The effect that a request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ControlEffect {
     /// It only returns information, or is about a terminal, a socket or the descriptor itself.
     None,
     /// It types into a terminal, whose text the shell that it belongs to reads, takes a terminal,
@@ -64,22 +64,22 @@ const KINDS_OF_STREAMS: [u32; 2] = [0x54, 0x89];
 const READS: u32 = 2;
 
 /// The effect of a request.
-pub fn effect(request: i64) -> Effect {
+pub fn effect(request: i64) -> ControlEffect {
     if !cfg!(any(target_os = "linux", target_os = "android")) {
-        return Effect::None;
+        return ControlEffect::None;
     }
     // The kernel takes the lower half alone.
     let request = (request & 0xffff_ffff) as u32;
     if DISTURBING.contains(&request) {
-        return Effect::Disturbs;
+        return ControlEffect::Disturbs;
     }
     let (direction, kind) = (request >> 30, request >> 8 & 0xff);
     let tells = TELLING.contains(&request)
         || KINDS_OF_STREAMS.contains(&kind)
         || (direction == READS && !CHANGING.contains(&request));
     match tells {
-        true => Effect::None,
-        false => Effect::Changes,
+        true => ControlEffect::None,
+        false => ControlEffect::Changes,
     }
 }
 
@@ -120,23 +120,23 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn requests_by_what_they_do() {
         for (request, wanted) in [
-            (0x5413, Effect::None),           // TIOCGWINSZ
-            (0x541b, Effect::None),           // FIONREAD
-            (0x8912, Effect::None),           // SIOCGIFCONF
-            (0x8008_6601, Effect::None),      // FS_IOC_GETFLAGS
-            (0x8008_1272, Effect::None),      // BLKGETSIZE64
-            (0x5412, Effect::Disturbs),       // TIOCSTI
-            (0x4008_6602, Effect::Changes),   // FS_IOC_SETFLAGS
-            (0x401c_5820, Effect::Changes),   // FS_IOC_FSSETXATTR
-            (0x4008_7602, Effect::Changes),   // FS_IOC_SETVERSION
-            (0x4080_6685, Effect::Changes),   // FS_IOC_ENABLE_VERITY
-            (0x4004_9409, Effect::Changes),   // FICLONE
-            (0x4020_940d, Effect::Changes),   // FICLONERANGE
-            (0xc004_5877, Effect::Changes),   // FIFREEZE
-            (0x800c_6613, Effect::Changes),   // FS_IOC_SET_ENCRYPTION_POLICY
-            (0x1277, Effect::Changes),        // BLKDISCARD
-            (0x1_4008_6602, Effect::Changes), // more than the kernel takes
-            (-0x3ffb_a789, Effect::Changes),  // FIFREEZE, as a signed number
+            (0x5413, ControlEffect::None),           // TIOCGWINSZ
+            (0x541b, ControlEffect::None),           // FIONREAD
+            (0x8912, ControlEffect::None),           // SIOCGIFCONF
+            (0x8008_6601, ControlEffect::None),      // FS_IOC_GETFLAGS
+            (0x8008_1272, ControlEffect::None),      // BLKGETSIZE64
+            (0x5412, ControlEffect::Disturbs),       // TIOCSTI
+            (0x4008_6602, ControlEffect::Changes),   // FS_IOC_SETFLAGS
+            (0x401c_5820, ControlEffect::Changes),   // FS_IOC_FSSETXATTR
+            (0x4008_7602, ControlEffect::Changes),   // FS_IOC_SETVERSION
+            (0x4080_6685, ControlEffect::Changes),   // FS_IOC_ENABLE_VERITY
+            (0x4004_9409, ControlEffect::Changes),   // FICLONE
+            (0x4020_940d, ControlEffect::Changes),   // FICLONERANGE
+            (0xc004_5877, ControlEffect::Changes),   // FIFREEZE
+            (0x800c_6613, ControlEffect::Changes),   // FS_IOC_SET_ENCRYPTION_POLICY
+            (0x1277, ControlEffect::Changes),        // BLKDISCARD
+            (0x1_4008_6602, ControlEffect::Changes), // more than the kernel takes
+            (-0x3ffb_a789, ControlEffect::Changes),  // FIFREEZE, as a signed number
         ] {
             assert_eq!(effect(request), wanted, "{request:#x}");
         }

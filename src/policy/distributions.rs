@@ -70,13 +70,13 @@ struct Distribution {
 
 /// The distributions below some directories.
 #[derive(Debug, Default)]
-pub struct Installed {
+pub struct InstalledPackages {
     distributions: Vec<Distribution>,
     by_name: AHashMap<String, usize>,
     by_module: AHashMap<String, Vec<usize>>,
 }
 
-impl Installed {
+impl InstalledPackages {
     /// Reads the metadata in these directories, as far as they can be read.
     pub fn read(directories: &[PathBuf]) -> Self {
         let mut installed = Self::default();
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn a_package_is_named_as_it_is_installed_or_imported() {
         let site = site();
-        let installed = Installed::read(&[site.path().to_owned()]);
+        let installed = InstalledPackages::read(&[site.path().to_owned()]);
         for (name, module, is_of) in [
             ("duckdb", "_duckdb", true),
             ("duckdb", "duckdb", true),

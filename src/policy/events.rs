@@ -8,14 +8,14 @@ use super::index::Index;
 use super::rules::{
     NetworkEvent, Rule, contents, entry, file, file_by_name, look, moved, place, read,
 };
-use Effect::{
+use EventEffect::{
     Code, Descriptor, Directory, Environment, Guard, Import, Inspect, Interpreter, Lock, Log,
     Memory, Native, Network, Nothing, Open, Process, Read, Registry, Thread, Write,
 };
 
 /// The effect of an operation on the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
+pub enum EventEffect {
     /// Opens a file: for reading or writing, as its arguments say.
     Open,
     /// Reads files or directories.
@@ -58,7 +58,7 @@ pub enum Effect {
     Nothing,
 }
 
-impl Effect {
+impl EventEffect {
     /// Its name, as records and denials give it.
     pub fn name(self) -> &'static str {
         match self {
@@ -88,11 +88,11 @@ impl Effect {
 
 /// An audit event of CPython, or of this package.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct KnownEvent {
     /// Its name.
     pub name: &'static str,
     /// Its effect.
-    pub effect: Effect,
+    pub effect: EventEffect,
     /// A few words on the operation behind it.
     pub does: &'static str,
     /// The first and the last minor version of Python 3 that raise it, of 10 to 15; `OWN` if this
@@ -108,7 +108,7 @@ pub struct Known {
     pub raised_by: &'static [&'static str],
 }
 
-impl Known {
+impl KnownEvent {
     /// Returns whether this package raises it.
     pub fn is_own(&self) -> bool {
         self.versions.1 == 0
@@ -130,8 +130,13 @@ impl Known {
     }
 }
 
-const fn on(name: &'static str, effect: Effect, does: &'static str, versions: (u8, u8)) -> Known {
-    Known {
+const fn on(
+    name: &'static str,
+    effect: EventEffect,
+    does: &'static str,
+    versions: (u8, u8),
+) -> KnownEvent {
+    KnownEvent {
         name,
         effect,
         does,
@@ -142,20 +147,20 @@ const fn on(name: &'static str, effect: Effect, does: &'static str, versions: (u
     }
 }
 
-const fn event(name: &'static str, effect: Effect, does: &'static str) -> Known {
+const fn event(name: &'static str, effect: EventEffect, does: &'static str) -> KnownEvent {
     on(name, effect, does, (10, 15))
 }
 
 /// The versions of an event that this package raises.
 const OWN: (u8, u8) = (0, 0);
 
-const fn own(name: &'static str, effect: Effect, does: &'static str) -> Known {
+const fn own(name: &'static str, effect: EventEffect, does: &'static str) -> KnownEvent {
     on(name, effect, does, OWN)
 }
 
 /// All events, those of one subject together.
 #[rustfmt::skip]
-pub const EVENTS: &[Known] = &[
+pub const EVENTS: &[KnownEvent] = &[
     // Files.
     event("open", Open, "opens a file").rule(Rule::Open).by(&["readline.write_history_file", "readline.append_history_file", "_dbm.open", "_gdbm.open", "_posixshmem.shm_open", "readline.read_history_file", "readline.read_init_file", "readline.parse_and_bind", "_locale.bindtextdomain", "_ssl._test_decode_cert", "spwd.getspall", "spwd.getspnam"]),
     event("os.chdir", Directory, "changes the current directory").rule(Rule::ChangeDirectory),
@@ -466,7 +471,7 @@ pub fn lookup_if(event: &[u8], all: bool) -> Option<Rule> {
 }
 
 /// Returns the tables' entry for an event; `None` for one that no supported CPython raises.
-pub fn known(name: &str) -> Option<&'static Known> {
+pub fn known(name: &str) -> Option<&'static KnownEvent> {
     let position = KNOWN.find(name.as_bytes(), |position| Some(EVENTS.get(position)?.name))?;
     EVENTS.get(position)
 }
@@ -475,8 +480,8 @@ pub fn known(name: &str) -> Option<&'static Known> {
 /// may not.
 pub fn is_excused_by_import(event: &str) -> bool {
     known(event).is_none_or(|known| match known.effect {
-        Effect::Guard => false,
-        Effect::Interpreter => known.name == "object.__setattr__",
+        EventEffect::Guard => false,
+        EventEffect::Interpreter => known.name == "object.__setattr__",
         _ => true,
     })
 }

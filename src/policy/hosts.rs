@@ -57,7 +57,7 @@ impl fmt::Display for Ports {
 
 /// A pattern of hosts, at some ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostRule {
     pattern: Pattern,
     /// The ports, if the host is given with some.
     pub ports: Option<Ports>,
@@ -75,7 +75,7 @@ enum Pattern {
     Net(IpNet),
 }
 
-impl Host {
+impl HostRule {
     /// Reads `"example.com"`, `"*.example.com:443"`, `"10.0.0.0/8"`, `"[::1]:8000-8999"`.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ mod tests {
             "*a.org",
             "1.2.3.4/40",
         ] {
-            assert!(Host::parse(text).is_err(), "{text}");
+            assert!(HostRule::parse(text).is_err(), "{text}");
         }
         for text in [
             "a.org.",
@@ -212,7 +212,7 @@ mod tests {
             "::1",
             "1.2.3.4:80",
         ] {
-            assert!(Host::parse(text).is_ok(), "{text}");
+            assert!(HostRule::parse(text).is_ok(), "{text}");
         }
     }
 }

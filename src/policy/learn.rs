@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::check::Operation;
 use super::network::{Destination, Reach};
 use crate::policy::files::descriptors;
-use crate::policy::files::fs::{FileSystem, PathBuf, Place};
+use crate::policy::files::fs::{DescriptorPlace, FileSystem, PathBuf};
 use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Target};
 use crate::policy::sql::names::{self, Database, UriTarget};
@@ -81,8 +81,8 @@ pub fn needs(fs: &impl FileSystem, operation: Operation<'_>) -> Vec<Need> {
     };
     let changed = |target: Target<'_>| match target.name {
         Name::Descriptor(fd) => match descriptors::to_approve(fs, fd) {
-            Place::At(path) => Some(PathBuf::from_vec(path)),
-            Place::Nowhere | Place::Unknown => None,
+            DescriptorPlace::At(path) => Some(PathBuf::from_vec(path)),
+            DescriptorPlace::Nowhere | DescriptorPlace::Unknown => None,
         },
         _ => file(target),
     };

@@ -6,7 +6,7 @@ use crate::policy::check::Policy;
 use crate::policy::commands::Commands;
 use crate::policy::environment::Environment;
 use crate::policy::files::roots::Roots;
-use crate::policy::network::{Network, Rules};
+use crate::policy::network::{HostRules, Network};
 use crate::policy::written::spec::Spec;
 use crate::policy::written::values::{Choice, is_within_module};
 
@@ -22,7 +22,7 @@ pub struct More<'a> {
     /// The programs that may be started.
     pub commands: Commands,
     /// The rules for the network; `None` adds nothing.
-    pub network: Option<Rules>,
+    pub network: Option<HostRules>,
 }
 
 impl Policy {
@@ -113,7 +113,7 @@ impl Environment {
 }
 
 impl Network {
-    fn with(&self, more: &Rules) -> Self {
+    fn with(&self, more: &HostRules) -> Self {
         match self {
             Self::Open => Self::Open,
             Self::Closed => Self::Rules(Box::new(more.clone())),

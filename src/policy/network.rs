@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::hosts::Host;
+use super::hosts::HostRule;
 pub use super::hosts::{Destination, Ports, plain_name};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{self, Base};
@@ -134,7 +134,7 @@ pub enum Network {
     /// Nothing.
     Closed,
     /// According to these rules.
-    Rules(Box<Rules>),
+    Rules(Box<HostRules>),
 }
 
 impl Network {
@@ -167,7 +167,7 @@ impl Network {
     }
 
     /// The rules, if there are some.
-    pub fn rules(&self) -> Option<&Rules> {
+    pub fn rules(&self) -> Option<&HostRules> {
         match self {
             Self::Rules(rules) => Some(rules),
             Self::Open | Self::Closed => None,
@@ -182,13 +182,13 @@ impl Network {
 
 /// The rules for the network, ready to judge.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct HostRules {
     /// `None`: all.
-    hosts: Option<Vec<Host>>,
-    block: Vec<Host>,
+    hosts: Option<Vec<HostRule>>,
+    block: Vec<HostRule>,
     ports: Option<Vec<Ports>>,
     /// Hosts with their ports that may be reached, whatever `ports` says.
-    beside_ports: Vec<Host>,
+    beside_ports: Vec<HostRule>,
     listen: Listen,
     lookup: bool,
     /// The number of sockets that may be connected at a time.
@@ -202,15 +202,15 @@ pub struct Rules {
 #[derive(Clone, Debug)]
 enum Listen {
     All(bool),
-    At(Vec<Host>),
+    At(Vec<HostRule>),
 }
 
-impl Rules {
+impl HostRules {
     /// Makes rules of the written ones. `unix`: the places of Unix sockets, resolved.
     pub fn new(rules: &NetworkRules, unix: Option<Roots>) -> Self {
         // Texts that are not hosts were refused before.
-        let hosts = |texts: &[String]| -> Vec<Host> {
-            let parsed = texts.iter().map(|text| Host::parse(text));
+        let hosts = |texts: &[String]| -> Vec<HostRule> {
+            let parsed = texts.iter().map(|text| HostRule::parse(text));
             parsed.filter_map(Result::ok).collect()
         };
         Self {
@@ -220,7 +220,7 @@ impl Rules {
             },
             block: hosts(&rules.block)
                 .into_iter()
-                .flat_map(Host::with_addresses)
+                .flat_map(HostRule::with_addresses)
                 .collect(),
             ports: rules.ports.clone(),
             beside_ports: Vec::new(),
@@ -335,7 +335,7 @@ impl Rules {
             let ports = self.ports.as_ref();
             ports.is_none_or(|ports| ports.iter().any(|ports| ports.has(port)))
         };
-        let is_it = |host: &&Host| {
+        let is_it = |host: &&HostRule| {
             host.matches(to)
                 || names
                     .iter()
@@ -370,11 +370,11 @@ impl Rules {
 mod tests {
     use super::*;
 
-    fn rules(set: impl FnOnce(&mut NetworkRules)) -> Rules {
+    fn rules(set: impl FnOnce(&mut NetworkRules)) -> HostRules {
         let mut rules = NetworkRules::default();
         set(&mut rules);
         rules.validate().unwrap();
-        Rules::new(&rules, None)
+        HostRules::new(&rules, None)
     }
 
     fn hosts(texts: &[&str]) -> Where {

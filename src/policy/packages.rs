@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use ahash::AHashSet;
 use toml::{Table, Value};
 
-use super::distributions::{Installed, distance};
+use super::distributions::{InstalledPackages, distance};
 use crate::policy::written::values::is_within_module;
 
 /// The name of all packages of the table.
@@ -122,7 +122,7 @@ impl Packages {
     ///
     /// # Errors
     /// The first name that no package has.
-    pub fn named(names: &[String], installed: &Installed) -> Result<Self, NoPackage> {
+    pub fn named(names: &[String], installed: &InstalledPackages) -> Result<Self, NoPackage> {
         if names.is_empty() {
             return Ok(Self(None));
         }
@@ -168,7 +168,7 @@ impl Packages {
 
     /// Returns the names with one more by which this package is among them, if there is such a
     /// name: the name of all if the package is in the table.
-    pub fn names_with(&self, package: &str, installed: &Installed) -> Option<Vec<String>> {
+    pub fn names_with(&self, package: &str, installed: &InstalledPackages) -> Option<Vec<String>> {
         if self.have(package) {
             return None;
         }
@@ -246,7 +246,7 @@ pub fn are_of(new: &[String], old: &[String]) -> bool {
     new.iter().all(has)
 }
 
-fn near(name: &str, installed: &Installed) -> Option<String> {
+fn near(name: &str, installed: &InstalledPackages) -> Option<String> {
     let declared = TABLE.keys().map(|known| (distance(known, name), known));
     let declared = declared.filter(|(distance, _)| *distance <= 2).min();
     match declared {
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_table_or_of_what_is_installed() {
-        let installed = Installed::default();
+        let installed = InstalledPackages::default();
         let named = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             Packages::named(&names, &installed)

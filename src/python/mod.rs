@@ -42,7 +42,7 @@ mod _native {
     #[pymodule_export]
     use super::api::directory::{Directory, DiskWatch, remove_directory};
     #[pymodule_export]
-    use super::api::fields::Network;
+    use super::api::fields::PyNetwork;
     #[pymodule_export]
     use super::api::guard::{AuditPerms, Guard};
     #[pymodule_export]
@@ -50,7 +50,7 @@ mod _native {
     #[pymodule_export]
     use super::api::mk_audit::mk_audit;
     #[pymodule_export]
-    use super::api::policy::{Policy, govern, governing_files};
+    use super::api::policy::{PyPolicy, govern, governing_files};
     #[pymodule_export]
     use super::api::question::merged_approvals;
     #[pymodule_export]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use fastaudit_rs::policy::check::Origin;
+use fastaudit_rs::policy::check::ModuleOrigin;
 use fastaudit_rs::policy::files::fs::PathBuf;
 use fastaudit_rs::policy::files::path::{Name, Resolved};
 use fastaudit_rs::policy::judge::{
@@ -322,11 +322,11 @@ impl Surroundings for Event<'_> {
         self.is("real_thread")
     }
 
-    fn origin(&self, file: &[u8], _landing: &Resolved) -> Origin {
+    fn origin(&self, file: &[u8], _landing: &Resolved) -> ModuleOrigin {
         let has = |part: &[u8]| file.windows(part.len()).any(|window| window == part);
         match has(b"/site-packages/") {
-            true => Origin::Installed,
-            false => Origin::Unknown,
+            true => ModuleOrigin::Installed,
+            false => ModuleOrigin::Unknown,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{gid_t, mode_t, off_t, size_t, timespec, timeval, uid_t, utimbuf};
 
 use super::{Path, dir, text};
-use crate::native::asking::Judge;
+use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
 const CWD: c_int = libc::AT_FDCWD;

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{dev_t, mode_t};
 
 use super::{Path, dir, text};
-use crate::native::asking::Judge;
+use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
 const CWD: c_int = libc::AT_FDCWD;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::native::asking::Judge;
+use crate::native::asking::ActJudge;
 
 /// Loads an object, and replaces functions in it before any of its code is called by name.
 ///
@@ -13,7 +13,7 @@ use crate::native::asking::Judge;
 ///
 /// # Safety
 /// Called as dlopen(3), with the address that the call returns to.
-unsafe extern "C" fn open<J: Judge>(
+unsafe extern "C" fn open<J: ActJudge>(
     name: *const c_char,
     flags: c_int,
     caller: *const c_void,
@@ -39,7 +39,7 @@ unsafe extern "C" fn open<J: Judge>(
 ///
 /// # Safety
 /// Called as dlsym(3).
-unsafe extern "C" fn look_up<J: Judge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn look_up<J: ActJudge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: by the caller.
     unsafe {
         let found = libc::dlsym(handle, name);
@@ -155,14 +155,14 @@ unsafe fn found_for(caller: *const c_void, name: *const c_char) -> Option<std::f
 /// dlopen(3), which hands on the address that it returns to.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlopen<J: Judge>(name: *const c_char, flags: c_int) -> *mut c_void {
+unsafe extern "C" fn dlopen<J: ActJudge>(name: *const c_char, flags: c_int) -> *mut c_void {
     std::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym open::<J>)
 }
 
 /// The same.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlopen<J: Judge>(name: *const c_char, flags: c_int) -> *mut c_void {
+unsafe extern "C" fn dlopen<J: ActJudge>(name: *const c_char, flags: c_int) -> *mut c_void {
     std::arch::naked_asm!("mov x2, x30", "b {}", sym open::<J>)
 }
 
@@ -170,7 +170,7 @@ unsafe extern "C" fn dlopen<J: Judge>(name: *const c_char, flags: c_int) -> *mut
 /// takes the place of this one then.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlsym<J: Judge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn dlsym<J: ActJudge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     std::arch::naked_asm!(
         "cmp rdi, -1",
         "jne 2f",
@@ -184,7 +184,7 @@ unsafe extern "C" fn dlsym<J: Judge>(handle: *mut c_void, name: *const c_char) -
 /// The same.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlsym<J: Judge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn dlsym<J: ActJudge>(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     std::arch::naked_asm!(
         "cmn x0, #1",
         "b.ne 2f",
@@ -195,7 +195,7 @@ unsafe extern "C" fn dlsym<J: Judge>(handle: *mut c_void, name: *const c_char) -
     )
 }
 
-pub(super) fn table<J: Judge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
+pub(super) fn table<J: ActJudge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
     [
         (c"dlopen", dlopen::<J> as *const ()),
         (c"dlsym", dlsym::<J> as *const ()),

@@ -11,7 +11,7 @@ mod system_calls;
 
 use std::ffi::{CStr, c_char};
 
-use super::asking::Judge;
+use super::asking::ActJudge;
 use super::tables::Replacement;
 use crate::policy::files::path::Base;
 use crate::policy::judge::Value;
@@ -33,7 +33,7 @@ macro_rules! replaced {
     ) => {
         $(
             $(#[doc = $doc])*
-            unsafe extern "C" fn $function<J: Judge>($($argument: $type),*) -> $result {
+            unsafe extern "C" fn $function<J: ActJudge>($($argument: $type),*) -> $result {
                 // SAFETY: native code calls it as the function that it replaces, by whose rules the
                 // arguments hold; they are handed on as they are.
                 unsafe {
@@ -44,7 +44,7 @@ macro_rules! replaced {
                 }
             }
         )*
-        pub(super) fn $table<J: Judge>() -> impl Iterator<Item = (&'static std::ffi::CStr, *const ())> {
+        pub(super) fn $table<J: ActJudge>() -> impl Iterator<Item = (&'static std::ffi::CStr, *const ())> {
             [$($(($name, $function::<J> as *const ())),+),*].into_iter()
         }
     };
@@ -54,7 +54,7 @@ macro_rules! replaced {
 use replaced;
 
 /// All replacements.
-pub fn replacements<J: Judge>() -> Vec<Replacement> {
+pub fn replacements<J: ActJudge>() -> Vec<Replacement> {
     use super::tables::Within::{Everything, Libraries};
 
     let of_libraries = opening::table::<J>()

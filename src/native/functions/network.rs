@@ -10,7 +10,7 @@ use libc::{
 };
 
 use super::text;
-use crate::native::asking::Judge;
+use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
 /// The error of gethostbyname(3) for a server that does not answer.
@@ -279,7 +279,7 @@ unsafe fn names_socket<'a>(
 ///
 /// # Safety
 /// The name is NUL-terminated, or null, and the list is one of its answers.
-unsafe fn tell_all<J: Judge>(name: *const c_char, mut entry: *const addrinfo) {
+unsafe fn tell_all<J: ActJudge>(name: *const c_char, mut entry: *const addrinfo) {
     if name.is_null() || !J::may_judge() {
         return;
     }
@@ -300,7 +300,7 @@ unsafe fn tell_all<J: Judge>(name: *const c_char, mut entry: *const addrinfo) {
 ///
 /// # Safety
 /// The name is NUL-terminated, or null, and the host is one of its answers, or null.
-unsafe fn tell_host<J: Judge>(name: *const c_char, host: *mut hostent) -> *mut hostent {
+unsafe fn tell_host<J: ActJudge>(name: *const c_char, host: *mut hostent) -> *mut hostent {
     // SAFETY: by the caller.
     unsafe {
         if let Some(own) = host.as_ref()
@@ -322,7 +322,7 @@ unsafe fn tell_host<J: Judge>(name: *const c_char, host: *mut hostent) -> *mut h
 
 /// # Safety
 /// The name is NUL-terminated.
-unsafe fn tell<J: Judge>(name: *const c_char, found: &[IpAddr]) {
+unsafe fn tell<J: ActJudge>(name: *const c_char, found: &[IpAddr]) {
     // SAFETY: by the caller.
     let name = unsafe { CStr::from_ptr(name) };
     // Without the addresses less is allowed, so that a panic loses nothing.
@@ -476,7 +476,7 @@ super::replaced! {
 ///
 /// # Safety
 /// Called as that function.
-pub(super) unsafe fn each_sent<J: Judge>(
+pub(super) unsafe fn each_sent<J: ActJudge>(
     socket: c_int,
     messages: *mut mmsghdr,
     count: c_uint,

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use libc::{FILE, mode_t};
 
 use super::{Path, base, text};
-use crate::native::asking::Judge;
+use crate::native::asking::ActJudge;
 use crate::policy::judge::{Act, Value};
 
 /// # Safety

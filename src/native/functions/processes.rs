@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int};
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use super::{Path, text};
-use crate::native::asking::{self, Judge};
+use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::{Act, Value};
 
 /// The words of a command, or of an environment.
@@ -55,7 +55,7 @@ pub(super) fn signals<'a>(event: &'static CStr, process: pid_t, signal: c_int) -
     (signal != 0).then(|| Act::new(event, &arguments))
 }
 
-unsafe extern "C" fn may_execute<J: Judge>(program: Path) -> bool {
+unsafe extern "C" fn may_execute<J: ActJudge>(program: Path) -> bool {
     // SAFETY: the functions below hand on what they are called with.
     asking::allows::<J>(|| unsafe { executes(program) })
 }
@@ -67,7 +67,7 @@ macro_rules! with_words {
     ($($function:ident),*) => {$(
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
-        unsafe extern "C" fn $function<J: Judge>(program: Path) -> c_int {
+        unsafe extern "C" fn $function<J: ActJudge>(program: Path) -> c_int {
             std::arch::naked_asm!(
                 "push rdi",
                 "push rsi",
@@ -97,7 +97,7 @@ macro_rules! with_words {
 
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
-        unsafe extern "C" fn $function<J: Judge>(program: Path) -> c_int {
+        unsafe extern "C" fn $function<J: ActJudge>(program: Path) -> c_int {
             std::arch::naked_asm!(
                 "stp x29, x30, [sp, #-80]!",
                 "stp x0, x1, [sp, #16]",
@@ -124,7 +124,7 @@ macro_rules! with_words {
 with_words!(execl, execle, execlp);
 
 /// All of this file.
-pub(super) fn table<J: Judge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
+pub(super) fn table<J: ActJudge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
     fixed::<J>().chain([
         (c"execl", execl::<J> as *const ()),
         (c"execle", execle::<J> as *const ()),

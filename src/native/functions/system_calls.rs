@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_long};
 
 use super::attributes::is_link;
 use super::{Path, attributes, entries, network, opening, processes};
-use crate::native::asking::{self, Judge};
+use crate::native::asking::{self, ActJudge};
 use crate::policy::judge::Act;
 
 /// fchmodat2(2), of Linux 6.6, which has one number everywhere.
@@ -118,7 +118,7 @@ unsafe fn does<'a>(number: c_long, given: [c_long; 6]) -> Option<Act<'a>> {
 ///
 /// # Safety
 /// Called as syscall(2).
-unsafe extern "C" fn syscall<J: Judge>(
+unsafe extern "C" fn syscall<J: ActJudge>(
     number: c_long,
     first: c_long,
     second: c_long,
@@ -146,6 +146,6 @@ unsafe extern "C" fn syscall<J: Judge>(
     }
 }
 
-pub(super) fn table<J: Judge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
+pub(super) fn table<J: ActJudge>() -> impl Iterator<Item = (&'static CStr, *const ())> {
     [(c"syscall", syscall::<J> as *const ())].into_iter()
 }

@@ -3,15 +3,15 @@
 //! The access of a descriptor that was opened for writing was decided then. One that was opened for
 //! reading may still have its mode changed, say, and reading is allowed in more places.
 
-use crate::policy::files::fs::{Descriptor, FileSystem, Opened, Place};
+use crate::policy::files::fs::{Descriptor, DescriptorPlace, FileSystem, OpenDescriptor};
 
 /// The place that has to be approved to change the file that a descriptor leads to.
-pub(crate) fn to_approve(fs: &impl FileSystem, fd: i32) -> Place {
+pub(crate) fn to_approve(fs: &impl FileSystem, fd: i32) -> DescriptorPlace {
     match fs.descriptor(fd) {
-        Descriptor::Closed => Place::Nowhere,
-        Descriptor::Open(opened) if opened.writes => Place::Nowhere,
+        Descriptor::Closed => DescriptorPlace::Nowhere,
+        Descriptor::Open(opened) if opened.writes => DescriptorPlace::Nowhere,
         Descriptor::Open(opened) => opened.place,
-        Descriptor::Unknown => Place::Unknown,
+        Descriptor::Unknown => DescriptorPlace::Unknown,
     }
 }
 
@@ -59,27 +59,29 @@ pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
         return Descriptor::Unknown;
     };
     let kind = FileType::from_raw_mode(file.st_mode);
-    Descriptor::Open(Opened {
+    Descriptor::Open(OpenDescriptor {
         writes: Mode::from_raw_mode(link.st_mode).contains(Mode::WUSR),
         streams: matches!(kind, FileType::Fifo | FileType::CharacterDevice),
         place: match file.st_nlink {
-            0 => Place::Nowhere,
+            0 => DescriptorPlace::Nowhere,
             _ => place(fs, &name, fd),
         },
     })
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn place(fs: &impl FileSystem, name: &str, fd: i32) -> Place {
+fn place(fs: &impl FileSystem, name: &str, fd: i32) -> DescriptorPlace {
     if let Some(path) = fs.descriptor_path(fd) {
-        return Place::At(path.to_vec());
+        return DescriptorPlace::At(path.to_vec());
     }
     let text = rustix::fs::readlinkat(rustix::fs::CWD, name, Vec::new());
     match text {
         // "pipe:[1]", "socket:[2]", "anon_inode:[eventfd]". A file that lost this name, but not all
         // its names, begins with "/", and one that cannot be reached with "(".
-        Ok(text) if !matches!(text.as_bytes().first(), None | Some(b'/' | b'(')) => Place::Nowhere,
-        _ => Place::Unknown,
+        Ok(text) if !matches!(text.as_bytes().first(), None | Some(b'/' | b'(')) => {
+            DescriptorPlace::Nowhere
+        }
+        _ => DescriptorPlace::Unknown,
     }
 }
 
@@ -105,11 +107,11 @@ pub(crate) fn describe(fs: &impl FileSystem, fd: i32) -> Descriptor {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let streams = matches!(kind, FileType::Fifo | FileType::CharacterDevice);
     let place = match fs.descriptor_path(fd) {
-        Some(path) => Place::At(path.to_vec()),
-        None if matches!(kind, FileType::Fifo | FileType::Socket) => Place::Nowhere,
-        None => Place::Unknown,
+        Some(path) => DescriptorPlace::At(path.to_vec()),
+        None if matches!(kind, FileType::Fifo | FileType::Socket) => DescriptorPlace::Nowhere,
+        None => DescriptorPlace::Unknown,
     };
-    Descriptor::Open(Opened {
+    Descriptor::Open(OpenDescriptor {
         writes,
         streams,
         place,

@@ -92,18 +92,18 @@ pub fn from_windows(path: &[u8]) -> PathBuf {
 
 /// An open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenDescriptor {
     /// True if it may be written to.
     pub writes: bool,
     /// True if it is a pipe or a character device: writing there changes no file.
     pub streams: bool,
     /// Where it leads.
-    pub place: Place,
+    pub place: DescriptorPlace,
 }
 
 /// The place that an open descriptor leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DescriptorPlace {
     /// To nothing that the file system has a name for: a pipe, a socket, a file that was removed.
     Nowhere,
     /// To this absolute path without links.
@@ -118,7 +118,7 @@ pub enum Descriptor {
     /// The descriptor is not open: the operation fails by itself.
     Closed,
     /// This one is.
-    Open(Opened),
+    Open(OpenDescriptor),
     /// The system would not say, so nothing may be concluded.
     Unknown,
 }

@@ -41,9 +41,9 @@ impl Blocked {
 /// The directories that were made for the temporary files of guards which share them. More are
 /// added while policies read it, without a lock.
 #[derive(Debug, Default)]
-pub struct Directories(ArcSwapOption<Vec<Vec<u8>>>);
+pub struct TemporaryPaths(ArcSwapOption<Vec<Vec<u8>>>);
 
-impl Directories {
+impl TemporaryPaths {
     /// Adds a directory.
     pub fn add(&self, directory: &Resolved) {
         self.0.rcu(|all| {
@@ -64,7 +64,7 @@ impl Directories {
 /// Directories that were made for a guard's temporary files, and those that packages keep.
 #[derive(Clone, Debug, Default)]
 pub struct Temporary {
-    own: Arc<Directories>,
+    own: Arc<TemporaryPaths>,
     packages: Packages,
     /// The directories for temporary files on this machine, which those of packages are in.
     of_machine: Vec<Resolved>,
@@ -72,12 +72,12 @@ pub struct Temporary {
 
 impl Temporary {
     /// Takes these for the guard's own.
-    pub fn set_own(&mut self, own: &Arc<Directories>) {
+    pub fn set_own(&mut self, own: &Arc<TemporaryPaths>) {
         self.own = Arc::clone(own);
     }
 
     /// The guard's own.
-    pub fn own(&self) -> &Directories {
+    pub fn own(&self) -> &TemporaryPaths {
         &self.own
     }
 

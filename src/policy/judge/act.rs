@@ -80,7 +80,7 @@ impl<'a> Act<'a> {
 pub struct Refused(pub Reason);
 
 /// The rules that an act is judged by.
-pub trait Rules {
+pub trait ActRules {
     /// Returns the policy.
     fn policy(&self) -> &Policy;
     /// Returns whether the process is a copy of the one that entered the guard.
@@ -139,7 +139,7 @@ impl Act<'_> {
     ///
     /// # Errors
     /// Why the policy does not allow it.
-    pub fn judge(&self, rules: &impl Rules) -> Result<(), Refused> {
+    pub fn judge(&self, rules: &impl ActRules) -> Result<(), Refused> {
         // The directory of a copy, which starts a program next, is nobody else's.
         if self.event == c"os.chdir" && rules.is_in_copy() {
             return Ok(());
@@ -155,7 +155,7 @@ struct Judged<'a, 'b, R> {
     rules: &'a R,
 }
 
-impl<'b, R: Rules> Surroundings for Judged<'_, 'b, R> {
+impl<'b, R: ActRules> Surroundings for Judged<'_, 'b, R> {
     type Error = Refused;
     type Arguments = Values<'b>;
     type Fs = Os;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use super::arguments::{Arguments, Named, PathLikes, program};
 use super::surroundings::{Reason, Surroundings};
 use crate::policy::commands::Commands;
-use crate::policy::control::{self, Effect, has_signals_sent};
+use crate::policy::control::{self, ControlEffect, has_signals_sent};
 use crate::policy::environment::files_named;
 use crate::policy::events;
 use crate::policy::files::path::{Base, Name, Target};
@@ -261,9 +261,9 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             return self.deny(Reason::Event);
         };
         match control::effect(request) {
-            Effect::None => Ok(()),
-            Effect::Disturbs => self.deny(Reason::Event),
-            Effect::Changes => {
+            ControlEffect::None => Ok(()),
+            ControlEffect::Disturbs => self.deny(Reason::Event),
+            ControlEffect::Changes => {
                 let target = self.name_at(0, true)?;
                 let target = target.target(Base::CurrentDir);
                 self.judge(Operation::ChangeFile(target), 0)

@@ -15,7 +15,7 @@ mod network;
 mod places;
 mod surroundings;
 
-pub use act::{Act, Refused, Rules, Value, Values};
+pub use act::{Act, ActRules, Refused, Value, Values};
 pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet, parse_address};
 pub use arguments::{Arguments, Named, PathLikes, SHELL, is_open_for_reading, program};
 pub use event::{judge, judge_any};

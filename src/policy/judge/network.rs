@@ -12,7 +12,7 @@ use super::surroundings::{Reason, Surroundings};
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::hosts::is_local;
 use crate::policy::learn::Need;
-use crate::policy::network::{Destination, Network, Part, Reach, Rules};
+use crate::policy::network::{Destination, HostRules, Network, Part, Reach};
 use crate::policy::operation::{Operation, Why};
 use crate::policy::rules::NetworkEvent;
 
@@ -22,7 +22,7 @@ use crate::policy::files::path;
 use crate::policy::operation::Verdict;
 
 /// The rules that stand for those of a policy that has none.
-static ALL: LazyLock<Rules> = LazyLock::new(Rules::all);
+static ALL: LazyLock<HostRules> = LazyLock::new(HostRules::all);
 
 /// The family or the kind of a socket that CPython chooses: that of a stream of the internet.
 const DEFAULT: i64 = -1;
@@ -91,7 +91,7 @@ impl<S: Surroundings> Judge<'_, S> {
     }
 
     /// Returns the part of the rules that denies an event, if any does.
-    fn part_that_denies(&self, kind: NetworkEvent, rules: &Rules) -> Option<Part> {
+    fn part_that_denies(&self, kind: NetworkEvent, rules: &HostRules) -> Option<Part> {
         self.0.need(match kind {
             NetworkEvent::LookUpAddress => Need::NameOfAddress,
             _ => Need::Network,
@@ -138,7 +138,7 @@ impl<S: Surroundings> Judge<'_, S> {
         self.ask(Reach::LookUp(name))
     }
 
-    fn address_used(&self, kind: NetworkEvent, rules: &Rules) -> Option<Part> {
+    fn address_used(&self, kind: NetworkEvent, rules: &HostRules) -> Option<Part> {
         if self.args().count() < 2 {
             return Some(Part::All);
         }
@@ -190,7 +190,7 @@ impl<S: Surroundings> Judge<'_, S> {
         }
     }
 
-    fn connected(&self, host: Host, family: i64, port: u16, rules: &Rules) -> Option<Part> {
+    fn connected(&self, host: Host, family: i64, port: u16, rules: &HostRules) -> Option<Part> {
         let by_address = |address: IpAddr| {
             let names = self.0.names_of(address);
             let to = Destination::Address(address);

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::arguments::Arguments;
-use crate::policy::check::{Origin, Policy};
+use crate::policy::check::{ModuleOrigin, Policy};
 use crate::policy::commands;
-use crate::policy::distributions::Installed;
+use crate::policy::distributions::InstalledPackages;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Base, Resolved};
 use crate::policy::learn::Need;
@@ -162,8 +162,8 @@ pub trait Surroundings {
     }
 
     /// Returns the origin of an extension module's file.
-    fn origin(&self, _file: &[u8], _landing: &Resolved) -> Origin {
-        Origin::Unknown
+    fn origin(&self, _file: &[u8], _landing: &Resolved) -> ModuleOrigin {
+        ModuleOrigin::Unknown
     }
     /// Hands on the module whose code is about to run because it is imported, if that is so.
     ///
@@ -211,8 +211,8 @@ pub trait Surroundings {
         None
     }
     /// Returns the packages that are installed.
-    fn installed(&self) -> Arc<Installed> {
-        Arc::new(Installed::read(&[]))
+    fn installed(&self) -> Arc<InstalledPackages> {
+        Arc::new(InstalledPackages::read(&[]))
     }
 
     /// Returns whether the socket which is made is that of a descriptor that is open already.

@@ -10,7 +10,7 @@ use memchr::{memchr, memmem};
 
 /// A database that a statement opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedDatabase {
     /// The database of this name.
     Named(Vec<u8>),
     /// The one that the only parameter names.
@@ -50,18 +50,18 @@ enum Token {
 }
 
 /// Returns the databases that the statements of a script open.
-pub fn opened(sql: &[u8]) -> Vec<Opened> {
+pub fn opened(sql: &[u8]) -> Vec<OpenedDatabase> {
     each(sql, |statement| {
         opened_by(statement).or_else(|| opened_later(statement))
     })
 }
 
 /// Returns those that they open though they do not run.
-pub fn opened_unrun(sql: &[u8]) -> Vec<Opened> {
+pub fn opened_unrun(sql: &[u8]) -> Vec<OpenedDatabase> {
     each(sql, opened_later)
 }
 
-fn each(sql: &[u8], opened: impl Fn(&[Token]) -> Option<Opened>) -> Vec<Opened> {
+fn each(sql: &[u8], opened: impl Fn(&[Token]) -> Option<OpenedDatabase>) -> Vec<OpenedDatabase> {
     let mut found = Vec::new();
     let mut tokens = Tokens(sql);
     let mut statement = Vec::new();
@@ -84,7 +84,7 @@ fn is(token: &Token, word: &[u8]) -> bool {
     matches!(token, Token::Word(own) if own == word)
 }
 
-fn opened_by(statement: &[Token]) -> Option<Opened> {
+fn opened_by(statement: &[Token]) -> Option<OpenedDatabase> {
     let (first, rest) = statement.split_first()?;
     if is(first, b"attach") {
         let rest = match rest {
@@ -102,7 +102,7 @@ fn opened_by(statement: &[Token]) -> Option<Opened> {
 }
 
 /// Returns the temporary databases of the directory that a pragma sets.
-fn opened_later(statement: &[Token]) -> Option<Opened> {
+fn opened_later(statement: &[Token]) -> Option<OpenedDatabase> {
     let pragma = statement.iter().position(|token| is(token, b"pragma"))?;
     let explains = |token: &Token| {
         let words: [&[u8]; 3] = [b"explain", b"query", b"plan"];
@@ -126,9 +126,9 @@ fn opened_later(statement: &[Token]) -> Option<Opened> {
         [] => None,
         [_, Token::Text(dir)] | [_, Token::Text(dir), _] if dir.is_empty() => None,
         [_, Token::Text(dir)] | [_, Token::Text(dir), _] => {
-            Some(Opened::Named([dir, TEMPORARY].concat()))
+            Some(OpenedDatabase::Named([dir, TEMPORARY].concat()))
         }
-        _ => Some(Opened::Unknown),
+        _ => Some(OpenedDatabase::Unknown),
     }
 }
 
@@ -136,12 +136,12 @@ fn begins(tokens: &[Token], word: &[u8]) -> bool {
     tokens.first().is_some_and(|token| is(token, word))
 }
 
-fn database(expression: &[Token]) -> Opened {
+fn database(expression: &[Token]) -> OpenedDatabase {
     match expression {
-        [Token::Text(name)] => Opened::Named(name.clone()),
-        [Token::Parameter] => Opened::Parameter,
+        [Token::Text(name)] => OpenedDatabase::Named(name.clone()),
+        [Token::Parameter] => OpenedDatabase::Parameter,
         // A bare word is a name, but its case is lost here.
-        _ => Opened::Unknown,
+        _ => OpenedDatabase::Unknown,
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_statements_open() {
-        let named = |name: &str| vec![Opened::Named(name.as_bytes().to_vec())];
+        let named = |name: &str| vec![OpenedDatabase::Named(name.as_bytes().to_vec())];
         for (sql, found) in [
             ("select 1", vec![]),
             ("select 'attach ''x'' as y'", vec![]),
@@ -249,26 +249,29 @@ mod tests {
             ("VACUUM main", vec![]),
             ("attach 'x' as y", named("x")),
             ("ATTACH DATABASE 'x''y' AS z", named("x'y")),
-            ("attach database as y", vec![Opened::Unknown]),
+            ("attach database as y", vec![OpenedDatabase::Unknown]),
             ("attach \"x\" as y", named("x")),
             ("attach [x] as y", named("x")),
             ("attach `x` as y", named("x")),
             (" ;\n/* c */ Attach/**/'x'as y", named("x")),
             ("--c\nattach'x'as y", named("x")),
-            ("attach Name as y", vec![Opened::Unknown]),
-            ("attach 'x' || 'y' as z", vec![Opened::Unknown]),
-            ("attach ('x') as z", vec![Opened::Unknown]),
-            ("attach x'61' as z", vec![Opened::Unknown]),
-            ("attach ? as z", vec![Opened::Parameter]),
-            ("attach ?1 as z", vec![Opened::Unknown]),
-            ("attach :a as z", vec![Opened::Unknown]),
+            ("attach Name as y", vec![OpenedDatabase::Unknown]),
+            ("attach 'x' || 'y' as z", vec![OpenedDatabase::Unknown]),
+            ("attach ('x') as z", vec![OpenedDatabase::Unknown]),
+            ("attach x'61' as z", vec![OpenedDatabase::Unknown]),
+            ("attach ? as z", vec![OpenedDatabase::Parameter]),
+            ("attach ?1 as z", vec![OpenedDatabase::Unknown]),
+            ("attach :a as z", vec![OpenedDatabase::Unknown]),
             ("\u{feff}attach\u{feff} 'x' as y", vec![]),
             ("\u{feff} attach \u{feff}'x' as y", named("x")),
             ("attach 'unterminated", named("unterminated")),
             ("vacuum into 'x'", named("x")),
             ("vacuum main into 'x'", named("x")),
-            ("vacuum into ?", vec![Opened::Parameter]),
-            ("vacuum 'main' into lower('x')", vec![Opened::Unknown]),
+            ("vacuum into ?", vec![OpenedDatabase::Parameter]),
+            (
+                "vacuum 'main' into lower('x')",
+                vec![OpenedDatabase::Unknown],
+            ),
             ("pragma temp_store_directory", vec![]),
             ("pragma temp_store_directory = ''", vec![]),
             ("select 1 -- pragma temp_store_directory = 'x'", vec![]),
@@ -280,7 +283,10 @@ mod tests {
                 "explain query plan pragma temp_store_directory=\"x\"",
                 named("x/etilqs_"),
             ),
-            ("pragma temp_store_directory = x", vec![Opened::Unknown]),
+            (
+                "pragma temp_store_directory = x",
+                vec![OpenedDatabase::Unknown],
+            ),
         ] {
             assert_eq!(opened(sql.as_bytes()), found, "{sql}");
         }

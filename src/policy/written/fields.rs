@@ -2,7 +2,7 @@
 //! which values it accepts, and how two of its values compare.
 
 use super::stricter;
-use crate::policy::hosts::Host;
+use crate::policy::hosts::HostRule;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages::{self, no_package};
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
@@ -14,7 +14,7 @@ pub struct Field<S: 'static> {
     /// The name, in TOML and in Python.
     pub name: &'static str,
     /// The values that it has.
-    pub kind: Kind<S>,
+    pub kind: FieldKind<S>,
     /// Returns whether the field of the first allows something that the second one's does not, where
     /// its kind does not say so.
     compare: Option<fn(&S, &S) -> bool>,
@@ -22,7 +22,7 @@ pub struct Field<S: 'static> {
 
 /// The values of a field.
 #[derive(Debug)]
-pub enum Kind<S: 'static> {
+pub enum FieldKind<S: 'static> {
     /// Anywhere, or at these.
     Places(At<S, Where>, Items),
     /// A list of names.
@@ -153,69 +153,78 @@ pub const PACKAGES: Items = Items {
 const HOSTS: Items = Items {
     many: "hosts",
     one: "a host",
-    problem: |host| Host::parse(host).err().map(|problem| not(problem, host)),
+    problem: |host| {
+        HostRule::parse(host)
+            .err()
+            .map(|problem| not(problem, host))
+    },
 };
 
 /// The fields of a policy, in the order in which they are written.
 pub static FIELDS: [Field<Spec>; 15] = [
-    field("write", Kind::Places(at!(Spec.write), PATHS)),
-    field("read", Kind::Places(at!(Spec.read), PATHS)),
-    field("block", Kind::Names(at!(Spec.block), PATHS)).compared(stricter::blocks_less),
-    field("protect", Kind::Choice(at!(Spec.protect), PROTECTED)).compared(stricter::protects_less),
-    field("max_bytes", Kind::Bytes(at!(Spec.max_bytes))),
-    field("commands", Kind::Choice(at!(Spec.commands), PROGRAMS)),
-    field("env", Kind::Choice(at!(Spec.env), VARIABLES))
+    field("write", FieldKind::Places(at!(Spec.write), PATHS)),
+    field("read", FieldKind::Places(at!(Spec.read), PATHS)),
+    field("block", FieldKind::Names(at!(Spec.block), PATHS)).compared(stricter::blocks_less),
+    field("protect", FieldKind::Choice(at!(Spec.protect), PROTECTED))
+        .compared(stricter::protects_less),
+    field("max_bytes", FieldKind::Bytes(at!(Spec.max_bytes))),
+    field("commands", FieldKind::Choice(at!(Spec.commands), PROGRAMS)),
+    field("env", FieldKind::Choice(at!(Spec.env), VARIABLES))
         .compared(|new, old| stricter::sets_more(&new.env, &old.env)),
     field(
         "import_allow",
-        Kind::Names(at!(Spec.import_allow), IMPORTED),
+        FieldKind::Names(at!(Spec.import_allow), IMPORTED),
     )
     .compared(|new, old| !stricter::are_within(&new.import_allow, &old.import_allow)),
     field(
         "threads",
-        Kind::Switch(at!(Spec.threads), [("deny", false), ("inherit", true)]),
+        FieldKind::Switch(at!(Spec.threads), [("deny", false), ("inherit", true)]),
     ),
     field(
         "unknown_events",
-        Kind::Switch(at!(Spec.unknown_events), [("allow", true), ("deny", false)]),
+        FieldKind::Switch(at!(Spec.unknown_events), [("allow", true), ("deny", false)]),
     ),
     field(
         "native",
-        Kind::Native {
+        FieldKind::Native {
             get: Spec::judged_native,
             set: Spec::set_native,
         },
     ),
-    field("on_violation", Kind::OnViolation(at!(Spec.on_violation))),
-    field("imports", Kind::Imports(at!(Spec.imports))),
-    field("network", Kind::Network(at!(Spec.network))),
-    field("packages", Kind::Packages(at!(Spec.packages))),
+    field(
+        "on_violation",
+        FieldKind::OnViolation(at!(Spec.on_violation)),
+    ),
+    field("imports", FieldKind::Imports(at!(Spec.imports))),
+    field("network", FieldKind::Network(at!(Spec.network))),
+    field("packages", FieldKind::Packages(at!(Spec.packages))),
 ];
 
 /// The fields of the rules for imports.
 pub static IMPORTS: [Field<Imports>; 2] = [
-    field("allow", Kind::Choice(at!(Imports.allow), MODULES))
+    field("allow", FieldKind::Choice(at!(Imports.allow), MODULES))
         .compared(|new, old| !stricter::are_modules_of(&new.allow, &old.allow)),
-    field("block", Kind::Names(at!(Imports.block), MODULES))
+    field("block", FieldKind::Names(at!(Imports.block), MODULES))
         .compared(|new, old| !stricter::are_within(&old.block, &new.block)),
 ];
 
 /// The fields of the rules for the network.
 pub static NETWORK: [Field<NetworkRules>; 7] = [
-    field("hosts", Kind::Places(at!(NetworkRules.hosts), HOSTS)).compared(stricter::has_more_hosts),
-    field("block", Kind::Names(at!(NetworkRules.block), HOSTS))
+    field("hosts", FieldKind::Places(at!(NetworkRules.hosts), HOSTS))
+        .compared(stricter::has_more_hosts),
+    field("block", FieldKind::Names(at!(NetworkRules.block), HOSTS))
         .compared(|new, old| old.block.iter().any(|host| !new.block.contains(host))),
-    field("ports", Kind::Ports(at!(NetworkRules.ports))).compared(stricter::has_more_ports),
-    field("listen", Kind::Choice(at!(NetworkRules.listen), HOSTS)),
-    field("unix", Kind::Places(at!(NetworkRules.unix), SOCKETS)),
-    field("lookup", Kind::Flag(at!(NetworkRules.lookup))),
+    field("ports", FieldKind::Ports(at!(NetworkRules.ports))).compared(stricter::has_more_ports),
+    field("listen", FieldKind::Choice(at!(NetworkRules.listen), HOSTS)),
+    field("unix", FieldKind::Places(at!(NetworkRules.unix), SOCKETS)),
+    field("lookup", FieldKind::Flag(at!(NetworkRules.lookup))),
     field(
         "max_connections",
-        Kind::Count(at!(NetworkRules.max_connections)),
+        FieldKind::Count(at!(NetworkRules.max_connections)),
     ),
 ];
 
-const fn field<S>(name: &'static str, kind: Kind<S>) -> Field<S> {
+const fn field<S>(name: &'static str, kind: FieldKind<S>) -> Field<S> {
     Field {
         name,
         kind,
@@ -236,22 +245,22 @@ impl<S> Field<S> {
             return compare(new, old);
         }
         match &self.kind {
-            Kind::Places(at, _) => !stricter::is_where_within((at.get)(new), (at.get)(old)),
-            Kind::Choice(at, _) => !stricter::is_choice_of((at.get)(new), (at.get)(old)),
-            Kind::Switch(at, _) | Kind::Flag(at) => *(at.get)(new) && !*(at.get)(old),
-            Kind::Bytes(at) => stricter::is_more((at.get)(new), (at.get)(old)),
-            Kind::Count(at) => stricter::is_more((at.get)(new), (at.get)(old)),
-            Kind::Packages(at) => !packages::are_of((at.get)(new), (at.get)(old)),
-            Kind::Native { get, .. } => match (get(new), get(old)) {
+            FieldKind::Places(at, _) => !stricter::is_where_within((at.get)(new), (at.get)(old)),
+            FieldKind::Choice(at, _) => !stricter::is_choice_of((at.get)(new), (at.get)(old)),
+            FieldKind::Switch(at, _) | FieldKind::Flag(at) => *(at.get)(new) && !*(at.get)(old),
+            FieldKind::Bytes(at) => stricter::is_more((at.get)(new), (at.get)(old)),
+            FieldKind::Count(at) => stricter::is_more((at.get)(new), (at.get)(old)),
+            FieldKind::Packages(at) => !packages::are_of((at.get)(new), (at.get)(old)),
+            FieldKind::Native { get, .. } => match (get(new), get(old)) {
                 (_, None) => false,
                 (None, Some(_)) => true,
                 (Some(new), Some(old)) => !stricter::are_modules_of(new, old),
             },
-            Kind::OnViolation(at) => {
+            FieldKind::OnViolation(at) => {
                 *(at.get)(new) != OnViolation::Raise && (at.get)(new) != (at.get)(old)
             }
-            Kind::Imports(at) => more(&IMPORTS, (at.get)(new), (at.get)(old)).is_some(),
-            Kind::Network(at) => match ((at.get)(new), (at.get)(old)) {
+            FieldKind::Imports(at) => more(&IMPORTS, (at.get)(new), (at.get)(old)).is_some(),
+            FieldKind::Network(at) => match ((at.get)(new), (at.get)(old)) {
                 (_, NetworkUse::All(true)) | (NetworkUse::All(false), _) => false,
                 (NetworkUse::All(true), _) | (_, NetworkUse::All(false)) => true,
                 (NetworkUse::Rules(new), NetworkUse::Rules(old)) => {
@@ -259,8 +268,8 @@ impl<S> Field<S> {
                 }
             },
             // Lists differ in what more names mean.
-            Kind::Names(at, _) => (at.get)(new) != (at.get)(old),
-            Kind::Ports(at) => (at.get)(new) != (at.get)(old),
+            FieldKind::Names(at, _) => (at.get)(new) != (at.get)(old),
+            FieldKind::Ports(at) => (at.get)(new) != (at.get)(old),
         }
     }
 }
@@ -286,25 +295,25 @@ fn validate<S>(fields: &[Field<S>], of: &S, prefix: &str) -> Result<(), SpecErro
     fields.iter().try_for_each(|field| {
         let key = format!("{prefix}{}", field.name);
         match &field.kind {
-            Kind::Places(at, items) => match (at.get)(of) {
+            FieldKind::Places(at, items) => match (at.get)(of) {
                 Where::Anywhere => Ok(()),
                 Where::Below(names) => check(&key, names, items),
             },
-            Kind::Names(at, items) => check(&key, (at.get)(of), items),
-            Kind::Choice(at, items) => check(&key, named((at.get)(of)), items),
-            Kind::Packages(at) => check(&key, (at.get)(of), &PACKAGES),
-            Kind::Native { get, .. } => check(&key, get(of).map_or(&[], named), &MODULES),
-            Kind::Imports(at) => validate(&IMPORTS, (at.get)(of), "imports."),
-            Kind::Network(at) => match (at.get)(of) {
+            FieldKind::Names(at, items) => check(&key, (at.get)(of), items),
+            FieldKind::Choice(at, items) => check(&key, named((at.get)(of)), items),
+            FieldKind::Packages(at) => check(&key, (at.get)(of), &PACKAGES),
+            FieldKind::Native { get, .. } => check(&key, get(of).map_or(&[], named), &MODULES),
+            FieldKind::Imports(at) => validate(&IMPORTS, (at.get)(of), "imports."),
+            FieldKind::Network(at) => match (at.get)(of) {
                 NetworkUse::Rules(rules) => validate(&NETWORK, rules, "network."),
                 NetworkUse::All(_) => Ok(()),
             },
-            Kind::Switch(..)
-            | Kind::Flag(_)
-            | Kind::Bytes(_)
-            | Kind::Count(_)
-            | Kind::Ports(_)
-            | Kind::OnViolation(_) => Ok(()),
+            FieldKind::Switch(..)
+            | FieldKind::Flag(_)
+            | FieldKind::Bytes(_)
+            | FieldKind::Count(_)
+            | FieldKind::Ports(_)
+            | FieldKind::OnViolation(_) => Ok(()),
         }
     })
 }

@@ -6,7 +6,7 @@ use crate::policy::environment::Environment;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::places::{Blocked, Protected};
 use crate::policy::files::roots::Roots;
-use crate::policy::network::{Network, Rules};
+use crate::policy::network::{HostRules, Network};
 use crate::policy::packages::Packages;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::Choice;
@@ -47,7 +47,9 @@ impl Spec {
         let network = match &self.network {
             NetworkUse::All(true) => Network::Open,
             NetworkUse::All(false) => Network::Closed,
-            NetworkUse::Rules(rules) => Network::Rules(Box::new(Rules::new(rules, landings.unix))),
+            NetworkUse::Rules(rules) => {
+                Network::Rules(Box::new(HostRules::new(rules, landings.unix)))
+            }
         };
         let programs = landings.programs.iter().map(|name| &name[..]);
         let commands = match &self.commands {

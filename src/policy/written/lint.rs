@@ -1,12 +1,12 @@
 //! Rules of a policy that never apply.
 
 use crate::policy::environment::Environment;
-use crate::policy::network::{Destination, Rules};
+use crate::policy::network::{Destination, HostRules};
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where, is_in, is_within_module};
 
 /// The facts that a lint needs beside the policy itself.
-pub struct Found<'a> {
+pub struct LintFinding<'a> {
     /// The policy, with its paths resolved as far as they can be.
     pub spec: &'a Spec,
     /// The programs that do not exist, by their place in `commands`.
@@ -14,7 +14,7 @@ pub struct Found<'a> {
 }
 
 /// Names each rule that never applies, as a sentence that begins with the field.
-pub fn lint(found: &Found<'_>) -> Vec<String> {
+pub fn lint(found: &LintFinding<'_>) -> Vec<String> {
     let spec = found.spec;
     let mut lints = Vec::new();
     let (write, read) = (below(&spec.write), below(&spec.read));
@@ -49,7 +49,7 @@ pub fn lint(found: &Found<'_>) -> Vec<String> {
     variables(spec, &mut lints);
     modules(spec, &mut lints);
     if let NetworkUse::Rules(rules) = &spec.network {
-        let judge = Rules::new(rules, None);
+        let judge = HostRules::new(rules, None);
         if let Where::Below(hosts) = &rules.hosts {
             for (index, host) in hosts.iter().enumerate() {
                 let blocked = host
@@ -157,7 +157,7 @@ mod tests {
 
     fn of(text: &str) -> Vec<String> {
         let spec = Spec::from_toml(text, false).unwrap();
-        lint(&Found {
+        lint(&LintFinding {
             spec: &spec,
             missing_programs: Vec::new(),
         })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::policy::files::places::Protected;
 use crate::policy::files::roots::is_within;
 use crate::policy::learn::{Need, parent_of};
-use crate::policy::network::{NetworkRules, Rules};
+use crate::policy::network::{HostRules, NetworkRules};
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
 
@@ -158,7 +158,7 @@ fn network(needs: &BTreeSet<Need>) -> NetworkUse {
         match need {
             Need::OtherNetwork => return NetworkUse::All(true),
             Need::Connect(host, port) => {
-                rules.lookup |= !Rules::is_address(host);
+                rules.lookup |= !HostRules::is_address(host);
                 hosts.push(match *port {
                     u16::MAX => host.trim_matches(['[', ']']).to_owned(),
                     port => format!("{host}:{port}"),

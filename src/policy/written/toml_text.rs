@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::fields::{
-    self, FIELDS, Field, IMPORTS, Items, Kind, MODULES, NETWORK, PACKAGES, name_of,
+    self, FIELDS, Field, FieldKind, IMPORTS, Items, MODULES, NETWORK, PACKAGES, name_of,
 };
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
 use crate::policy::written::values::{Choice, SECTION, SpecError, Where};
@@ -82,36 +82,36 @@ fn to_table<S>(fields: &[Field<S>], of: &S) -> Option<Table> {
 impl<S> Field<S> {
     fn read(&self, into: &mut S, key: &str, value: &Value) -> Result<(), SpecError> {
         match &self.kind {
-            Kind::Places(at, items) => *(at.get_mut)(into) = places(key, value, items)?,
-            Kind::Names(at, items) => {
+            FieldKind::Places(at, items) => *(at.get_mut)(into) = places(key, value, items)?,
+            FieldKind::Names(at, items) => {
                 *(at.get_mut)(into) = texts(key, value, &an_array(items), items)?;
             }
-            Kind::Choice(at, items) => {
+            FieldKind::Choice(at, items) => {
                 let accepted = format!("true, false or {}", an_array(items));
                 *(at.get_mut)(into) = choice(key, value, &accepted, items)?;
             }
-            Kind::Switch(at, names) => *(at.get_mut)(into) = one_of(key, value, names)?,
-            Kind::Flag(at) => {
+            FieldKind::Switch(at, names) => *(at.get_mut)(into) = one_of(key, value, names)?,
+            FieldKind::Flag(at) => {
                 let flag = value.as_bool();
                 *(at.get_mut)(into) =
                     flag.ok_or_else(|| wrong_type(key, "true or false", value))?;
             }
-            Kind::Bytes(at) => *(at.get_mut)(into) = bytes(key, value)?,
-            Kind::Count(at) => *(at.get_mut)(into) = whole_number(key, value, COUNT)?,
-            Kind::Ports(at) => *(at.get_mut)(into) = ports(key, value)?,
-            Kind::Packages(at) => *(at.get_mut)(into) = packages(key, value)?,
-            Kind::Native { set, .. } => set(
+            FieldKind::Bytes(at) => *(at.get_mut)(into) = bytes(key, value)?,
+            FieldKind::Count(at) => *(at.get_mut)(into) = whole_number(key, value, COUNT)?,
+            FieldKind::Ports(at) => *(at.get_mut)(into) = ports(key, value)?,
+            FieldKind::Packages(at) => *(at.get_mut)(into) = packages(key, value)?,
+            FieldKind::Native { set, .. } => set(
                 into,
                 match value {
                     Value::String(text) if text == UNJUDGED => None,
                     value => Some(choice(key, value, NATIVE, &MODULES)?),
                 },
             ),
-            Kind::OnViolation(at) => {
+            FieldKind::OnViolation(at) => {
                 *(at.get_mut)(into) = one_of(key, value, &OnViolation::NAMED)?;
             }
-            Kind::Imports(at) => *(at.get_mut)(into) = imports(key, value)?,
-            Kind::Network(at) => *(at.get_mut)(into) = network(key, value)?,
+            FieldKind::Imports(at) => *(at.get_mut)(into) = imports(key, value)?,
+            FieldKind::Network(at) => *(at.get_mut)(into) = network(key, value)?,
         }
         Ok(())
     }
@@ -119,27 +119,27 @@ impl<S> Field<S> {
     /// Returns the field as TOML has it; `None` if it is a function of the host.
     pub fn toml(&self, of: &S) -> Option<Value> {
         Some(match &self.kind {
-            Kind::Places(at, _) => match (at.get)(of) {
+            FieldKind::Places(at, _) => match (at.get)(of) {
                 Where::Anywhere => text("anywhere"),
                 Where::Below(names) => array(names),
             },
-            Kind::Names(at, _) | Kind::Packages(at) => array((at.get)(of)),
-            Kind::Choice(at, _) => from_choice((at.get)(of)),
-            Kind::Switch(at, names) => text(name_of(names, (at.get)(of))?),
-            Kind::Flag(at) => Value::Boolean(*(at.get)(of)),
-            Kind::Bytes(at) => from_limit(*(at.get)(of)),
-            Kind::Count(at) => from_limit((at.get)(of).map(u64::from)),
-            Kind::Ports(at) => match (at.get)(of) {
+            FieldKind::Names(at, _) | FieldKind::Packages(at) => array((at.get)(of)),
+            FieldKind::Choice(at, _) => from_choice((at.get)(of)),
+            FieldKind::Switch(at, names) => text(name_of(names, (at.get)(of))?),
+            FieldKind::Flag(at) => Value::Boolean(*(at.get)(of)),
+            FieldKind::Bytes(at) => from_limit(*(at.get)(of)),
+            FieldKind::Count(at) => from_limit((at.get)(of).map(u64::from)),
+            FieldKind::Ports(at) => match (at.get)(of) {
                 None => text("any"),
                 Some(ports) => Value::Array(ports.iter().map(from_ports).collect()),
             },
-            Kind::Native { get, .. } => get(of).map_or_else(|| text(UNJUDGED), from_choice),
-            Kind::OnViolation(at) => text(name_of(&OnViolation::NAMED, (at.get)(of))?),
-            Kind::Imports(at) => match (at.get)(of) {
+            FieldKind::Native { get, .. } => get(of).map_or_else(|| text(UNJUDGED), from_choice),
+            FieldKind::OnViolation(at) => text(name_of(&OnViolation::NAMED, (at.get)(of))?),
+            FieldKind::Imports(at) => match (at.get)(of) {
                 imports if imports.block.is_empty() => from_choice(&imports.allow),
                 imports => Value::Table(to_table(&IMPORTS, imports)?),
             },
-            Kind::Network(at) => match (at.get)(of) {
+            FieldKind::Network(at) => match (at.get)(of) {
                 NetworkUse::All(all) => Value::Boolean(*all),
                 NetworkUse::Rules(rules) => Value::Table(to_table(&NETWORK, &**rules)?),
             },

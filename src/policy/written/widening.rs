@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use crate::policy::environment::Environment;
 use crate::policy::files::os::Os;
 use crate::policy::files::roots::is_within;
-use crate::policy::hosts::Host;
+use crate::policy::hosts::HostRule;
 use crate::policy::learn::{self, Need};
-use crate::policy::network::{Destination, Network, NetworkRules, Part, Reach, Rules, plain_name};
+use crate::policy::network::{
+    Destination, HostRules, Network, NetworkRules, Part, Reach, plain_name,
+};
 use crate::policy::operation::Why;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::suggested;
@@ -226,7 +228,7 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
         }
         Part::Lookup => rules.lookup = true,
         Part::Block => rules.block.retain(|text| {
-            let host = Host::parse(text);
+            let host = HostRule::parse(text);
             host.is_ok_and(|host| !host.matches(&to))
         }),
         _ => {}
@@ -237,7 +239,7 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
             names: &[],
             port,
         };
-        Network::Rules(Box::new(Rules::new(rules, None))).denies(&Os, reach)
+        Network::Rules(Box::new(HostRules::new(rules, None))).denies(&Os, reach)
     };
     let shown = match learn::passes(to, port) || port == u16::MAX {
         true => host.trim_matches(['[', ']']).to_owned(),

@@ -69,7 +69,7 @@ const GIVEN_POLICY: &str = "...";
 
 /// The wording of a policy in hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct HintStyle {
     /// The place where it was written.
     pub words: Words,
     /// The text before the options; for a marker, the names of its arguments.
@@ -78,7 +78,7 @@ pub struct Told {
     pub spec: Spec,
 }
 
-impl Told {
+impl HintStyle {
     /// A policy that is described as it is.
     pub fn new(words: Words, spec: Spec) -> Self {
         let line = String::new();
@@ -346,7 +346,7 @@ pub fn import_before(module: &str, why: Option<Why>) -> String {
 /// where one does.
 #[must_use]
 pub fn of_policy(
-    told: &Told,
+    told: &HintStyle,
     event: &str,
     why: Option<Why>,
     mut lacks: Vec<Lack>,

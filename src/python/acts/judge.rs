@@ -34,7 +34,7 @@ pub fn tables() -> Option<(usize, usize, u64)> {
 /// The judge of all acts.
 pub struct Ours;
 
-impl native::Judge for Ours {
+impl native::ActJudge for Ours {
     #[inline(always)]
     fn may_judge() -> bool {
         scope::any_guard()
@@ -47,9 +47,9 @@ impl native::Judge for Ours {
         attachment::with(|now| match now {
             Attachment::Attached(py) => allowed_attached(py, act),
             Attachment::Released => with_note(|note| match note {
-                Some(Noted::Unguarded) => is_installed_willing(act),
-                Some(Noted::Guarded(active)) => allowed_by(active.get(), act),
-                Some(Noted::Tampered) => false,
+                Some(ReleasedGuard::Unguarded) => is_installed_willing(act),
+                Some(ReleasedGuard::Guarded(active)) => allowed_by(active.get(), act),
+                Some(ReleasedGuard::Tampered) => false,
                 None => allowed_anywhere(act),
             }),
             Attachment::Foreign => allowed_anywhere(act),
@@ -92,8 +92,8 @@ fn each_of_thread(look: impl Fn(InForce<'_>)) {
             _ => false,
         },
         Attachment::Released => with_note(|note| match note {
-            Some(Noted::Unguarded) => look_at(installed(), &look),
-            Some(Noted::Guarded(active)) => look_at(each(active.get()), &look),
+            Some(ReleasedGuard::Unguarded) => look_at(installed(), &look),
+            Some(ReleasedGuard::Guarded(active)) => look_at(each(active.get()), &look),
             _ => false,
         }),
         Attachment::Foreign => false,
@@ -189,7 +189,7 @@ fn each(active: &Active) -> impl Iterator<Item = InForce<'_>> {
 // lets go stays the one in force until it holds the lock again.
 
 /// What the context had as the lock was let go.
-pub enum Noted {
+pub enum ReleasedGuard {
     Unguarded,
     Guarded(Py<Active>),
     /// An object that is no guard.
@@ -197,43 +197,43 @@ pub enum Noted {
 }
 
 thread_local! {
-    static NOTES: Notes<Noted> = const { Notes::none() };
+    static NOTES: Notes<ReleasedGuard> = const { Notes::none() };
 }
 
 pub struct Released;
 
 impl Release for Released {
-    type Note = Noted;
+    type Note = ReleasedGuard;
 
     #[inline(always)]
     fn may_note() -> bool {
         scope::any_guard()
     }
 
-    fn note(py: Python<'_>) -> Noted {
+    fn note(py: Python<'_>) -> ReleasedGuard {
         if !scope::is_ours() {
-            return Noted::Unguarded;
+            return ReleasedGuard::Unguarded;
         }
         match scope::current(py) {
-            Ok(Current::Unguarded) => Noted::Unguarded,
-            Ok(Current::Guarded(active)) => Noted::Guarded(active.unbind()),
-            Ok(Current::Tampered) | Err(_) => Noted::Tampered,
+            Ok(Current::Unguarded) => ReleasedGuard::Unguarded,
+            Ok(Current::Guarded(active)) => ReleasedGuard::Guarded(active.unbind()),
+            Ok(Current::Tampered) | Err(_) => ReleasedGuard::Tampered,
         }
     }
 
-    fn ends(py: Python<'_>, note: Noted) {
-        if let Noted::Guarded(active) = note {
+    fn ends(py: Python<'_>, note: ReleasedGuard) {
+        if let ReleasedGuard::Guarded(active) = note {
             told::tell(py, active.get());
         }
     }
 
-    fn with_notes<R>(look: impl FnOnce(&Notes<Noted>) -> R) -> Option<R> {
+    fn with_notes<R>(look: impl FnOnce(&Notes<ReleasedGuard>) -> R) -> Option<R> {
         NOTES.try_with(look).ok()
     }
 }
 
 /// Looks at the note of this thread; there is none if code let the lock go that has no notes.
-pub fn with_note<R>(look: impl Fn(Option<&Noted>) -> R) -> R {
+pub fn with_note<R>(look: impl Fn(Option<&ReleasedGuard>) -> R) -> R {
     let looked = NOTES.try_with(|notes| notes.with_last(&look));
     // A thread that ends has none any more.
     looked.unwrap_or_else(|_| look(None))

@@ -17,7 +17,7 @@ use crate::python::events::hook;
 use crate::python::guard::active::Active;
 use crate::python::guard::scope;
 use crate::python::logs::log::Log;
-use crate::python::values::call_notes::{self, Noted};
+use crate::python::values::call_notes::{self, CallNote};
 
 /// Judges an act on a thread that holds the lock, as its event: the host may be asked, and what is
 /// denied is told.
@@ -102,7 +102,7 @@ fn with_event<R>(
         })
     });
     let args = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-    let outer = call_notes::replace(Noted {
+    let outer = call_notes::replace(CallNote {
         base: act.base,
         follows: act.follows,
     });

@@ -26,7 +26,7 @@ const FILES: &str = "a path, a file descriptor or a function that takes lines";
 #[doc = doc!("AuditLog")]
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
 pub struct AuditLog {
-    log: audit_log::AuditLog,
+    log: audit_log::DecisionLog,
 }
 
 #[pymethods]
@@ -45,7 +45,7 @@ impl AuditLog {
         let sink = Sink::new(log_file);
         at_end(py)?;
         let log = Self {
-            log: audit_log::AuditLog { sink, name },
+            log: audit_log::DecisionLog { sink, name },
         };
         if is_function {
             let sharing = Py::new(py, log.sharing(None))?;
@@ -141,7 +141,7 @@ impl AuditLog {
     fn sharing(&self, name: Option<Arc<str>>) -> Self {
         let sink = Arc::clone(&self.log.sink);
         Self {
-            log: audit_log::AuditLog { sink, name },
+            log: audit_log::DecisionLog { sink, name },
         }
     }
 }
@@ -150,7 +150,7 @@ impl AuditLog {
 ///
 /// # Errors
 /// `TypeError` for anything else, and the errors of `AuditLog`.
-pub fn read(given: &Bound<'_, PyAny>) -> PyResult<audit_log::AuditLog> {
+pub fn read(given: &Bound<'_, PyAny>) -> PyResult<audit_log::DecisionLog> {
     if let Ok(log) = given.cast::<AuditLog>() {
         return Ok(log.get().log.clone());
     }

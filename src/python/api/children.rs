@@ -9,7 +9,7 @@ use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use crate::python::api::installed;
-use crate::python::api::policy::Policy;
+use crate::python::api::policy::PyPolicy;
 use crate::python::cpython::{descriptors, ffi as raw, process};
 
 #[doc = doc!("_Children")]
@@ -20,7 +20,7 @@ use crate::python::cpython::{descriptors, ffi as raw, process};
     name = "_Children"
 )]
 pub struct Children {
-    children: crate::kernel::reaper::Children,
+    children: crate::kernel::reaper::ChildProcesses,
     #[cfg(target_os = "linux")]
     signals: crate::kernel::landlock::Signals,
 }
@@ -30,7 +30,7 @@ impl Children {
     #[new]
     fn new() -> PyResult<Self> {
         Ok(Self {
-            children: crate::kernel::reaper::Children::adopt()?,
+            children: crate::kernel::reaper::ChildProcesses::adopt()?,
             #[cfg(target_os = "linux")]
             signals: crate::kernel::landlock::signals().map_err(unconfined)?,
         })
@@ -38,13 +38,13 @@ impl Children {
 
     #[doc = doc!("_Children.confine")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
-    fn confine(&self, policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
+    fn confine(&self, policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
         confine(policy, memory_files)
     }
 
     #[doc = doc!("_Children.resolved")]
     #[expect(clippy::unused_self, reason = "only who made it may")]
-    fn resolved(&self, py: Python<'_>, policy: &Bound<'_, Policy>) -> PyResult<Policy> {
+    fn resolved(&self, py: Python<'_>, policy: &Bound<'_, PyPolicy>) -> PyResult<PyPolicy> {
         policy.get().resolved(py)
     }
 
@@ -110,7 +110,7 @@ fn unconfined(error: crate::kernel::landlock::Unconfined) -> PyErr {
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn confine(policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
+fn confine(policy: &Bound<'_, PyPolicy>, memory_files: bool) -> PyResult<()> {
     use crate::kernel::{filter, privileges};
     use crate::policy::written::spec::NetworkUse;
 
@@ -125,7 +125,7 @@ fn confine(policy: &Bound<'_, Policy>, memory_files: bool) -> PyResult<()> {
 }
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-fn confine(_policy: &Bound<'_, Policy>, _memory_files: bool) -> PyResult<()> {
+fn confine(_policy: &Bound<'_, PyPolicy>, _memory_files: bool) -> PyResult<()> {
     Err(PyOSError::new_err(
         "there is no filter of system calls for this machine",
     ))

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-use crate::python::api::policy::Policy;
-use crate::python::configuration::resolve::Resolved;
+use crate::python::api::policy::PyPolicy;
+use crate::python::configuration::resolve::ResolvedPolicy;
 
 #[doc = doc!("_Confinement")]
 #[pyclass(
@@ -17,15 +17,15 @@ use crate::python::configuration::resolve::Resolved;
 )]
 pub struct Confinement {
     #[cfg(target_os = "linux")]
-    rules: crate::kernel::landlock::Confinement,
+    rules: crate::kernel::landlock::LandlockRules,
 }
 
 #[pymethods]
 impl Confinement {
     /// The confinement of a policy; the `needed` files can be read whatever it says.
     #[new]
-    fn new(py: Python<'_>, policy: &Bound<'_, Policy>, needed: Vec<PathBuf>) -> PyResult<Self> {
-        let resolved = Resolved::of(py, policy.get().spec())?;
+    fn new(py: Python<'_>, policy: &Bound<'_, PyPolicy>, needed: Vec<PathBuf>) -> PyResult<Self> {
+        let resolved = ResolvedPolicy::of(py, policy.get().spec())?;
         Self::of(&resolved, needed)
     }
 
@@ -41,8 +41,8 @@ impl Confinement {
 #[cfg(target_os = "linux")]
 impl Confinement {
     #[expect(clippy::unnecessary_wraps, reason = "other systems have none")]
-    fn of(resolved: &Resolved, needed: Vec<PathBuf>) -> PyResult<Self> {
-        let rules = crate::kernel::landlock::Confinement::new(resolved.spec().clone(), needed);
+    fn of(resolved: &ResolvedPolicy, needed: Vec<PathBuf>) -> PyResult<Self> {
+        let rules = crate::kernel::landlock::LandlockRules::new(resolved.spec().clone(), needed);
         Ok(Self { rules })
     }
 
@@ -67,7 +67,7 @@ impl Confinement {
 
 #[cfg(not(target_os = "linux"))]
 impl Confinement {
-    fn of(_resolved: &Resolved, _needed: Vec<PathBuf>) -> PyResult<Self> {
+    fn of(_resolved: &ResolvedPolicy, _needed: Vec<PathBuf>) -> PyResult<Self> {
         Err(PyOSError::new_err(
             "it cannot be confined: that needs Linux, with Landlock",
         ))

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString, PyTuple};
 
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::written::fields::{
-    FIELDS, Field, IMPORTS, Items, Kind, NETWORK, find, name_of, names,
+    FIELDS, Field, FieldKind, IMPORTS, Items, NETWORK, find, name_of, names,
 };
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec, UNJUDGED};
 use crate::policy::written::values::{Choice, Where};
@@ -39,36 +39,36 @@ fn set_named<S>(
 ) -> PyResult<()> {
     let iterable = |items: &Items| format!("an iterable of {}", items.many);
     match &field.kind {
-        Kind::Places(at, items) => {
+        FieldKind::Places(at, items) => {
             *(at.get_mut)(into) =
                 readers::some(key, given, &format!("None or {}", iterable(items)))?;
         }
-        Kind::Names(at, items) => {
+        FieldKind::Names(at, items) => {
             *(at.get_mut)(into) = readers::texts(key, given, &iterable(items))?;
         }
-        Kind::Choice(at, items) => {
+        FieldKind::Choice(at, items) => {
             let accepted = format!("True, False or {}", iterable(items));
             *(at.get_mut)(into) = readers::choice(key, given, &accepted)?;
         }
-        Kind::Switch(at, names) => *(at.get_mut)(into) = readers::switch(key, given, names)?,
-        Kind::Flag(at) => *(at.get_mut)(into) = readers::flag(key, given)?,
-        Kind::Bytes(at) => *(at.get_mut)(into) = readers::size(key, given)?,
-        Kind::Count(at) => *(at.get_mut)(into) = count(key, given)?,
-        Kind::Ports(at) => *(at.get_mut)(into) = ports(given)?,
-        Kind::Packages(at) => *(at.get_mut)(into) = readers::packages(key, given)?,
-        Kind::Native { set, .. } => set(
+        FieldKind::Switch(at, names) => *(at.get_mut)(into) = readers::switch(key, given, names)?,
+        FieldKind::Flag(at) => *(at.get_mut)(into) = readers::flag(key, given)?,
+        FieldKind::Bytes(at) => *(at.get_mut)(into) = readers::size(key, given)?,
+        FieldKind::Count(at) => *(at.get_mut)(into) = count(key, given)?,
+        FieldKind::Ports(at) => *(at.get_mut)(into) = ports(given)?,
+        FieldKind::Packages(at) => *(at.get_mut)(into) = readers::packages(key, given)?,
+        FieldKind::Native { set, .. } => set(
             into,
             match given.cast::<PyString>() {
                 Ok(text) if text.to_string_lossy() == UNJUDGED => None,
                 _ => Some(readers::choice(key, given, NATIVE)?),
             },
         ),
-        Kind::OnViolation(at) => {
+        FieldKind::OnViolation(at) => {
             *(at.get_mut)(into) =
                 readers::one_of(key, given, &OnViolation::NAMED, " or a function")?;
         }
-        Kind::Imports(at) => *(at.get_mut)(into) = imports(key, given)?,
-        Kind::Network(at) => *(at.get_mut)(into) = network(key, given)?,
+        FieldKind::Imports(at) => *(at.get_mut)(into) = imports(key, given)?,
+        FieldKind::Network(at) => *(at.get_mut)(into) = network(key, given)?,
     }
     Ok(())
 }
@@ -78,17 +78,19 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
     let bool = |value: bool| PyBool::new(py, value).to_owned().into_any();
     let name = |name: Option<&str>| Ok(name.into_pyobject(py)?.into_any());
     match &field.kind {
-        Kind::Places(at, _) => match (at.get)(of) {
+        FieldKind::Places(at, _) => match (at.get)(of) {
             Where::Anywhere => Ok(py.None().into_bound(py)),
             Where::Below(names) => Ok(PyTuple::new(py, names)?.into_any()),
         },
-        Kind::Names(at, _) | Kind::Packages(at) => Ok(PyTuple::new(py, (at.get)(of))?.into_any()),
-        Kind::Choice(at, _) => from_choice(py, (at.get)(of)),
-        Kind::Switch(at, names) => name(name_of(names, (at.get)(of))),
-        Kind::Flag(at) => Ok(bool(*(at.get)(of))),
-        Kind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
-        Kind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
-        Kind::Ports(at) => {
+        FieldKind::Names(at, _) | FieldKind::Packages(at) => {
+            Ok(PyTuple::new(py, (at.get)(of))?.into_any())
+        }
+        FieldKind::Choice(at, _) => from_choice(py, (at.get)(of)),
+        FieldKind::Switch(at, names) => name(name_of(names, (at.get)(of))),
+        FieldKind::Flag(at) => Ok(bool(*(at.get)(of))),
+        FieldKind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        FieldKind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
+        FieldKind::Ports(at) => {
             let Some(ports) = (at.get)(of) else {
                 return Ok(py.None().into_bound(py));
             };
@@ -98,12 +100,12 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
             });
             Ok(PyTuple::new(py, ports.collect::<PyResult<Vec<_>>>()?)?.into_any())
         }
-        Kind::Native { get, .. } => match get(of) {
+        FieldKind::Native { get, .. } => match get(of) {
             Some(native) => from_choice(py, native),
             None => name(Some(UNJUDGED)),
         },
-        Kind::OnViolation(at) => name(name_of(&OnViolation::NAMED, (at.get)(of))),
-        Kind::Imports(at) => match (at.get)(of) {
+        FieldKind::OnViolation(at) => name(name_of(&OnViolation::NAMED, (at.get)(of))),
+        FieldKind::Imports(at) => match (at.get)(of) {
             imports if imports.block.is_empty() => from_choice(py, &imports.allow),
             imports => {
                 let dict = PyDict::new(py);
@@ -113,11 +115,11 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
                 Ok(dict.into_any())
             }
         },
-        Kind::Network(at) => match (at.get)(of) {
+        FieldKind::Network(at) => match (at.get)(of) {
             NetworkUse::All(all) => Ok(bool(*all)),
             NetworkUse::Rules(rules) => {
                 let rules = (**rules).clone();
-                Ok(Bound::new(py, Network { rules })?.into_any())
+                Ok(Bound::new(py, PyNetwork { rules })?.into_any())
             }
         },
     }
@@ -157,7 +159,7 @@ fn network(field: &str, given: &Bound<'_, PyAny>) -> PyResult<NetworkUse> {
     if let Ok(all) = given.cast::<PyBool>() {
         return Ok(NetworkUse::All(all.is_true()));
     }
-    match given.cast::<Network>() {
+    match given.cast::<PyNetwork>() {
         Ok(network) => Ok(NetworkUse::Rules(Box::new(network.get().rules.clone()))),
         Err(_) => Err(PyTypeError::new_err(format!(
             "{field} must be True, False or a Network, not {}{}",
@@ -250,13 +252,13 @@ pub fn shown_of(py: Python<'_>, config: &AuditCfg) -> PyResult<String> {
 }
 
 #[doc = doc!("Network")]
-#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
-pub struct Network {
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs", name = "Network")]
+pub struct PyNetwork {
     pub rules: NetworkRules,
 }
 
 #[pymethods]
-impl Network {
+impl PyNetwork {
     #[new]
     #[pyo3(
         signature = (*given, hosts=OrDefault::Default, block=OrDefault::Default, ports=OrDefault::Default, listen=OrDefault::Default, unix=OrDefault::Default, lookup=OrDefault::Default, max_connections=OrDefault::Default, **named),
@@ -363,7 +365,7 @@ impl Network {
     }
 }
 
-impl Network {
+impl PyNetwork {
     fn get<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         get(py, &self.rules, named(&NETWORK, name)?)
     }

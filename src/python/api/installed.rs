@@ -3,13 +3,13 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::python::api::policy::Policy;
-use crate::python::configuration::resolve::Resolved;
+use crate::python::api::policy::PyPolicy;
+use crate::python::configuration::resolve::ResolvedPolicy;
 use crate::python::denials::denial;
 use crate::python::guard::scope;
 
 /// The policy that was installed last.
-pub fn installed(py: Python<'_>) -> Option<Bound<'_, Policy>> {
+pub fn installed(py: Python<'_>) -> Option<Bound<'_, PyPolicy>> {
     let last = scope::installed().next()?;
     last.policy.bind(py).clone().cast_into().ok()
 }
@@ -18,12 +18,12 @@ pub fn installed(py: Python<'_>) -> Option<Bound<'_, Policy>> {
 ///
 /// # Errors
 /// `RuntimeError`, which names the field.
-pub fn check_stricter(py: Python<'_>, policy: &Policy, before: &Policy) -> PyResult<()> {
+pub fn check_stricter(py: Python<'_>, policy: &PyPolicy, before: &PyPolicy) -> PyResult<()> {
     let (new, old) = (policy.spec(), before.spec());
     if new == old {
         return Ok(());
     }
-    let (new, old) = (Resolved::of(py, new)?, Resolved::of(py, old)?);
+    let (new, old) = (ResolvedPolicy::of(py, new)?, ResolvedPolicy::of(py, old)?);
     match new.spec().allows_more_than(old.spec()) {
         None => Ok(()),
         Some(field) => Err(PyRuntimeError::new_err(format!(
@@ -57,6 +57,6 @@ pub fn raise_violations() {
 
 #[doc = doc!("installed_policy")]
 #[pyfunction]
-pub fn installed_policy(py: Python<'_>) -> Option<Bound<'_, Policy>> {
+pub fn installed_policy(py: Python<'_>) -> Option<Bound<'_, PyPolicy>> {
     installed(py)
 }

@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::policy::RuleSet;
-use crate::policy::written::fields::{FIELDS, Field, Kind};
+use crate::policy::written::fields::{FIELDS, Field, FieldKind};
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::wording::{Told, Words};
+use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::{fields, wrong_calls};
 use crate::python::configuration::allowed::Allowed;
 use crate::python::configuration::{callbacks, resolve};
@@ -18,19 +18,19 @@ use crate::python::guard::governing;
 use crate::python::values::{decode, errors};
 
 #[doc = doc!("Policy")]
-#[pyclass(frozen, immutable_type, module = "fastaudit_rs")]
+#[pyclass(frozen, immutable_type, module = "fastaudit_rs", name = "Policy")]
 #[derive(Default)]
-pub struct Policy {
+pub struct PyPolicy {
     pub(super) spec: Spec,
     /// The function to call for a violation, if `on_violation` is a function.
     pub(super) on_violation: Option<Py<PyAny>>,
     /// The wording of hints; `None`: as for a policy that was written in Python.
-    pub(super) told: Option<Arc<Told>>,
+    pub(super) told: Option<Arc<HintStyle>>,
     /// The permissions of its guards, if its paths are not to be looked up again.
     pub(super) resolved: Option<Arc<Allowed>>,
 }
 
-impl Policy {
+impl PyPolicy {
     /// The fields of the policy.
     pub fn spec(&self) -> &Spec {
         &self.spec
@@ -54,7 +54,7 @@ impl Policy {
     }
 
     /// The same policy, of which hints tell so.
-    pub fn told(&self, py: Python<'_>, told: Option<Arc<Told>>) -> Self {
+    pub fn told(&self, py: Python<'_>, told: Option<Arc<HintStyle>>) -> Self {
         Self {
             spec: self.spec.clone(),
             on_violation: self.on_violation.as_ref().map(|call| call.clone_ref(py)),
@@ -79,7 +79,7 @@ impl Policy {
         }
         let told = match &self.told {
             Some(told) => Arc::clone(told),
-            None => Arc::new(Told::new(Words::Policy, self.spec.clone())),
+            None => Arc::new(HintStyle::new(Words::Policy, self.spec.clone())),
         };
         let mut allowed = resolve::allowed(py, &self.spec, told)?;
         allowed.violation_call = self.on_violation.as_ref().map(|call| call.clone_ref(py));
@@ -91,7 +91,7 @@ impl Policy {
     /// # Errors
     /// `TypeError` and `ValueError`, which name the field and the values that it accepts.
     pub fn set(&mut self, field: &Field<Spec>, given: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !matches!(field.kind, Kind::OnViolation(_)) {
+        if !matches!(field.kind, FieldKind::OnViolation(_)) {
             return fields::set(&mut self.spec, field, given);
         }
         self.on_violation = None;
@@ -125,7 +125,7 @@ impl Policy {
             PyValueError::new_err(format!("{source}: {told}"))
         })?;
         Ok(Self {
-            told: Some(Arc::new(Told::new(Words::Toml, spec.clone()))),
+            told: Some(Arc::new(HintStyle::new(Words::Toml, spec.clone()))),
             spec,
             on_violation: None,
             resolved: None,

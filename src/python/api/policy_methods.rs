@@ -15,14 +15,14 @@ use crate::policy::network::{Destination, Part, Reach};
 use crate::policy::written::fields::{FIELDS, names};
 use crate::policy::written::presets;
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::wording::{Told, Words};
+use crate::policy::written::wording::{HintStyle, Words};
 use crate::python::api::guard::AuditPerms;
 use crate::python::api::options::GuardOptions;
-use crate::python::api::policy::Policy;
+use crate::python::api::policy::PyPolicy;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::recording::Observer;
 use crate::python::api::{audit_log, fields, installed, question, tool, wrong_calls};
-use crate::python::configuration::resolve::Resolved;
+use crate::python::configuration::resolve::ResolvedPolicy;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::events::explain::Explanation;
 use crate::python::guard::scope;
@@ -30,7 +30,7 @@ use crate::python::logs::recorder::Records;
 use crate::python::values::errors::{self, suggestion};
 
 #[pymethods]
-impl Policy {
+impl PyPolicy {
     #[classattr]
     #[pyo3(name = "PROTECTED")]
     fn protected() -> &'static [&'static str] {
@@ -422,7 +422,7 @@ impl Policy {
     ) -> PyResult<Self> {
         let words = Words::named(words)
             .ok_or_else(|| PyValueError::new_err(format!("there are no words {words:?}")))?;
-        let told = Told {
+        let told = HintStyle {
             words,
             line: line.to_owned(),
             spec: written.map_or_else(|| self.spec.clone(), |policy| policy.get().spec.clone()),
@@ -443,7 +443,7 @@ impl Policy {
 
     #[doc = doc!("Policy.lint")]
     fn lint(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(Resolved::of(py, &self.spec)?.lint())
+        Ok(ResolvedPolicy::of(py, &self.spec)?.lint())
     }
 
     #[doc = doc!("Policy.from_toml")]

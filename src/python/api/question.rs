@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::policy::written::approved::{self, Kept};
-use crate::policy::written::fields::{FIELDS, Kind};
+use crate::policy::written::fields::{FIELDS, FieldKind};
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, RuleSet};
-use crate::python::api::fields::{self, Network};
+use crate::python::api::fields::{self, PyNetwork};
 use crate::python::api::policy;
 use crate::python::configuration::approvals::{self, Approvals};
 use crate::python::configuration::callbacks::{self, Callback};
@@ -59,7 +59,7 @@ pub fn read(
         false => (on_ask.clone(), None),
         true => {
             let held = on_ask.attr("held")?;
-            let held = held.cast::<policy::Policy>()?.get().allowed(py)?;
+            let held = held.cast::<policy::PyPolicy>()?.get().allowed(py)?;
             (on_ask.attr("ask")?, Some(Arc::new(held.policy)))
         }
     };
@@ -179,8 +179,8 @@ pub fn merged_approvals(text: &str, more: &Bound<'_, PyDict>, never: bool) -> Py
         let field = fields::named(&FIELDS, field.cast::<PyString>()?.to_str()?)?;
         let rules = value.cast::<PyDict>();
         match rules {
-            Ok(rules) if matches!(field.kind, Kind::Network(_)) => {
-                let network = more.py().get_type::<Network>().invoke((), Some(rules))?;
+            Ok(rules) if matches!(field.kind, FieldKind::Network(_)) => {
+                let network = more.py().get_type::<PyNetwork>().invoke((), Some(rules))?;
                 fields::set(&mut added, field, &network)?;
             }
             _ => fields::set(&mut added, field, &value)?,

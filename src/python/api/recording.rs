@@ -12,9 +12,9 @@ use crate::policy::files::fs::PathBuf;
 use crate::policy::learn::Need;
 use crate::policy::written::suggested;
 use crate::python::api::guard::{AuditPerms, Guard};
-use crate::python::api::policy::Policy;
+use crate::python::api::policy::PyPolicy;
 use crate::python::api::{readers, wrong_calls};
-use crate::python::configuration::resolve::Resolved;
+use crate::python::configuration::resolve::ResolvedPolicy;
 use crate::python::configuration::temporary::TemporaryFiles;
 use crate::python::cpython::calling::Calling;
 use crate::python::denials::report::{self, Effect};
@@ -31,12 +31,12 @@ const THRESHOLD: usize = 10;
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct Observer {
     perms: Py<AuditPerms>,
-    policy: Py<Policy>,
+    policy: Py<PyPolicy>,
 }
 
 impl Observer {
     /// Guards of this configuration that record.
-    pub fn new(perms: Py<AuditPerms>, policy: Py<Policy>) -> Self {
+    pub fn new(perms: Py<AuditPerms>, policy: Py<PyPolicy>) -> Self {
         Self { perms, policy }
     }
 }
@@ -103,7 +103,7 @@ impl Observer {
 #[pyclass(frozen, immutable_type, module = "fastaudit_rs._native")]
 pub struct Recording {
     guard: Py<Guard>,
-    policy: Py<Policy>,
+    policy: Py<PyPolicy>,
 }
 
 #[pymethods]
@@ -177,11 +177,11 @@ impl Recording {
 
     #[doc = doc!("Recording.suggest")]
     #[pyo3(signature = (threshold=None), text_signature = "($self, threshold=10)")]
-    fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<Policy> {
+    fn suggest(&self, py: Python<'_>, threshold: Option<&Bound<'_, PyAny>>) -> PyResult<PyPolicy> {
         let threshold = threshold.map_or(Ok(THRESHOLD), read_threshold)?;
-        let base = Resolved::of(py, self.policy.get().spec())?;
+        let base = ResolvedPolicy::of(py, self.policy.get().spec())?;
         let spec = suggested::suggest(base.spec(), &self.needs(py), threshold, list);
-        Policy::of(spec)
+        PyPolicy::of(spec)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

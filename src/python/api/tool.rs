@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::python::api::options::GuardOptions;
-use crate::python::api::policy::Policy;
+use crate::python::api::policy::PyPolicy;
 use crate::python::api::readers::{OrDefault, read_bool};
 use crate::python::api::supervisor::Held;
 use crate::python::api::tool_awaitable::ToolAwaitable;
@@ -83,7 +83,7 @@ impl Tool {
 
 /// The configuration of guards of a policy.
 fn config_of(policy: &Bound<'_, PyAny>) -> PyResult<Py<AuditCfg>> {
-    let Ok(policy) = policy.cast::<Policy>() else {
+    let Ok(policy) = policy.cast::<PyPolicy>() else {
         return Err(errors::wrong_type("policy", "None or a Policy", policy));
     };
     let default = || OrDefault::Default;

@@ -97,7 +97,7 @@ fn copied<'py>(
     };
     let copies = PyDict::new(py);
     for (name, value) in kwargs.iter() {
-        let told = |refused: by_value::Refused| {
+        let told = |refused: by_value::NotCopied| {
             let name = name
                 .cast::<PyString>()
                 .map(|name| name.to_string_lossy().into_owned());

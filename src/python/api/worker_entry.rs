@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::python::api::policy::Policy;
+use crate::python::api::policy::PyPolicy;
 use crate::python::api::{installed, setup};
 use crate::python::configuration::pool_memory;
 use crate::python::cpython::calling::Calling;
@@ -13,7 +13,7 @@ use crate::python::pools::workers;
 #[doc = doc!("_enter_worker")]
 #[pyfunction]
 #[pyo3(name = "_enter_worker")]
-pub fn enter_worker(policy: &Bound<'_, Policy>, monitor_calls: bool, mark: &str) -> PyResult<()> {
+pub fn enter_worker(policy: &Bound<'_, PyPolicy>, monitor_calls: bool, mark: &str) -> PyResult<()> {
     let py = policy.py();
     setup::install(py)?;
     installed::check_none(py)?;

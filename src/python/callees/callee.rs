@@ -23,20 +23,20 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// A callee that is native code and not of the standard library.
 pub struct Native<'py> {
-    pub name: Name<'py>,
+    pub name: CalleeName<'py>,
     /// The callee; if the standard library calls its first argument, that argument.
     pub function: Bound<'py, PyAny>,
 }
 
 /// The name by which native code is called.
-pub struct Name<'py> {
+pub struct CalleeName<'py> {
     /// The module that it comes from.
     pub module: Bound<'py, PyString>,
     /// Its qualified name there.
     pub own: Bound<'py, PyString>,
 }
 
-impl<'py> Name<'py> {
+impl<'py> CalleeName<'py> {
     /// Both, with a dot between.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ pub fn native<'py>(
 fn native_name<'py>(
     known: &StandardLibrary,
     callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Name<'py>>> {
+) -> PyResult<Option<CalleeName<'py>>> {
     let mut callee = callee.clone();
     for _ in 0..MAX_WRAPPERS {
         if raw::is_python_function(&callee) {
@@ -191,7 +191,7 @@ fn is_slot(call: &Bound<'_, PyAny>) -> bool {
 fn name_class<'py>(
     known: &StandardLibrary,
     class: &Bound<'py, PyType>,
-) -> PyResult<Option<Name<'py>>> {
+) -> PyResult<Option<CalleeName<'py>>> {
     let py = class.py();
     let versions = layout::class_versions(class.as_borrowed());
     let metaclass = class.get_type();
@@ -215,7 +215,7 @@ fn name_class<'py>(
 fn constructor<'py>(
     known: &StandardLibrary,
     class: &Bound<'py, PyAny>,
-) -> PyResult<Option<Name<'py>>> {
+) -> PyResult<Option<CalleeName<'py>>> {
     let py = class.py();
     let Ok(class) = class.cast::<PyType>() else {
         return Ok(None);
@@ -267,12 +267,12 @@ fn is_foreign(known: &StandardLibrary, descriptor: &Bound<'_, PyAny>) -> PyResul
 ///
 /// # Errors
 /// Errors raised while reading it that are not an `Exception`.
-pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'py>>> {
+pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<CalleeName<'py>>> {
     let py = class.py();
     let module = string_attribute(class, intern!(py, "__module__"))?;
     let name = string_attribute(class, intern!(py, "__qualname__"))?;
     match (module, name) {
-        (Some(module), Some(own)) => Ok(Some(Name { module, own })),
+        (Some(module), Some(own)) => Ok(Some(CalleeName { module, own })),
         _ => Ok(None),
     }
 }
@@ -280,7 +280,7 @@ pub fn qualified_name<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Name<'
 fn name_native<'py>(
     known: &StandardLibrary,
     callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Name<'py>>> {
+) -> PyResult<Option<CalleeName<'py>>> {
     let py = callee.py();
     let Some(mut module) = module(callee)? else {
         return Ok(None);
@@ -301,7 +301,7 @@ fn name_native<'py>(
         name = string_attribute(callee, intern!(py, "__name__"))?;
     }
     match name {
-        Some(own) => Ok(Some(Name { module, own })),
+        Some(own) => Ok(Some(CalleeName { module, own })),
         None => name_instance(known, callee),
     }
 }
@@ -321,7 +321,7 @@ fn remember_quiet(known: &StandardLibrary, callee: &Bound<'_, PyAny>) -> PyResul
 fn name_instance<'py>(
     known: &StandardLibrary,
     callee: &Bound<'py, PyAny>,
-) -> PyResult<Option<Name<'py>>> {
+) -> PyResult<Option<CalleeName<'py>>> {
     let py = callee.py();
     let Some(call) = raw::type_lookup(&callee.get_type(), intern!(py, "__call__")) else {
         return Ok(None);
@@ -339,7 +339,7 @@ fn name_instance<'py>(
         return Ok(None);
     }
     let own = raw::dotted(&name, intern!(py, "__call__"))?;
-    Ok(Some(Name { module, own }))
+    Ok(Some(CalleeName { module, own }))
 }
 
 /// The module that a native callable comes from.

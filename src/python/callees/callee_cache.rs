@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::cpython::layout::{self, Callee, Entry};
+use crate::python::cpython::layout::{self, Callee, NativeEntry};
 
 const PLACES: usize = 2048;
 
@@ -160,8 +160,8 @@ fn is_quiet_by(
         }
         if let Some(entry) = layout::native_entry(callee) {
             return match entry {
-                Entry::Function(function) => is_remembered(function),
-                Entry::New(class) => has(&NEWS, class.map_or(0, layout::class_versions_of)),
+                NativeEntry::Function(function) => is_remembered(function),
+                NativeEntry::New(class) => has(&NEWS, class.map_or(0, layout::class_versions_of)),
             };
         }
         if let Some(class) = layout::as_class(callee) {
@@ -178,15 +178,15 @@ fn is_quiet_by(
 /// Remembers the C function of a native function, method descriptor or slot wrapper.
 pub fn remember_function(callee: Callee<'_, '_>) {
     match layout::native_entry(callee) {
-        Some(Entry::Function(function)) if !is_remembered(function) => {
+        Some(NativeEntry::Function(function)) if !is_remembered(function) => {
             let first = function_place(&FUNCTIONS, function);
             let is_free = first.load(Ordering::Relaxed) == 0;
             let second = second_place(&FUNCTIONS, function as u64);
             let place = if is_free { first } else { second };
             place.store(function, Ordering::Relaxed);
         }
-        Some(Entry::Function(_)) => {}
-        Some(Entry::New(class)) => add(&NEWS, class.map_or(0, layout::class_versions_of)),
+        Some(NativeEntry::Function(_)) => {}
+        Some(NativeEntry::New(class)) => add(&NEWS, class.map_or(0, layout::class_versions_of)),
         None => {}
     }
 }

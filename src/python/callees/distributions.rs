@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::policy::distributions::{self, Installed};
+use crate::policy::distributions::{self, InstalledPackages};
 #[cfg(Py_3_12)]
 use crate::python::callees::callee::Native;
 use crate::python::cpython::calling::Calling;
@@ -38,7 +38,7 @@ struct Known {
     /// The entries of `sys.path` when it was looked at last.
     seen: Vec<Py<PyAny>>,
     /// The distributions installed there, and the times as of which they were read.
-    installed: Option<(Vec<Option<SystemTime>>, Arc<Installed>)>,
+    installed: Option<(Vec<Option<SystemTime>>, Arc<InstalledPackages>)>,
     /// The package of native code by the first component of the name it has for itself, if they
     /// differ.
     named: BTreeMap<String, String>,
@@ -103,7 +103,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// Returns the installed distributions. They are read if something was installed since the last
 /// time.
-pub fn installed() -> Arc<Installed> {
+pub fn installed() -> Arc<InstalledPackages> {
     let mut known = known();
     let changed: Vec<_> = known
         .sites
@@ -119,7 +119,7 @@ pub fn installed() -> Arc<Installed> {
     {
         return Arc::clone(installed);
     }
-    let installed = Arc::new(Installed::read(&known.sites));
+    let installed = Arc::new(InstalledPackages::read(&known.sites));
     known.installed = Some((changed, Arc::clone(&installed)));
     installed
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::policy::check::Origin;
+use crate::policy::check::ModuleOrigin;
 use crate::policy::files::path::Resolved;
 use crate::python::callees::distributions;
 use crate::python::importing::{imports, search_path};
@@ -75,12 +75,12 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// The origin of an extension module's file, by its name and by the place it leads to.
 #[cold]
-pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
+pub fn origin(file: &[u8], landing: &Resolved) -> ModuleOrigin {
     let named = Path::new(std::ffi::OsStr::from_bytes(file));
     let is_plain =
         file.starts_with(b"/") && named.components().all(|part| part.as_os_str() != "..");
     if imports::is_library_path(landing.as_bytes()) {
-        return Origin::Installed;
+        return ModuleOrigin::Installed;
     }
     let landing = Path::new(std::ffi::OsStr::from_bytes(landing.as_bytes()));
     let is_below = |directories: &[PathBuf]| {
@@ -92,16 +92,16 @@ pub fn origin(file: &[u8], landing: &Resolved) -> Origin {
     };
     let is_older = was_there_before(landing);
     if is_older && is_below(&distributions::editable()) {
-        return Origin::Installed;
+        return ModuleOrigin::Installed;
     }
     // Packages may be installed as links to their place.
     if is_plain && imports::is_library_path(file) {
-        return Origin::Known;
+        return ModuleOrigin::Known;
     }
     let paths = known().paths.clone();
     match is_older && is_below(&paths) {
-        true => Origin::Known,
-        false => Origin::Unknown,
+        true => ModuleOrigin::Known,
+        false => ModuleOrigin::Unknown,
     }
 }
 

@@ -5,7 +5,7 @@ use pyo3::types::{PyBool, PyModule, PyString, PyType};
 
 use crate::policy::Operation;
 use crate::policy::files::os::Os;
-use crate::python::callees::callee::{Name, Native};
+use crate::python::callees::callee::{CalleeName, Native};
 use crate::python::callees::distributions::{self, Announced};
 use crate::python::configuration::approvals;
 use crate::python::configuration::callbacks::Callback;
@@ -114,14 +114,14 @@ pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
 }
 
 /// Returns whether installed packages declare native code of this name safe to call.
-pub fn is_declared_safe(py: Python<'_>, name: &Name<'_>) -> bool {
+pub fn is_declared_safe(py: Python<'_>, name: &CalleeName<'_>) -> bool {
     let (module, own) = (name.module.to_string_lossy(), name.own.to_string_lossy());
     Declared::known(py).is_some_and(|declared| declared.is_safe(&module, &own))
 }
 
 /// Returns whether a callable is the object that its module has by its name, and so never goes
 /// away; always false for functions and classes, for which nobody needs to know.
-pub fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     if layout::method_entry(callee.as_borrowed()) != 0 || callee.is_instance_of::<PyType>() {
         return Ok(false);
     }

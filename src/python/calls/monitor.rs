@@ -21,6 +21,7 @@ mod off {
     use pyo3::types::PyTuple;
 
     use crate::python::cpython::calling;
+    use crate::python::guard::monitoring::Free;
     use crate::python::values::errors;
 
     /// True if this process was told that calls are not watched.
@@ -57,10 +58,6 @@ mod off {
         0
     }
 
-    /// Never made: there are no tool ids.
-    #[derive(Clone, Copy)]
-    pub enum Free {}
-
     pub fn find_tool_id(_py: Python<'_>, _chosen: Option<i32>) -> PyResult<Option<Free>> {
         Err(errors::no_monitoring("monitor_calls=True"))
     }
@@ -81,7 +78,7 @@ mod on {
     use crate::python::callees::callee_cache as cache;
     use crate::python::calls::ask::{self, NativeCall, Said};
     use crate::python::calls::deferred;
-    use crate::python::calls::named::{self, Found};
+    use crate::python::calls::named::{self, NamedCallee};
     use crate::python::cpython::callbacks::{CallEvent, Forever, Monitor, of_call, of_end};
     use crate::python::cpython::called::Returned;
     use crate::python::cpython::{ffi as raw, layout};
@@ -244,14 +241,14 @@ mod on {
             Some(found) => found,
             None => match callee::native(callee, Some(first))? {
                 Some(native) => {
-                    let found = Found::new(native)?;
+                    let found = NamedCallee::new(native)?;
                     named::remember(callee, key, &found)?;
                     found
                 }
                 None => return Ok(Answer::Quiet),
             },
         };
-        let Found {
+        let NamedCallee {
             native,
             full,
             is_fragile,

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString, PyType};
 
-use crate::python::callees::callee::{self as callees, Name, Native};
+use crate::python::callees::callee::{self as callees, CalleeName, Native};
 use crate::python::calls::deferred;
 use crate::python::cpython::functions::{self, Builtin};
 use crate::python::cpython::{ffi as raw, layout};
@@ -36,7 +36,7 @@ struct Named {
 }
 
 /// A callee with its name.
-pub struct Found<'py> {
+pub struct NamedCallee<'py> {
     pub native: Native<'py>,
     /// The name as one.
     pub full: Bound<'py, PyString>,
@@ -44,7 +44,7 @@ pub struct Found<'py> {
     pub is_fragile: bool,
 }
 
-impl<'py> Found<'py> {
+impl<'py> NamedCallee<'py> {
     /// Of a callee that was just named.
     ///
     /// # Errors
@@ -94,17 +94,17 @@ impl Key {
 }
 
 /// The name of a callee that was remembered.
-pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'py>> {
+pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<NamedCallee<'py>> {
     let (py, key) = (callee.py(), key?);
     let named = key.places().into_iter().find_map(|place| {
         let named = place.get();
         named.filter(|named| named.key == key)
     })?;
-    let name = Name {
+    let name = CalleeName {
         module: named.module.bind(py).clone(),
         own: named.own.bind(py).clone(),
     };
-    Some(Found {
+    Some(NamedCallee {
         native: Native {
             name,
             function: callee.clone(),
@@ -115,7 +115,11 @@ pub fn find<'py>(callee: &Bound<'py, PyAny>, key: Option<Key>) -> Option<Found<'
 }
 
 /// Remembers the name of a callee. `key` is its key from before it was named.
-pub fn remember(callee: &Bound<'_, PyAny>, key: Option<Key>, found: &Found<'_>) -> PyResult<()> {
+pub fn remember(
+    callee: &Bound<'_, PyAny>,
+    key: Option<Key>,
+    found: &NamedCallee<'_>,
+) -> PyResult<()> {
     let Some(key) = key else {
         return Ok(());
     };
@@ -174,7 +178,7 @@ fn descriptor_of<'py>(callee: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, 
 
 /// Returns whether a callable is the object that its module has by its name, or a class there, so
 /// that it never goes away. Runs none of their code.
-fn is_of_its_module(name: &Name<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_of_its_module(name: &CalleeName<'_>, callee: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = callee.py();
     let Some(module) = raw::imported_module(py, &name.module)? else {
         return Ok(false);

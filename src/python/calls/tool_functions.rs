@@ -11,7 +11,7 @@ use crate::python::values::errors;
 
 /// The part of a tool that a function changes, by the tool's id.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Changes {
+pub enum ToolPart {
     /// `set_events(id, events)`
     Events,
     /// `set_local_events(id, code, events)`
@@ -23,18 +23,18 @@ pub enum Changes {
 }
 
 /// The functions of `sys.monitoring` that change tools, with the events that they raise here.
-pub const FUNCTIONS: &[(&str, Changes)] = &[
-    ("set_events", Changes::Events),
-    ("set_local_events", Changes::LocalEvents),
-    ("register_callback", Changes::Callback),
-    ("free_tool_id", Changes::All),
-    ("clear_tool_id", Changes::All),
+pub const FUNCTIONS: &[(&str, ToolPart)] = &[
+    ("set_events", ToolPart::Events),
+    ("set_local_events", ToolPart::LocalEvents),
+    ("register_callback", ToolPart::Callback),
+    ("free_tool_id", ToolPart::All),
+    ("clear_tool_id", ToolPart::All),
 ];
 
 /// Makes a call, if it is allowed.
-pub fn call(called: Called<'_>, changes: Changes) -> Returned {
+pub fn call(called: Called<'_>, changes: ToolPart) -> Returned {
     let arguments = called.arguments;
-    if changes == Changes::Callback && is_for_another(called) {
+    if changes == ToolPart::Callback && is_for_another(called) {
         return while_registering(|| called.make());
     }
     let may = arguments.positional() == 0
@@ -68,7 +68,7 @@ fn is_for_another(called: Called<'_>) -> bool {
 /// Denies a change that would blind the guards in force.
 fn check<'py>(
     py: Python<'py>,
-    changes: Changes,
+    changes: ToolPart,
     tool: Option<Bound<'py, PyAny>>,
     what: Option<Bound<'py, PyAny>>,
 ) -> PyResult<()> {
@@ -83,15 +83,15 @@ fn check<'py>(
     let is_guarded = !matches!(scope::own(py)?, Current::Unguarded);
     if is_guarded || scope::installed().next().is_some() {
         let event = match changes {
-            Changes::Events => c"sys.monitoring.set_events",
-            Changes::LocalEvents => c"sys.monitoring.set_local_events",
-            Changes::All => c"sys.monitoring.free_tool_id",
-            Changes::Callback => c"sys.monitoring.register_callback",
+            ToolPart::Events => c"sys.monitoring.set_events",
+            ToolPart::LocalEvents => c"sys.monitoring.set_local_events",
+            ToolPart::All => c"sys.monitoring.free_tool_id",
+            ToolPart::Callback => c"sys.monitoring.register_callback",
         };
         raw::audit(py, event, &[&tool])?;
-    } else if holds() > 0 && changes != Changes::LocalEvents {
+    } else if holds() > 0 && changes != ToolPart::LocalEvents {
         let events = what.as_ref().and_then(number).unwrap_or(0);
-        let keeps_calls = changes == Changes::Events && events & CALL != 0;
+        let keeps_calls = changes == ToolPart::Events && events & CALL != 0;
         if !keeps_calls {
             return Err(errors::would_blind());
         }

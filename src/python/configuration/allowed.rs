@@ -7,20 +7,20 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use crate::policy::distributions::Installed;
+use crate::policy::distributions::InstalledPackages;
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::packages::Packages;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
-use crate::policy::written::wording::Told;
+use crate::policy::written::wording::HintStyle;
 use crate::policy::{Environment, Policy, Roots, RuleSet};
 use crate::python::callees::distributions;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
-use crate::python::logs::audit_log::AuditLog;
+use crate::python::logs::audit_log::DecisionLog;
 use crate::python::logs::recorder::Records;
 use crate::python::values::{decode, errors};
 
@@ -32,12 +32,12 @@ pub struct Allowed {
     pub are_there: bool,
     pub readable: Option<Py<PyTuple>>,
     /// The wording, if these are the permissions of a `Policy`.
-    pub told: Option<Arc<Told>>,
+    pub told: Option<Arc<HintStyle>>,
     pub spec: Option<Arc<Spec>>,
     pub on_violation: OnViolation,
     pub violation_call: Option<Py<PyAny>>,
     pub records: Option<Records>,
-    pub log: Option<AuditLog>,
+    pub log: Option<DecisionLog>,
 }
 
 impl Allowed {
@@ -145,7 +145,7 @@ pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
     if names.is_empty() {
         return Ok(Packages::default());
     }
-    type Named = (Vec<String>, Arc<Installed>, Packages);
+    type Named = (Vec<String>, Arc<InstalledPackages>, Packages);
     /// The packages that a host named last, as of what was installed then.
     static LAST: Mutex<Option<Named>> = Mutex::new(None);
     distributions::prepare(py)?;

@@ -12,7 +12,7 @@ use pyo3::types::PyList;
 use crate::policy::commands::own_path;
 use crate::policy::files::os::Os;
 use crate::policy::more::More;
-use crate::policy::network::Rules;
+use crate::policy::network::HostRules;
 use crate::policy::written::approved::Kept;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
@@ -170,7 +170,7 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
     };
     let network = match &spec.network {
         NetworkUse::All(_) => None,
-        NetworkUse::Rules(rules) => Some(Rules::new(rules, unix_roots(py, rules)?)),
+        NetworkUse::Rules(rules) => Some(HostRules::new(rules, unix_roots(py, rules)?)),
     };
     Ok(More {
         spec,

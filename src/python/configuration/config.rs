@@ -10,7 +10,7 @@ use pyo3::types::{PyString, PyTuple};
 #[cfg(unix)]
 use crate::kernel::started::Started;
 use crate::policy::written::spec::{OnViolation, Spec};
-use crate::policy::written::wording::Told;
+use crate::policy::written::wording::HintStyle;
 use crate::policy::{Policy, RuleSet};
 use crate::python::configuration::allowed::{self, Allowed};
 use crate::python::configuration::approvals::Approvals;
@@ -18,9 +18,9 @@ use crate::python::configuration::callbacks::Callback;
 use crate::python::configuration::live::{Live, Own};
 #[cfg(unix)]
 use crate::python::configuration::pool_memory::Memory;
-use crate::python::configuration::temporary::Directories;
+use crate::python::configuration::temporary::TemporaryDirectories;
 use crate::python::cpython::calling::Calling;
-use crate::python::logs::audit_log::AuditLog;
+use crate::python::logs::audit_log::DecisionLog;
 use crate::python::logs::recorder::Records;
 use crate::python::values::errors;
 
@@ -33,11 +33,11 @@ pub struct AuditCfg {
     /// The roots for reading, if a `Policy` has some.
     readable: Option<Py<PyTuple>>,
     /// The wording of its `Policy`, if one made it.
-    told: Option<Arc<Told>>,
+    told: Option<Arc<HintStyle>>,
     spec: Option<Arc<Spec>>,
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
-    watch: Option<Watch>,
+    watch: Option<EventWatch>,
     callbacks: Callbacks,
     /// The host's answers to questions, if it is asked.
     approvals: Option<Arc<Approvals>>,
@@ -61,11 +61,11 @@ pub struct AuditCfg {
 /// A use of events beside their judgement. One field for both, so that a guard with neither asks
 /// once.
 #[derive(Clone)]
-pub enum Watch {
+pub enum EventWatch {
     /// They are recorded.
     Records(Records),
     /// The decisions on them are logged.
-    Logs(AuditLog),
+    Logs(DecisionLog),
 }
 
 /// The callbacks of a host, checked.
@@ -96,8 +96,8 @@ impl Callbacks {
 }
 
 /// Returns whether what the policy denies goes on all the same.
-fn proceeds(watch: &Option<Watch>, on_violation: OnViolation) -> bool {
-    let observes = matches!(watch, Some(Watch::Records(records)) if !records.enforces);
+fn proceeds(watch: &Option<EventWatch>, on_violation: OnViolation) -> bool {
+    let observes = matches!(watch, Some(EventWatch::Records(records)) if !records.enforces);
     observes || on_violation != OnViolation::Raise
 }
 
@@ -117,10 +117,10 @@ impl AuditCfg {
         let is_asked = callbacks.on_call.is_some() || allowed.records.is_some();
         let safe_set = allowed::number(&allowed, is_asked);
         let watch = match (allowed.records, allowed.log) {
-            (Some(records), _) => Some(Watch::Records(records)),
-            (None, log) => log.map(Watch::Logs),
+            (Some(records), _) => Some(EventWatch::Records(records)),
+            (None, log) => log.map(EventWatch::Logs),
         };
-        let directories = Arc::<Directories>::default();
+        let directories = Arc::<TemporaryDirectories>::default();
         Self {
             safe_set,
             restricts_more: allowed.policy.restricts_more() || watch.is_some(),
@@ -291,7 +291,7 @@ impl AuditCfg {
     }
 
     /// The same configuration with the temporary directory of another one.
-    pub fn with_directories(&self, py: Python<'_>, directories: Arc<Directories>) -> Self {
+    pub fn with_directories(&self, py: Python<'_>, directories: Arc<TemporaryDirectories>) -> Self {
         let policy = Policy::clone(self.policy()).with_temporary(directories.paths());
         Self {
             live: Own(self.live.0.with(Arc::new(policy), directories)),
@@ -300,7 +300,7 @@ impl AuditCfg {
     }
 
     /// Its directories for temporary files.
-    pub fn directories(&self) -> &Arc<Directories> {
+    pub fn directories(&self) -> &Arc<TemporaryDirectories> {
         &self.live.0.directories
     }
 
@@ -329,7 +329,7 @@ impl AuditCfg {
     }
 
     /// The wording of its `Policy`; `None` if `mk_audit` made it.
-    pub fn told(&self) -> Option<&Arc<Told>> {
+    pub fn told(&self) -> Option<&Arc<HintStyle>> {
         self.told.as_ref()
     }
 
@@ -346,22 +346,22 @@ impl AuditCfg {
     /// The settings of its recording, if it records.
     pub fn records(&self) -> Option<&Records> {
         match &self.watch {
-            Some(Watch::Records(records)) => Some(records),
+            Some(EventWatch::Records(records)) => Some(records),
             _ => None,
         }
     }
 
     /// The log of its decisions, if it has one.
-    pub fn log(&self) -> Option<&AuditLog> {
+    pub fn log(&self) -> Option<&DecisionLog> {
         match &self.watch {
-            Some(Watch::Logs(log)) => Some(log),
+            Some(EventWatch::Logs(log)) => Some(log),
             _ => None,
         }
     }
 
     /// The use of events beside their judgement.
     #[inline]
-    pub fn watch(&self) -> Option<&Watch> {
+    pub fn watch(&self) -> Option<&EventWatch> {
         self.watch.as_ref()
     }
 

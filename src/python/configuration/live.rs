@@ -11,9 +11,9 @@ use arc_swap::ArcSwapOption;
 use crate::policy::Policy;
 use crate::policy::files::path::Base;
 use crate::policy::judge::{Act, Follows, Value};
-use crate::python::configuration::temporary::{self, Directories};
+use crate::python::configuration::temporary::{self, TemporaryDirectories};
 use crate::python::cpython::process;
-use crate::python::values::addresses::Seen;
+use crate::python::values::addresses::SeenNetwork;
 
 /// The part of a configuration that is plain values.
 pub struct Live {
@@ -21,13 +21,13 @@ pub struct Live {
     /// The policy that native code is judged by.
     native: Arc<Policy>,
     /// Its directories for temporary files.
-    pub directories: Arc<Directories>,
+    pub directories: Arc<TemporaryDirectories>,
     /// True if what the policy denies goes on all the same.
     pub proceeds: bool,
     /// True if all acts are told.
     pub watches: bool,
     /// The look-ups and connections of all its guards.
-    pub network: Arc<Seen>,
+    pub network: Arc<SeenNetwork>,
     /// The acts of native code that were refused, and not told yet.
     pub refusals: Refusals,
     /// The number of guards in force.
@@ -56,9 +56,9 @@ static ALL: ArcSwapOption<Vec<Arc<Live>>> = ArcSwapOption::const_empty();
 impl Live {
     pub fn new(
         policy: Arc<Policy>,
-        directories: Arc<Directories>,
+        directories: Arc<TemporaryDirectories>,
         (proceeds, watches): (bool, bool),
-        network: Arc<Seen>,
+        network: Arc<SeenNetwork>,
     ) -> Arc<Self> {
         Arc::new(Self {
             native: policy.for_native_code(temporary::of_machine),
@@ -76,7 +76,7 @@ impl Live {
     }
 
     /// The same with another policy and temporary directories.
-    pub fn with(&self, policy: Arc<Policy>, directories: Arc<Directories>) -> Arc<Self> {
+    pub fn with(&self, policy: Arc<Policy>, directories: Arc<TemporaryDirectories>) -> Arc<Self> {
         let kinds = (self.proceeds, self.watches);
         let network = Arc::clone(&self.network);
         Self::new(policy, directories, kinds, network)

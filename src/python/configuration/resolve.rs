@@ -15,13 +15,13 @@ use crate::policy::written::landings::Landings;
 use crate::policy::written::lint;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
-use crate::policy::written::wording::Told;
+use crate::policy::written::wording::HintStyle;
 use crate::policy::{Blocked, Roots};
 use crate::python::configuration::allowed::{Allowed, ApprovedRoots, expanded, packages, read_oks};
 use crate::python::importing::imports;
 
 /// Returns the permissions of a guard of the policy.
-pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<Told>) -> PyResult<Allowed> {
+pub fn allowed(py: Python<'_>, spec: &Spec, told: Arc<HintStyle>) -> PyResult<Allowed> {
     let write = match &spec.write {
         Where::Anywhere => roots(py, &["/".to_owned()])?,
         Where::Below(paths) => roots(py, paths)?,
@@ -139,12 +139,12 @@ pub fn missing_programs(py: Python<'_>, names: &[String]) -> PyResult<Vec<usize>
 }
 
 /// A policy with its paths resolved, and the programs that do not exist.
-pub struct Resolved {
+pub struct ResolvedPolicy {
     spec: Spec,
     missing_programs: Vec<usize>,
 }
 
-impl Resolved {
+impl ResolvedPolicy {
     /// Resolves the paths of a policy.
     pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
         let mut resolved = spec.clone();
@@ -182,7 +182,7 @@ impl Resolved {
 
     /// The rules that never apply.
     pub fn lint(self) -> Vec<String> {
-        lint::lint(&lint::Found {
+        lint::lint(&lint::LintFinding {
             spec: &self.spec,
             missing_programs: self.missing_programs,
         })

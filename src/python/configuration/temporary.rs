@@ -21,21 +21,21 @@ use crate::python::cpython::process;
 
 /// The directories of guards that share them, made so far.
 #[derive(Default)]
-pub struct Directories {
+pub struct TemporaryDirectories {
     made: Mutex<Vec<Made>>,
     /// The same for their policies.
-    paths: Arc<places::Directories>,
+    paths: Arc<places::TemporaryPaths>,
 }
 
 struct Made {
     /// The directory of another guard that it is inside; `None`: the host's.
     inside: Option<PathBuf>,
-    directory: Directory,
+    directory: TemporaryDirectory,
 }
 
-impl Directories {
+impl TemporaryDirectories {
     /// The paths of them.
-    pub fn paths(&self) -> &Arc<places::Directories> {
+    pub fn paths(&self) -> &Arc<places::TemporaryPaths> {
         &self.paths
     }
 
@@ -61,7 +61,7 @@ impl Directories {
             None => candidates(),
         };
         let new = places.iter().find_map(|place| {
-            let directory = Directory::planned(place)?;
+            let directory = TemporaryDirectory::planned(place)?;
             let usable = policy.could_use(&Os, directory.path()) && directory.is_made();
             usable.then_some(directory)
         })?;
@@ -84,11 +84,11 @@ impl Directories {
 )]
 #[derive(Default)]
 pub struct TemporaryFiles {
-    directories: Arc<Directories>,
+    directories: Arc<TemporaryDirectories>,
 }
 
 impl TemporaryFiles {
-    pub fn directories(&self) -> &Arc<Directories> {
+    pub fn directories(&self) -> &Arc<TemporaryDirectories> {
         &self.directories
     }
 }
@@ -172,12 +172,12 @@ fn left() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
 }
 
 /// A directory that this process, or one that it is a copy of, made.
-pub struct Directory {
+pub struct TemporaryDirectory {
     path: Resolved,
     process: u32,
 }
 
-impl Directory {
+impl TemporaryDirectory {
     /// A free name in a directory; nothing is made yet.
     pub fn planned(inside: &[u8]) -> Option<Self> {
         let inside = path::resolve(&Os, inside, Base::CurrentDir)?;
@@ -229,7 +229,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // A copy of the process leaves what its parent may still use.
         if self.is_own() {

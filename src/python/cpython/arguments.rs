@@ -18,14 +18,14 @@ pub(super) fn positional(nargsf: usize) -> usize {
 
 /// Arguments, which live for the call.
 #[derive(Clone, Copy)]
-pub struct Arguments<'a> {
+pub struct CallArguments<'a> {
     pub(super) args: *const *mut PyObject,
     pub(super) nargsf: usize,
     pub(super) kwnames: *mut PyObject,
     call: PhantomData<&'a PyObject>,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> CallArguments<'a> {
     /// The arguments as CPython passes them.
     ///
     /// # Safety
@@ -210,7 +210,7 @@ struct Kept {
 }
 
 /// The state of a function that may be replaced.
-pub(super) enum Found {
+pub(super) enum FoundArgument {
     /// It is to be replaced now.
     Own,
     /// It was replaced before.
@@ -236,9 +236,9 @@ impl Original {
     }
 
     /// Keeps a function that `ours` is going to replace. A class that is made anew has the same one.
-    pub(super) fn keep(&self, convention: Convention, own: usize, ours: usize) -> Found {
+    pub(super) fn keep(&self, convention: Convention, own: usize, ours: usize) -> FoundArgument {
         if self.0.get().is_some_and(|kept| kept.ours == own) || own == ours {
-            return Found::Ours;
+            return FoundArgument::Ours;
         }
         let kept = self.0.get_or_init(|| Kept {
             convention,
@@ -246,8 +246,8 @@ impl Original {
             ours,
         });
         match kept.own == own {
-            true => Found::Own,
-            false => Found::Other,
+            true => FoundArgument::Own,
+            false => FoundArgument::Other,
         }
     }
 }

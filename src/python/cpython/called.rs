@@ -12,7 +12,7 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::python::cpython::arguments::{Arguments, Convention};
+use crate::python::cpython::arguments::{CallArguments, Convention};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::{calling, ffi as raw};
 
@@ -98,7 +98,7 @@ impl From<Bound<'_, PyAny>> for Returned {
 #[derive(Clone, Copy)]
 pub struct Called<'a> {
     pub py: Python<'a>,
-    pub arguments: Arguments<'a>,
+    pub arguments: CallArguments<'a>,
     /// The function object, or the object that the method is called on.
     object: Borrowed<'a, 'a, PyAny>,
     /// The class of the method, where the convention tells it.
@@ -115,7 +115,7 @@ impl<'a> Called<'a> {
         original: Convention,
         object: *mut PyObject,
         class: *mut PyTypeObject,
-        arguments: Arguments<'a>,
+        arguments: CallArguments<'a>,
     ) -> Self {
         // SAFETY: CPython calls functions on attached threads, and the caller of the function holds it.
         let object = unsafe { Borrowed::from_ptr(Python::assume_attached(), object) };
@@ -133,7 +133,7 @@ impl<'a> Called<'a> {
     pub(super) fn of_function(
         original: Convention,
         function: Borrowed<'a, 'a, PyAny>,
-        arguments: Arguments<'a>,
+        arguments: CallArguments<'a>,
     ) -> Self {
         Self {
             py: function.py(),
@@ -164,7 +164,7 @@ impl<'a> Called<'a> {
 
     /// Makes the call.
     pub fn make(self) -> Returned {
-        let Arguments {
+        let CallArguments {
             args,
             nargsf,
             kwnames,
@@ -224,7 +224,7 @@ impl<'a> Called<'a> {
         all[position] = object.as_ptr();
         // SAFETY: they are as many as before, with the same names, and live until after the call.
         let arguments = unsafe {
-            Arguments::new(
+            CallArguments::new(
                 all.as_ptr(),
                 self.arguments.positional(),
                 self.arguments.kwnames,
@@ -239,7 +239,7 @@ impl<'a> Called<'a> {
 
 /// Makes a call by a tuple, and a dict where there are arguments with a name.
 fn by_tuple(
-    arguments: Arguments<'_>,
+    arguments: CallArguments<'_>,
     call: impl FnOnce(*mut PyObject, *mut PyObject) -> *mut PyObject,
 ) -> *mut PyObject {
     let (args, kwnames) = (arguments.args, arguments.kwnames);

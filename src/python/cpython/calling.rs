@@ -337,9 +337,9 @@ pub fn import<'py>(
 }
 
 /// The items of an object that can be iterated.
-pub struct Items<'py>(Bound<'py, PyAny>);
+pub struct Iterated<'py>(Bound<'py, PyAny>);
 
-impl<'py> Iterator for Items<'py> {
+impl<'py> Iterator for Iterated<'py> {
     type Item = PyResult<Bound<'py, PyAny>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -452,8 +452,8 @@ pub trait Calling<'py> {
     }
 
     /// `iter(object)`.
-    fn iterate(&self) -> PyResult<Items<'py>> {
-        Ok(Items(converted(self.object(), Conversion::Iter)?))
+    fn iterate(&self) -> PyResult<Iterated<'py>> {
+        Ok(Iterated(converted(self.object(), Conversion::Iter)?))
     }
 
     /// `object[key]`.

@@ -130,16 +130,16 @@ pub fn function_defaults(function: &Bound<'_, PyAny>) -> usize {
 
 /// A kind of note: the bits that it takes.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct NoteKind {
     shift: u32,
     mask: usize,
 }
 
 /// Tells whose file the code is from.
-pub const ORIGIN: Kind = Kind { shift: 0, mask: 3 };
+pub const ORIGIN: NoteKind = NoteKind { shift: 0, mask: 3 };
 
 /// Tells of which guard's code it is.
-pub const GUEST: Kind = Kind {
+pub const GUEST: NoteKind = NoteKind {
     shift: 2,
     mask: 0xff,
 };
@@ -174,12 +174,12 @@ fn all() -> MutexGuard<'static, All> {
 }
 
 /// The note of a kind on some code; 0 if there is none.
-pub fn get(code: &Bound<'_, PyAny>, kind: Kind) -> usize {
+pub fn get(code: &Bound<'_, PyAny>, kind: NoteKind) -> usize {
     (notes(&all(), code) >> kind.shift) & kind.mask
 }
 
 /// Notes a number on some code. Without memory for it there is no note.
-pub fn set(code: &Bound<'_, PyAny>, kind: Kind, note: usize) {
+pub fn set(code: &Bound<'_, PyAny>, kind: NoteKind, note: usize) {
     let address = code.as_ptr() as usize;
     let Ok(reference) = PyWeakrefReference::new(code) else {
         return;

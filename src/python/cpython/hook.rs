@@ -50,16 +50,16 @@ impl<'a> Raised<'a> {
 }
 
 /// The verdict on an event, as CPython takes it.
-pub struct Verdict(c_int);
+pub struct HookVerdict(c_int);
 
-impl Verdict {
+impl HookVerdict {
     /// The event passes.
     pub const ALLOWED: Self = Self(0);
     /// It does not, and the exception is set.
     pub const DENIED: Self = Self(-1);
 }
 
-impl From<Result<(), ()>> for Verdict {
+impl From<Result<(), ()>> for HookVerdict {
     #[inline]
     fn from(result: Result<(), ()>) -> Self {
         match result {
@@ -72,7 +72,7 @@ impl From<Result<(), ()>> for Verdict {
 /// A hook: a type without values, so that the compiler makes one function of it and CPython's call.
 pub trait Hook: 'static {
     /// Judges an event. Must not panic.
-    fn judge(event: Raised<'_>) -> Verdict;
+    fn judge(event: Raised<'_>) -> HookVerdict;
 }
 
 /// # Safety

@@ -49,7 +49,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 pub type Callee<'a, 'py> = Borrowed<'a, 'py, PyAny>;
 
 /// The identity of a native callable's C function.
-pub enum Entry<'a, 'py> {
+pub enum NativeEntry<'a, 'py> {
     /// The address of one function of C code: no other callable that runs another one has it.
     Function(usize),
     /// A native `__new__`: it runs the constructor of this class.
@@ -81,7 +81,7 @@ pub fn class_versions_of(object: Callee<'_, '_>) -> u64 {
 /// The C function of a native function, bound or not, of a method descriptor or a slot wrapper,
 /// bound or not; `None` for other objects.
 #[inline]
-pub fn native_entry<'a, 'py>(object: Callee<'a, 'py>) -> Option<Entry<'a, 'py>> {
+pub fn native_entry<'a, 'py>(object: Callee<'a, 'py>) -> Option<NativeEntry<'a, 'py>> {
     let ptr = object.as_ptr();
     // SAFETY: the object is alive, and a function keeps its receiver; the layouts are read for the
     // types that have them.
@@ -90,19 +90,19 @@ pub fn native_entry<'a, 'py>(object: Callee<'a, 'py>) -> Option<Entry<'a, 'py>> 
         if ty == &raw mut ffi::PyCFunction_Type || ty == &raw mut ffi::PyCMethod_Type {
             let function = &*ptr.cast::<NativeFunction>();
             Some(if function.method == NEW.load(Ordering::Relaxed) {
-                Entry::New(Callee::from_ptr_or_opt(object.py(), function.receiver))
+                NativeEntry::New(Callee::from_ptr_or_opt(object.py(), function.receiver))
             } else {
-                Entry::Function(function.method as usize)
+                NativeEntry::Function(function.method as usize)
             })
         } else if ty == &raw mut ffi::PyMethodDescr_Type {
             let descriptor = ptr.cast::<ffi::PyMethodDescrObject>();
-            Some(Entry::Function((*descriptor).d_method as usize))
+            Some(NativeEntry::Function((*descriptor).d_method as usize))
         } else if ty == &raw mut ffi::PyWrapperDescr_Type {
             let descriptor = ptr.cast::<ffi::PyWrapperDescrObject>();
-            Some(Entry::Function((*descriptor).d_wrapped as usize))
+            Some(NativeEntry::Function((*descriptor).d_wrapped as usize))
         } else if ty == METHOD_WRAPPER.load(Ordering::Relaxed) {
             let descriptor = (*ptr.cast::<MethodWrapper>()).descriptor;
-            Some(Entry::Function((*descriptor).d_wrapped as usize))
+            Some(NativeEntry::Function((*descriptor).d_wrapped as usize))
         } else {
             None
         }
@@ -152,7 +152,7 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = usize> +
         {
             let descriptor = ptr.cast::<ffi::PyMethodDescrObject>();
             codes.push((*(*descriptor).d_method).ml_meth.as_ptr() as usize);
-        } else if let Some(Entry::Function(function)) = native_entry(object.as_borrowed()) {
+        } else if let Some(NativeEntry::Function(function)) = native_entry(object.as_borrowed()) {
             // Of slot wrappers it is the C function itself.
             codes.push(function);
         }
@@ -177,7 +177,7 @@ pub fn code_of<'py>(object: &Bound<'py, PyAny>) -> impl Iterator<Item = usize> +
 
 /// Returns whether the object is a native `__new__`.
 pub fn is_new(object: Callee<'_, '_>) -> bool {
-    matches!(native_entry(object), Some(Entry::New(_)))
+    matches!(native_entry(object), Some(NativeEntry::New(_)))
 }
 
 /// The function of a bound method (`types.MethodType`).

@@ -14,7 +14,7 @@ use pyo3::types::PyType;
 
 pub use crate::python::cpython::arguments::Original;
 use crate::python::cpython::arguments::WithKeywords;
-use crate::python::cpython::arguments::{Arguments, Convention, Found, Route};
+use crate::python::cpython::arguments::{CallArguments, Convention, FoundArgument, Route};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::functions::{Builtin, MethodDescriptor};
@@ -118,7 +118,7 @@ pub fn function<W: Wrapped>(py: Python<'_>, module: &str, name: &str) -> PyResul
     };
     let own = function.function() as usize;
     let route = Route(vectorcall::<W>);
-    if let Found::Own = W::original().keep(convention, own, route.address()) {
+    if let FoundArgument::Own = W::original().keep(convention, own, route.address()) {
         let replaced = Replaced {
             name: name.to_owned(),
             function: own,
@@ -179,9 +179,9 @@ fn replace_method(
     };
     match original.keep(convention, method.function() as usize, ours as usize) {
         // SAFETY: `by` gives a function of the convention, which calls the original.
-        Found::Own => unsafe { method.set_function(ours) },
-        Found::Ours => {}
-        Found::Other => return Ok(false),
+        FoundArgument::Own => unsafe { method.set_function(ours) },
+        FoundArgument::Ours => {}
+        FoundArgument::Other => return Ok(false),
     }
     Ok(true)
 }
@@ -218,7 +218,7 @@ unsafe fn enter<W: Wrapped>(
             original,
             object,
             class,
-            Arguments::new(args, nargsf, kwnames),
+            CallArguments::new(args, nargsf, kwnames),
         )
     };
     W::call(called).into_ptr()
@@ -408,7 +408,7 @@ unsafe extern "C-unwind" fn listed<L: Lists>(
     // vectorcall, which lasts until this function returns.
     let (function, arguments) = unsafe {
         let function = Borrowed::from_ptr(Python::assume_attached(), callable);
-        (function, Arguments::new(args, nargsf, kwnames))
+        (function, CallArguments::new(args, nargsf, kwnames))
     };
     let own = Builtin::cast(&function).map(|function| function.function() as usize);
     let mut all = L::table().all().iter();

@@ -7,7 +7,7 @@ use pyo3::ffi::{self, PyObject, PyTypeObject};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::cpython::arguments::{Convention, Found, Original, typed};
+use crate::python::cpython::arguments::{Convention, FoundArgument, Original, typed};
 use crate::python::cpython::called::ours;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
@@ -70,7 +70,7 @@ impl Slot {
                     _ => Convention::Slot(typed(own)),
                 };
                 // Python code may give a class its own.
-                if let Found::Own = original.keep(convention, own as usize, ours as usize) {
+                if let FoundArgument::Own = original.keep(convention, own as usize, ours as usize) {
                     *slot = ours;
                     if self.wrapper().is_some() {
                         ffi::PyType_Modified(class.as_type_ptr());

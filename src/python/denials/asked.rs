@@ -19,7 +19,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::denials::denial::{Asked, Denial};
 use crate::python::guard::scope::Active;
 use crate::python::importing::imports;
-use crate::python::values::addresses::Seen;
+use crate::python::values::addresses::SeenNetwork;
 use crate::python::values::{call_notes, simple};
 
 /// The number of denials before one whose needs its hint covers too.
@@ -72,7 +72,7 @@ impl Asked {
         event: &str,
         args: &Bound<'_, PyTuple>,
         why: Why,
-        seen: Option<&Seen>,
+        seen: Option<&SeenNetwork>,
     ) -> PyResult<Vec<Lack>> {
         let denied = Denied {
             fs: &Os,
@@ -81,7 +81,7 @@ impl Asked {
             moment: self.moment,
             policy: &self.policy,
         };
-        denied.lacks(why, &Known(seen))
+        denied.lacks(why, &KnownNames(seen))
     }
 
     /// Lets the hint cover the needs of an earlier denial as well.
@@ -174,9 +174,9 @@ pub fn moment(args: &Bound<'_, PyTuple>) -> PyResult<Moment> {
 }
 
 /// The look-ups of a guard, and the packages that are installed.
-pub struct Known<'a>(pub Option<&'a Seen>);
+pub struct KnownNames<'a>(pub Option<&'a SeenNetwork>);
 
-impl Knowledge for Known<'_> {
+impl Knowledge for KnownNames<'_> {
     fn names_of(&self, address: IpAddr) -> Vec<String> {
         self.0.map_or_else(Vec::new, |seen| seen.names_of(address))
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 
-use crate::policy::events::{self, Effect};
+use crate::policy::events::{self, EventEffect};
 use crate::policy::judge::Moment;
 use crate::policy::network::Part;
 use crate::policy::written::widening::Lack;
@@ -28,7 +28,7 @@ use crate::python::cpython::{classes, ffi as raw};
 use crate::python::denials::chain;
 use crate::python::denials::first_line::FirstLine;
 use crate::python::frames::stack::{self, Site};
-use crate::python::guard::entered_at::Place;
+use crate::python::guard::entered_at::SourcePlace;
 use crate::python::importing::imports::Importing;
 use crate::python::values::simple;
 
@@ -37,7 +37,7 @@ pub struct Asked {
     /// The rules of the guard.
     pub(super) policy: Arc<Policy>,
     /// The wording of its policy; `None` for a guard that `mk_audit` made.
-    pub told: Option<Arc<wording::Told>>,
+    pub told: Option<Arc<wording::HintStyle>>,
     pub(super) moment: Moment,
     /// The import that it is part of.
     pub(super) importing: Option<Importing>,
@@ -81,8 +81,8 @@ pub struct Denial {
     pub(super) roots: Option<Py<PyTuple>>,
     /// The data for its hint.
     pub asked: Option<Asked>,
-    pub(super) told: Option<Box<Told>>,
-    pub(super) place: Option<Place>,
+    pub(super) told: Option<Box<LegacyContext>>,
+    pub(super) place: Option<SourcePlace>,
     /// The name of the tool in whose course it was asked for.
     pub(super) tool: Option<String>,
     /// The library of native code that asked for it.
@@ -153,9 +153,9 @@ pub struct Decision<'py> {
     /// The data for its hint; `None` if the guard failed to check.
     pub asked: Option<Asked>,
     /// The additional facts under the rules of fastaudit 0.2.
-    pub told: Option<Box<Told>>,
+    pub told: Option<Box<LegacyContext>>,
     /// Where in the user's files it was asked for.
-    pub place: Option<Place>,
+    pub place: Option<SourcePlace>,
     /// The name of the tool in whose course it was asked for.
     pub tool: Option<String>,
     /// The library of native code that asked for it.
@@ -163,7 +163,7 @@ pub struct Decision<'py> {
 }
 
 /// The facts of a denial under the rules of fastaudit 0.2 beside its message.
-pub struct Told {
+pub struct LegacyContext {
     /// Where the guard was entered, if that was in another thread or task.
     pub origin: Option<String>,
     /// The functions that led to it, the innermost first. The call chain then ends with the native
@@ -277,7 +277,7 @@ impl Denial {
         Ok(message.bind(py))
     }
 
-    pub(super) fn effect_of(&self) -> Option<Effect> {
+    pub(super) fn effect_of(&self) -> Option<EventEffect> {
         events::known(&self.event).map(|known| known.effect)
     }
 

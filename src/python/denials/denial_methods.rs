@@ -8,13 +8,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::policy::Why;
-use crate::policy::events::Effect;
+use crate::policy::events::EventEffect;
 use crate::python::callees::caller::Library;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::objects::plain_str;
-use crate::python::denials::denial::{Decision, Denial, Hint, Message, Told, exception, why_of};
+use crate::python::denials::denial::{
+    Decision, Denial, Hint, LegacyContext, Message, exception, why_of,
+};
 use crate::python::denials::hint::Answer;
-use crate::python::guard::entered_at::Place;
+use crate::python::guard::entered_at::SourcePlace;
 use crate::python::values::{errors, simple};
 
 /// The number of frames that the text shows at either end of a long call chain.
@@ -55,8 +57,8 @@ impl Denial {
     #[getter]
     fn effect(&self) -> Option<&'static str> {
         self.effect_of().map(|effect| match effect {
-            Effect::Open if self.why == Some(Why::Unreadable) => Effect::Read.name(),
-            Effect::Open => Effect::Write.name(),
+            EventEffect::Open if self.why == Some(Why::Unreadable) => EventEffect::Read.name(),
+            EventEffect::Open => EventEffect::Write.name(),
             effect => effect.name(),
         })
     }
@@ -86,7 +88,7 @@ impl Denial {
 
     #[getter]
     pub fn host(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.effect_of() != Some(Effect::Network) {
+        if self.effect_of() != Some(EventEffect::Network) {
             return Ok(None);
         }
         let args = self.args.bind(py);
@@ -101,7 +103,7 @@ impl Denial {
 
     #[getter]
     fn command(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
-        if self.effect_of() != Some(Effect::Process) {
+        if self.effect_of() != Some(EventEffect::Process) {
             return Ok(None);
         }
         let args = self.args.bind(py);
@@ -297,12 +299,12 @@ impl Denial {
             roots: Some(PyTuple::new(py, roots)?),
             asked: None,
             told: optional("origin")?.map(|origin| {
-                Box::new(Told {
+                Box::new(LegacyContext {
                     origin: Some(origin),
                     sites: None,
                 })
             }),
-            place: optional("place")?.map(Place::Told),
+            place: optional("place")?.map(SourcePlace::Told),
             tool: optional("tool")?,
             library: match (optional("library")?, optional("package")?) {
                 (Some(file), package) => Some(Library { file, package }),

@@ -18,7 +18,7 @@ use crate::policy::written::approved::{Extent, additions};
 use crate::policy::written::spec::Spec;
 use crate::policy::written::widening::{Lack, Places};
 use crate::policy::written::wording::{
-    self as hint, READ_COPY, Told, changed, import_before, reads_logged_database,
+    self as hint, HintStyle, READ_COPY, changed, import_before, reads_logged_database,
 };
 use crate::python::callees::distributions;
 use crate::python::cpython::calling::Calling;
@@ -126,7 +126,13 @@ impl Places for Here<'_> {
     }
 }
 
-fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event: &str) -> Hint {
+fn of_policy(
+    py: Python<'_>,
+    denial: &Denial,
+    asked: &Asked,
+    told: &HintStyle,
+    event: &str,
+) -> Hint {
     let mut lacks = asked.lacks(py, denial);
     if let Some(Why::Native | Why::Environment) = denial.why
         && let Some(package) = asked.package(py)
@@ -150,7 +156,7 @@ fn of_policy(py: Python<'_>, denial: &Denial, asked: &Asked, told: &Told, event:
     }
 }
 
-fn suggestion(py: Python<'_>, told: &Told, wide: &Spec) -> Option<Py<PyDict>> {
+fn suggestion(py: Python<'_>, told: &HintStyle, wide: &Spec) -> Option<Py<PyDict>> {
     fields(py, &told.spec, wide)
 }
 

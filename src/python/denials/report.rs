@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Value, json};
 
-use crate::policy::events::Effect as Kind;
+use crate::policy::events::EventEffect as Kind;
 use crate::policy::learn::Need;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;

@@ -20,7 +20,7 @@ use crate::python::configuration::declared::Declared;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
-use crate::python::denials::denial::{self, Asked, Decision, Denial, Message, Told};
+use crate::python::denials::denial::{self, Asked, Decision, Denial, LegacyContext, Message};
 use crate::python::denials::first_line::FirstLine;
 use crate::python::events::approval;
 use crate::python::frames::stack;
@@ -36,7 +36,7 @@ pub struct Refusal<'a, 'py> {
     /// Its name.
     pub name: Cow<'static, str>,
     /// The note of the moment under the rules of fastaudit 0.2.
-    pub told: Option<Box<Told>>,
+    pub told: Option<Box<LegacyContext>>,
     /// The reason.
     pub reason: Reason,
     landing: &'a Landing,
@@ -54,7 +54,7 @@ impl<'a, 'py> Refusal<'a, 'py> {
     pub fn new(event: &'a Event<'a, 'py>, reason: Reason, landing: &'a Landing) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
         let told = match config.is_strict() {
-            true => Some(Told::new(event.active, py)?),
+            true => Some(LegacyContext::new(event.active, py)?),
             false => None,
         };
         let name = match event.name.to_str() {
@@ -165,7 +165,7 @@ pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
     PyErr::fetch(exception.py())
 }
 
-impl Told {
+impl LegacyContext {
     fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
         let origin = active.origin().map(|origin| origin.note(py)).transpose()?;
         Ok(Box::new(Self {
@@ -338,7 +338,7 @@ pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
     Ok(false)
 }
 
-impl Told {
+impl LegacyContext {
     /// Returns the arguments and the message that callbacks get.
     fn given<'py>(
         &self,

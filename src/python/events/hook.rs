@@ -11,9 +11,9 @@ use crate::policy::judge::{self, is_open_for_reading};
 use crate::policy::rules::{self, Rule};
 use crate::policy::{Policy, events};
 use crate::python::calls::monitor;
-use crate::python::configuration::config::Watch;
+use crate::python::configuration::config::EventWatch;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::hook::{self, Hook, Raised, Verdict};
+use crate::python::cpython::hook::{self, Hook, HookVerdict, Raised};
 use crate::python::denials::denial;
 use crate::python::events::{guest_code, logged, observe};
 use crate::python::guard::event::Event;
@@ -78,10 +78,10 @@ struct Ours;
 
 impl Hook for Ours {
     #[inline(always)]
-    fn judge(event: Raised<'_>) -> Verdict {
+    fn judge(event: Raised<'_>) -> HookVerdict {
         let may_load = matches!(event.first_byte(), b'i' | b'c');
         if !scope::any_guard() && !may_load && STATE.load(Ordering::Relaxed) == INSTALLED {
-            return Verdict::ALLOWED;
+            return HookVerdict::ALLOWED;
         }
         look(event, may_load)
     }
@@ -90,7 +90,7 @@ impl Hook for Ours {
 /// Handles an event that may need something done. `may_load`: the event may say that native code is
 /// going to be loaded.
 #[inline(never)]
-fn look(event: Raised<'_>, may_load: bool) -> Verdict {
+fn look(event: Raised<'_>, may_load: bool) -> HookVerdict {
     if !scope::may_be_guarded() {
         if scope::installed().next().is_some() && !scope::is_ours() {
             return elsewhere(event).into();
@@ -101,7 +101,7 @@ fn look(event: Raised<'_>, may_load: bool) -> Verdict {
         if STATE.load(Ordering::Relaxed) == INSTALLING {
             PROBED.fetch_or(event.name() == PROBE, Ordering::AcqRel);
         }
-        return Verdict::ALLOWED;
+        return HookVerdict::ALLOWED;
     }
     let name = event.name();
     event.with_args(move |args| {
@@ -113,11 +113,11 @@ fn look(event: Raised<'_>, may_load: bool) -> Verdict {
             check(py, name, args)
         }));
         match verdict {
-            Ok(Ok(())) => Verdict::ALLOWED,
-            Ok(Err(())) => Verdict::DENIED,
+            Ok(Ok(())) => HookVerdict::ALLOWED,
+            Ok(Err(())) => HookVerdict::DENIED,
             Err(_panic) => {
                 fail(py, name, "internal error");
-                Verdict::DENIED
+                HookVerdict::DENIED
             }
         }
     })
@@ -299,8 +299,10 @@ fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> R
     let py = args.py();
     if let Some(watch) = config.get().watch() {
         return raw::or_set_error(py, || match watch {
-            Watch::Records(records) => observe::event(event, args, active, config.get(), records),
-            Watch::Logs(log) => logged::event(event, args, active, config.get(), log),
+            EventWatch::Records(records) => {
+                observe::event(event, args, active, config.get(), records)
+            }
+            EventWatch::Logs(log) => logged::event(event, args, active, config.get(), log),
         });
     }
     let policy = config.get().policy();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyTupleMethods};
 
-use crate::policy::check::Origin;
-use crate::policy::distributions::Installed;
+use crate::policy::check::ModuleOrigin;
+use crate::policy::distributions::InstalledPackages;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Resolved};
-use crate::policy::judge::{Follows, Reason, Rules, Surroundings};
+use crate::policy::judge::{ActRules, Follows, Reason, Surroundings};
 use crate::policy::learn::Need;
 use crate::policy::{Operation, Policy};
 use crate::python::callees::distributions;
@@ -179,13 +179,13 @@ impl<'py> Surroundings for Event<'_, 'py> {
     }
 
     #[cfg(unix)]
-    fn origin(&self, file: &[u8], landing: &Resolved) -> Origin {
+    fn origin(&self, file: &[u8], landing: &Resolved) -> ModuleOrigin {
         extensions::origin(file, landing)
     }
 
     #[cfg(not(unix))]
-    fn origin(&self, _file: &[u8], _landing: &Resolved) -> Origin {
-        Origin::Installed
+    fn origin(&self, _file: &[u8], _landing: &Resolved) -> ModuleOrigin {
+        ModuleOrigin::Installed
     }
 
     fn with_module_being_loaded<R>(&self, judge: impl FnOnce(Option<&str>) -> R) -> PyResult<R> {
@@ -222,7 +222,7 @@ impl<'py> Surroundings for Event<'_, 'py> {
         distributions::module_being_called(self.callee()?)
     }
 
-    fn installed(&self) -> Arc<Installed> {
+    fn installed(&self) -> Arc<InstalledPackages> {
         distributions::installed()
     }
 

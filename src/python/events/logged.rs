@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::policy::events::{self, Effect};
+use crate::policy::events::{self, EventEffect};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::judge;
@@ -16,7 +16,7 @@ use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::entered_at;
 use crate::python::guard::event::{Event, Logged, Probe};
 use crate::python::guard::scope::{self, Active};
-use crate::python::logs::audit_log::{self, AuditLog, VERSION};
+use crate::python::logs::audit_log::{self, DecisionLog, VERSION};
 use crate::python::logs::recorder::{self, Decided};
 use crate::python::values::json_line;
 
@@ -33,7 +33,7 @@ pub fn event(
     args: &Bound<'_, PyTuple>,
     active: &Active,
     config: &AuditCfg,
-    log: &AuditLog,
+    log: &DecisionLog,
 ) -> PyResult<()> {
     let policy = config.policy();
     let rule = policy.rules().rule(event.to_bytes());
@@ -85,7 +85,7 @@ fn write(
     probe: &Probe<'_>,
     logged: &Logged,
     result: &PyResult<()>,
-    log: &AuditLog,
+    log: &DecisionLog,
 ) {
     let py = event.args.py();
     let mut line = Vec::with_capacity(USUAL);
@@ -175,10 +175,10 @@ fn own_thread() -> i64 {
     i64::try_from(raw::thread_ident()).unwrap_or(0)
 }
 
-fn effect_of(effect: Effect, decided: &Decided) -> &'static str {
+fn effect_of(effect: EventEffect, decided: &Decided) -> &'static str {
     match effect {
-        Effect::Open if decided.writes => Effect::Write.name(),
-        Effect::Open => Effect::Read.name(),
+        EventEffect::Open if decided.writes => EventEffect::Write.name(),
+        EventEffect::Open => EventEffect::Read.name(),
         effect => effect.name(),
     }
 }

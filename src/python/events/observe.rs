@@ -9,7 +9,7 @@ use ahash::{AHashMap, RandomState};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
-use crate::policy::events::{self, EVENTS, Effect, Known};
+use crate::policy::events::{self, EVENTS, EventEffect, KnownEvent};
 use crate::policy::judge;
 use crate::policy::learn::Need;
 use crate::policy::rules::Rule;
@@ -26,22 +26,22 @@ use crate::python::values::simple;
 /// An event as the tables have it, for those that are recorded.
 #[derive(Clone, Copy)]
 struct Class {
-    known: &'static Known,
+    known: &'static KnownEvent,
     rule: Option<Rule>,
     is_recorded: bool,
 }
 
 static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
-    let class = |known: &'static Known| {
+    let class = |known: &'static KnownEvent| {
         let rule = events::lookup(known.name.as_bytes());
         let is_effect = !matches!(
             known.effect,
-            Effect::Nothing
-                | Effect::Code
-                | Effect::Inspect
-                | Effect::Interpreter
-                | Effect::Descriptor
-                | Effect::Guard
+            EventEffect::Nothing
+                | EventEffect::Code
+                | EventEffect::Inspect
+                | EventEffect::Interpreter
+                | EventEffect::Descriptor
+                | EventEffect::Guard
         );
         let is_recorded = match rule {
             Some(Rule::Exec | Rule::SetAttribute) => false,
@@ -185,7 +185,7 @@ fn note_if_denied(
 /// Returns the entry to keep for an event.
 fn entry(
     event: &Event<'_, '_>,
-    known: Option<&'static Known>,
+    known: Option<&'static KnownEvent>,
     probe: &Probe<'_>,
 ) -> PyResult<Entry> {
     let py = event.args.py();

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::policy::Why;
-use crate::policy::events::{self, Effect};
+use crate::policy::events::{self, EventEffect};
 use crate::policy::judge::Reason;
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::once::intern;
@@ -33,7 +33,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let act = match (reason, effect) {
         (
             Reason::Path(at, Why::Unapproved | Why::Unreadable),
-            Some(Effect::Open | Effect::Read | Effect::Write),
+            Some(EventEffect::Open | EventEffect::Read | EventEffect::Write),
         ) => {
             path = event.args.get_item(at)?;
             match path.cast_exact::<PyString>().map(|path| path.to_str()) {
@@ -41,7 +41,7 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
                 _ => return Ok(false),
             }
         }
-        (Reason::Event | Reason::Switch(_), Some(Effect::Network)) => Act::Other,
+        (Reason::Event | Reason::Switch(_), Some(EventEffect::Network)) => Act::Other,
         (Reason::Switch(Why::Native), _) if event.name == channels::CALL => Act::Other,
         _ => return Ok(false),
     };
@@ -62,9 +62,9 @@ pub fn does(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
                 .strip_prefix(file)
                 .is_some_and(|rest| !rest.contains('/'));
             is_its
-                || file
-                    .rsplit_once('/')
-                    .is_some_and(|(directory, _)| directory == path && effect == Some(Effect::Read))
+                || file.rsplit_once('/').is_some_and(|(directory, _)| {
+                    directory == path && effect == Some(EventEffect::Read)
+                })
         }
         (Act::File(_), None) => is_custom,
         // The acts of a stream are not the handler's.

@@ -58,7 +58,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
         })
     })?;
     // Its objects are made now: later there may be no memory.
-    Place::here(py);
+    WithPlace::here(py);
     Ok(())
 }
 
@@ -164,12 +164,12 @@ mod blocks {
 }
 
 /// A place in the code of a frame.
-pub struct Place {
+pub struct WithPlace {
     frame: Py<PyAny>,
     instruction: usize,
 }
 
-impl Place {
+impl WithPlace {
     /// The position of the innermost Python code; `None` if there is no Python code.
     pub fn here(py: Python<'_>) -> Option<Self> {
         let frame = frames::current_frame(py)?;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::policy::Policy;
 use crate::policy::files::fs::{FileSystem, PathBuf};
 use crate::policy::files::os::Os;
-use crate::policy::judge::Rules;
+use crate::policy::judge::ActRules;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::live::Live;
 use crate::python::cpython::{attachment, ffi as raw, process};
@@ -21,7 +21,7 @@ use crate::python::guard::monitoring::Hold;
 use crate::python::guard::tool_call::ToolCall;
 use crate::python::guard::{lazy_imports, log_handlers};
 use crate::python::logs::log::Log;
-use crate::python::values::addresses::Seen;
+use crate::python::values::addresses::SeenNetwork;
 
 /// The number of guards in force anywhere in the process. At 0, the hook returns at once, whatever
 /// the context holds.
@@ -411,7 +411,7 @@ impl<'a> InForce<'a> {
         !self.live.policy().rest().native_unjudged
     }
 
-    fn network(&self) -> &Seen {
+    fn network(&self) -> &SeenNetwork {
         match self.active {
             Some(active) => &active.log().network,
             None => &self.live.network,
@@ -427,7 +427,7 @@ impl<'a> InForce<'a> {
     }
 }
 
-impl Rules for InForce<'_> {
+impl ActRules for InForce<'_> {
     #[inline]
     fn policy(&self) -> &Policy {
         self.live.policy_for_native_code()

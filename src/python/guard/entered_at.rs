@@ -147,7 +147,7 @@ fn current_task(py: Python<'_>) -> PyResult<usize> {
 // denial is made. It keeps nothing of the code.
 
 /// A place in a file.
-pub enum Place {
+pub enum SourcePlace {
     /// A line of a file.
     At(Py<PyString>, c_int),
     /// As another process reported it.
@@ -159,13 +159,13 @@ const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Returns the innermost running code that is the user's: not of the standard library, an installed
 /// package or this one. `None` if all of it is.
-pub fn here(py: Python<'_>) -> PyResult<Option<Place>> {
+pub fn here(py: Python<'_>) -> PyResult<Option<SourcePlace>> {
     let mut frame = frames::current_frame(py);
     while let Some(current) = frame {
         let code = frames::code(current.cast()?);
         if is_of_user(&code, &current)? {
             let line = frames::line(&code, frames::last_instruction(&current));
-            return Ok(Some(Place::At(file_of(&code)?.unbind(), line)));
+            return Ok(Some(SourcePlace::At(file_of(&code)?.unbind(), line)));
         }
         frame = stack::outer(&current)?;
     }
@@ -209,7 +209,7 @@ pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> 
     plain_str(file.cast_into()?)
 }
 
-impl Place {
+impl SourcePlace {
     /// `file:line`.
     pub fn text(&self, py: Python<'_>) -> String {
         match self {

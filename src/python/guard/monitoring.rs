@@ -13,6 +13,10 @@ mod off {
     use crate::python::configuration::config::AuditCfg;
     use crate::python::values::errors;
 
+    /// Never made: there are no tool ids.
+    #[derive(Clone, Copy)]
+    pub enum Free {}
+
     /// Never made: calls cannot be watched.
     pub enum Hold {}
 

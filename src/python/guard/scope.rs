@@ -15,7 +15,7 @@ use pyo3::{PyTraverseError, ffi};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::{Once, Published};
-use crate::python::frames::with_statement::Place;
+use crate::python::frames::with_statement::WithPlace;
 pub use crate::python::guard::active::{Active, any_guard, any_guard_restricts_more};
 use crate::python::guard::active::{relink, restrict_more};
 use crate::python::guard::entered_at::Origin;
@@ -25,16 +25,16 @@ use crate::python::guard::tool_rights;
 use crate::python::logs::log::Log;
 
 /// The guards that are in force in the whole process for good, the last one first.
-static INSTALLED: Published<Installed> = Published::nothing();
+static INSTALLED: Published<InstalledGuard> = Published::nothing();
 
 /// A guard that is in force in the whole process for good.
-pub struct Installed {
+pub struct InstalledGuard {
     /// The guard.
     pub active: Py<Active>,
     /// The policy that it was made from.
     pub policy: Py<PyAny>,
     /// The guard that was installed before, which holds as well.
-    before: Option<&'static Installed>,
+    before: Option<&'static InstalledGuard>,
 }
 
 /// The interpreter that the context variable belongs to.
@@ -103,7 +103,7 @@ pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
 
 /// The guards that are installed, the last one first.
 #[inline]
-pub fn installed() -> impl Iterator<Item = &'static Installed> {
+pub fn installed() -> impl Iterator<Item = &'static InstalledGuard> {
     std::iter::successors(INSTALLED.get(), |installed| installed.before)
 }
 
@@ -135,7 +135,7 @@ pub fn install_for_good(py: Python<'_>, config: Py<AuditCfg>, policy: Py<PyAny>)
     let active = Active::new(Some(config), None, monitoring, None);
     // It is never dropped.
     restrict_more();
-    let installed = Installed {
+    let installed = InstalledGuard {
         active: Py::new(py, active)?,
         policy,
         before: installed().next(),
@@ -195,7 +195,7 @@ pub fn tool_running(py: Python<'_>) -> PyResult<Option<String>> {
 pub struct Entered {
     active: Py<Active>,
     token: Py<PyAny>,
-    place: Option<Place>,
+    place: Option<WithPlace>,
 }
 
 impl Entered {
@@ -275,7 +275,7 @@ pub fn enter(
         active = active.within(tool_in_force(py)?);
     }
     let active = Bound::new(py, active)?;
-    let place = Place::here(py);
+    let place = WithPlace::here(py);
     // Last: any error before leaves no guard in force.
     let token = match raw::context_var_set(var(py)?, active.as_any()) {
         Ok(token) => token,

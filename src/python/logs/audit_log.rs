@@ -36,7 +36,7 @@ thread_local! {
 
 /// A log, as guards write to it.
 #[derive(Clone)]
-pub struct AuditLog {
+pub struct DecisionLog {
     pub sink: Arc<Sink>,
     /// The name of the guards that write to it.
     pub name: Option<Arc<str>>,

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::policy::Why;
 use crate::python::logs::recorder::Recorder;
-use crate::python::values::addresses::Seen;
+use crate::python::values::addresses::SeenNetwork;
 
 /// The number of denials that are kept; further ones are only counted.
 const MAX_KEPT: usize = 1000;
@@ -17,7 +17,7 @@ const MAX_KEPT: usize = 1000;
 pub struct Log {
     denials: Mutex<Denials>,
     /// The look-ups and connections that are remembered.
-    pub network: Seen,
+    pub network: SeenNetwork,
     /// The number of bytes written to files.
     written: AtomicU64,
     recorder: OnceLock<Box<Recorder>>,

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::policy::events::Effect;
+use crate::policy::events::EventEffect;
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{Base, Name, Target};
@@ -38,7 +38,7 @@ pub struct Records {
 /// An effect that was seen.
 pub struct Entry {
     pub event: String,
-    pub effect: Option<Effect>,
+    pub effect: Option<EventEffect>,
     /// The arguments of the event, plain values alone.
     pub args: Py<PyTuple>,
     /// The needs that a policy would have to allow.
@@ -81,13 +81,13 @@ impl Entry {
 /// The effects that were seen under one guard.
 #[derive(Default)]
 pub struct Recorder {
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenOperation>,
     /// Grows when the current directory changes: relative paths differ then.
     pub directories: AtomicU64,
 }
 
 #[derive(Default)]
-pub struct Seen {
+pub struct SeenOperation {
     /// The position of each among the entries, by its key.
     places: HashMap<u64, usize, BuildHasherDefault<Same>>,
     pub entries: Vec<Entry>,
@@ -113,7 +113,7 @@ impl Hasher for Same {
 
 impl Recorder {
     /// The effects that were seen.
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn seen(&self) -> MutexGuard<'_, SeenOperation> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -70,7 +70,7 @@ const MAX_NAMES: usize = 100;
 
 /// The network as one guard remembers it.
 #[derive(Default)]
-pub struct Seen(Mutex<SeenInner>);
+pub struct SeenNetwork(Mutex<SeenInner>);
 
 #[derive(Default)]
 struct SeenInner {
@@ -79,7 +79,7 @@ struct SeenInner {
     connected: Vec<(i32, u64)>,
 }
 
-impl Seen {
+impl SeenNetwork {
     fn lock(&self) -> MutexGuard<'_, SeenInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

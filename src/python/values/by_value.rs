@@ -25,7 +25,7 @@ pub struct Copier {
 }
 
 /// The reason that a value is not handed over, and the way to it from the value that was given.
-pub struct Refused {
+pub struct NotCopied {
     path: Vec<String>,
     reason: Reason,
 }
@@ -40,13 +40,13 @@ enum Reason {
     Error(PyErr),
 }
 
-impl From<PyErr> for Refused {
+impl From<PyErr> for NotCopied {
     fn from(error: PyErr) -> Self {
         Self::because(Reason::Error(error))
     }
 }
 
-impl Refused {
+impl NotCopied {
     fn because(reason: Reason) -> Self {
         Self {
             path: Vec::new(),
@@ -118,12 +118,15 @@ impl Copier {
     ///
     /// # Errors
     /// The reason why it cannot be.
-    pub fn copy<'py>(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Refused> {
+    pub fn copy<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>, NotCopied> {
         self.copy_below(object, &mut Vec::new())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), Refused> {
-        let too_large = |what: &str| Refused::because(Reason::Limit(what.to_owned()));
+    fn take(&mut self, bytes: usize) -> Result<(), NotCopied> {
+        let too_large = |what: &str| NotCopied::because(Reason::Limit(what.to_owned()));
         let bytes = self.bytes.checked_sub(bytes);
         self.bytes = bytes.ok_or_else(|| too_large("has more than 16 MB of data"))?;
         let values = self.values.checked_sub(1);
@@ -136,7 +139,7 @@ impl Copier {
         &mut self,
         object: &Bound<'py, PyAny>,
         above: &mut Vec<usize>,
-    ) -> Result<Bound<'py, PyAny>, Refused> {
+    ) -> Result<Bound<'py, PyAny>, NotCopied> {
         if is_constant(object) {
             self.take(length(object)?)?;
             return Ok(object.clone());
@@ -149,7 +152,7 @@ impl Copier {
         &mut self,
         object: &Bound<'py, PyAny>,
         above: &mut Vec<usize>,
-    ) -> Result<Bound<'py, PyAny>, Refused> {
+    ) -> Result<Bound<'py, PyAny>, NotCopied> {
         let py = object.py();
         if let Ok(number) = object.cast::<PyInt>() {
             let number = plain_int(number)?;
@@ -179,16 +182,16 @@ impl Copier {
         if !is_container {
             let class = raw::class_name(object);
             let instead = instead_of(&class);
-            return Err(Refused::because(Reason::Class(class, instead)));
+            return Err(NotCopied::because(Reason::Class(class, instead)));
         }
         self.take(8)?;
         let address = object.as_ptr() as usize;
         if above.contains(&address) {
-            return Err(Refused::because(Reason::Cycle));
+            return Err(NotCopied::because(Reason::Cycle));
         }
         if above.len() == DEEPEST {
             let text = format!("is nested more than {DEEPEST} deep");
-            return Err(Refused::because(Reason::Limit(text)));
+            return Err(NotCopied::because(Reason::Limit(text)));
         }
         above.push(address);
         let copied = self.copy_container(object, above);
@@ -200,7 +203,7 @@ impl Copier {
         &mut self,
         object: &Bound<'py, PyAny>,
         above: &mut Vec<usize>,
-    ) -> Result<Bound<'py, PyAny>, Refused> {
+    ) -> Result<Bound<'py, PyAny>, NotCopied> {
         let py = object.py();
         if let Ok(dict) = object.cast::<PyDict>() {
             let copy = PyDict::new(py);
@@ -214,7 +217,9 @@ impl Copier {
                 if !is_hashable(&key) {
                     // It was a key by a hash of its own.
                     let class = raw::class_name(&key);
-                    return Err(Refused::because(Reason::Class(class, "")).at(".keys()".to_owned()));
+                    return Err(
+                        NotCopied::because(Reason::Class(class, "")).at(".keys()".to_owned())
+                    );
                 }
                 let value = self
                     .copy_below(&value, above)

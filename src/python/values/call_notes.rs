@@ -8,7 +8,7 @@ use crate::policy::judge::Follows;
 
 /// The arguments of a call that its audit event leaves out.
 #[derive(Clone, Copy)]
-pub struct Noted {
+pub struct CallNote {
     /// The directory that a relative name starts from.
     pub base: Base,
     /// Tells whether links are followed.
@@ -16,13 +16,13 @@ pub struct Noted {
 }
 
 /// Nothing was said.
-pub const NOTHING: Noted = Noted {
+pub const NOTHING: CallNote = CallNote {
     base: Base::CurrentDir,
     follows: Follows::Always,
 };
 
 thread_local! {
-    static NOTED: Cell<Noted> = const { Cell::new(NOTHING) };
+    static NOTED: Cell<CallNote> = const { Cell::new(NOTHING) };
 }
 
 /// The directory that a relative name in an `open` event raised by `os.open` starts from.
@@ -36,6 +36,6 @@ pub fn follows() -> Follows {
 }
 
 /// Replaces the notes, and returns those of the call around it.
-pub fn replace(noted: Noted) -> Noted {
+pub fn replace(noted: CallNote) -> CallNote {
     NOTED.replace(noted)
 }

@@ -10,10 +10,10 @@ use crate::policy::files::path::Base;
 use crate::policy::judge::Follows;
 #[cfg(Py_3_12)]
 use crate::python::calls::tool_functions;
-use crate::python::cpython::arguments::Arguments;
+use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
-use crate::python::values::call_notes::{self, NOTHING, Noted};
+use crate::python::values::call_notes::{self, CallNote, NOTHING};
 
 /// The handling of a function's calls.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub enum What {
     TellsRegistered,
     /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
-    ChangesTools(tool_functions::Changes),
+    ChangesTools(tool_functions::ToolPart),
     /// It starts a process.
     #[cfg(unix)]
     Starts,
@@ -106,7 +106,7 @@ pub enum Mode {
 pub type Condition = fn(Python<'_>, &Call<'_>) -> bool;
 
 /// The arguments of a call that is being made.
-pub struct Call<'a>(pub Arguments<'a>);
+pub struct Call<'a>(pub CallArguments<'a>);
 
 impl Call<'_> {
     /// The argument at this position, or of this name.
@@ -156,8 +156,8 @@ pub fn call(called: Called<'_>, follows: Follows) -> Returned {
 }
 
 /// Reads the keyword arguments of a call.
-fn read(follows: Follows, called: Called<'_>) -> Noted {
-    let mut noted = Noted { follows, ..NOTHING };
+fn read(follows: Follows, called: Called<'_>) -> CallNote {
+    let mut noted = CallNote { follows, ..NOTHING };
     let arguments = called.arguments;
     if arguments.named() == 0 {
         return noted;

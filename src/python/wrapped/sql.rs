@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple, PyType};
 
-use crate::policy::sql::statements::{Opened, may_open, opened, opened_unrun};
+use crate::policy::sql::statements::{OpenedDatabase, may_open, opened, opened_unrun};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
@@ -98,7 +98,7 @@ fn read(called: CalledByTuple<'_>) -> Returned {
 fn ask(
     sql: &Bound<'_, PyAny>,
     parameters: Option<&Bound<'_, PyAny>>,
-    opened: fn(&[u8]) -> Vec<Opened>,
+    opened: fn(&[u8]) -> Vec<OpenedDatabase>,
 ) -> PyResult<()> {
     match sql.cast::<PyString>() {
         Ok(sql) => raise(sql, parameters, opened),
@@ -110,7 +110,7 @@ fn ask(
 fn raise(
     sql: &Bound<'_, PyString>,
     parameters: Option<&Bound<'_, PyAny>>,
-    opened: fn(&[u8]) -> Vec<Opened>,
+    opened: fn(&[u8]) -> Vec<OpenedDatabase>,
 ) -> PyResult<()> {
     let py = sql.py();
     let text = raw::fs_encode(sql.as_borrowed())?;
@@ -119,11 +119,11 @@ fn raise(
     }
     for opened in opened(text.as_bytes()) {
         let name = match opened {
-            Opened::Named(name) => raw::fs_decode(py, &name)?.into_any(),
-            Opened::Parameter => parameters
+            OpenedDatabase::Named(name) => raw::fs_decode(py, &name)?.into_any(),
+            OpenedDatabase::Parameter => parameters
                 .and_then(only)
                 .unwrap_or_else(|| py.None().into_bound(py)),
-            Opened::Unknown => py.None().into_bound(py),
+            OpenedDatabase::Unknown => py.None().into_bound(py),
         };
         raw::audit(py, c"sqlite3.attach", &[&name, sql.as_any()])?;
     }
