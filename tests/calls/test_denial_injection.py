@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import textwrap
 from collections import Counter
 
+import programs
 import pytest
 from repository import SUPPORT
 
@@ -107,9 +107,7 @@ def test_a_denial_in_code_of_the_user_is_raised_where_it_is():
             except PermissionError as error:
                 print("orjson.dumps" in str(error), ran)
     """
-    program = textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "True []\n", done.stderr
+    assert programs.ran(code).stdout == "True []\n"
 
 
 def test_references_are_in_order_afterwards(tmp_path):

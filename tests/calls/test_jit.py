@@ -1,9 +1,9 @@
 """Code that the JIT compiled before the first guard sees functions that the guard replaced."""
 
 import os
-import subprocess
 import sys
 
+import programs
 import pytest
 
 HAS_JIT = getattr(getattr(sys, "_jit", None), "is_available", bool)()
@@ -54,11 +54,6 @@ CASES = {
 @pytest.mark.parametrize(("act", "guard", "event"), CASES.values(), ids=CASES)
 def test_what_was_compiled_before(act, guard, event, places):
     program = PROGRAM.format(act=act, guard=guard)
-    done = subprocess.run(
-        [sys.executable, "-c", program, places.ok, places.out],
-        env={**os.environ, "PYTHON_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    environment = {**os.environ, "PYTHON_JIT": "1"}
+    done = programs.ran(program, places.ok, places.out, env=environment, timeout=120)
     assert done.stdout.split("\n")[:2] == ["compiled", f"denied {event}"], done

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import programs
 import pytest
 
 import fastaudit_rs
@@ -400,16 +401,8 @@ def test_what_is_there_does_not_warn(alone, code):
 
 
 def test_the_command_warns_in_a_line(alone):
-    command = [
-        sys.executable,
-        "-m",
-        "fastaudit_rs",
-        "run",
-        "--write",
-        "nosuchdir/x",
-        "-c",
-        "print(1)",
-    ]
+    command = [sys.executable, "-m", "fastaudit_rs", "run", "--write", "nosuchdir/x"]
+    command += ["-c", "print(1)"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     place = os.path.realpath(alone) + "/nosuchdir/x"
     assert ran.stdout == "1\n"
@@ -448,8 +441,7 @@ from fastaudit_rs import Limits
 Limits()
 print("fastaudit_rs._near" in sys.modules)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    assert programs.printed(code) == "False\n"
 
 
 def test_under_a_guard_that_imports_nothing_the_error_is_a_type_error():
@@ -461,8 +453,7 @@ with Policy(imports=False).guard(monitor_calls=False)():
     except TypeError as error:
         print(error)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "Policy() has no argument 'wirte'\n"
+    assert programs.printed(code) == "Policy() has no argument 'wirte'\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sandboxes need POSIX")

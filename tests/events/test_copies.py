@@ -1,10 +1,10 @@
 """Copies of the process that guarded code makes end where its guard does."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="has no fork")
@@ -54,10 +54,7 @@ def run(tmp_path, guard):
     def run(code):
         program = PROGRAM.format(guard=guard, code=textwrap.dedent(code))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-W", "ignore", "-c", program]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
-        )
+        done = programs.ran(program, options=["-W", "ignore"], cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines(), done.stderr
 
@@ -438,17 +435,15 @@ class TestLeftAlone:
         assert run(code) == ([], "")
 
 
-@pytest.mark.parametrize("command", ["run", "learn", "trace"])
-def test_of_a_program_that_the_command_runs(command, tmp_path):
+@pytest.mark.parametrize("name", ["run", "learn", "trace"])
+def test_of_a_program_that_the_command_runs(name, places, command):
     """The copy ends as the program does."""
-    (tmp_path / "program.py").write_text(
-        "import os\npid = os.fork()\nprint('first' if pid else 'copy', flush=True)\n"
-        "if pid:\n    assert os.waitpid(pid, 0)[1] == 0\n"
-    )
-    options = ["--write", "."] if command == "run" else []
-    program = [sys.executable, "-m", "fastaudit_rs", command, *options, "program.py"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    with open("program.py", "w") as file:
+        file.write(
+            "import os\npid = os.fork()\nprint('first' if pid else 'copy', flush=True)\n"
+            "if pid:\n    assert os.waitpid(pid, 0)[1] == 0\n"
+        )
+    done = command(name, *(["--write", "."] if name == "run" else []), "program.py")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()[:2]) == ["copy", "first"]
     assert "ends here" not in done.stderr

@@ -1,10 +1,10 @@
 """`import ctypes` for the first time, under a guard: nothing is found in a library by it."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 WATCHES = "sys.version_info >= (3, 12)"
@@ -30,16 +30,7 @@ assert "ctypes" not in sys.modules
 with audit_perms() as guard:
 {textwrap.indent(textwrap.dedent(code), "    ")}
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return programs.printed(program, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)

@@ -4,9 +4,9 @@ import fcntl
 import os
 import shutil
 import struct
-import subprocess
 import sys
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy, mk_audit, v02
@@ -196,8 +196,7 @@ try:
 except PermissionError as error:
     print(type(error).__name__)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout == "AuditDenied\n", run.stderr
+    assert programs.printed(code) == "AuditDenied\n"
     assert os.stat(theirs).st_mode & 0o777
 
 

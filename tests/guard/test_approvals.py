@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import programs
 import pytest
 from asked import Asked, write
 from users import USERS, run_as
@@ -425,7 +426,6 @@ def test_arguments(options, told):
 
 def test_in_the_whole_process(places):
     code = f"""
-import os
 from fastaudit_rs import Policy
 asked = []
 Policy(write=[{places.ok!r}]).install(
@@ -435,8 +435,7 @@ for _ in range(2):
     open({places.out!r} + "/a", "w").close()
 print(len(asked))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert programs.printed(code) == "1\n"
 
 
 OF_A_USER = """

@@ -1,10 +1,8 @@
 """The first guards of a process, made by many threads at once. Each in a fresh process."""
 
 import os
-import subprocess
-import sys
-import textwrap
 
+import programs
 import pytest
 
 TOGETHER = """
@@ -34,13 +32,10 @@ TOGETHER = """
 """
 
 
-def run(code, *, seconds=60, **given):
+def run(code, **given):
     for name, value in given.items():
         code = code.replace(name, repr(value))
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout.strip()
+    return programs.printed(code, options=["-W", "ignore"]).strip()
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.nightly)])
@@ -98,15 +93,12 @@ def test_a_copy_of_the_process_installs_it_itself(tmp_path):
     first.join()
     """
     code = INSTALLING.replace("HOOK", "go.wait()") + code
-    python = [sys.executable, "-W", "ignore", "-c"]
-    code = textwrap.dedent(code.replace("FILE", repr(str(tmp_path / "new"))))
-    ended = subprocess.run([*python, code], capture_output=True, text=True, timeout=30, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+    assert run(code, FILE=str(tmp_path / "new")) == "0"
 
 
 def test_a_hook_that_makes_a_guard_meanwhile_is_told(tmp_path):
     code = INSTALLING.replace("HOOK", "print(guarded())") + "    print(guarded())"
-    told, denied = run(code, FILE=str(tmp_path / "new"), seconds=30).splitlines()
+    told, denied = run(code, FILE=str(tmp_path / "new")).splitlines()
     assert told.startswith("RuntimeError: the audit hook is being installed")
     assert denied.startswith("AuditDenied")
 
@@ -153,9 +145,6 @@ sys.exit(any(os.waitpid(copy, 0)[1] for copy in copies))
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_copy_made_meanwhile_does_not_wait_for_threads_that_it_lacks():
-    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
-    names = [name for name in done.stdout.split() if not name.startswith("__")]
+    names = [name for name in programs.printed(IMPORTS).split() if not name.startswith("__")]
     for _ in range(5):
-        run = [sys.executable, "-W", "ignore", "-c", COPIES, *names]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        programs.printed(COPIES, *names, options=["-W", "ignore"], timeout=120)

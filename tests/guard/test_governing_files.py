@@ -115,8 +115,7 @@ def test_a_link_on_the_way_is_not_replaced(here):
 
 
 def test_a_name_that_it_has_besides(here):
-    with open("conf/file.toml", "w") as file:
-        file.write(POLICY)
+    here.joinpath("conf/file.toml").write_text(POLICY)
     os.link("conf/file.toml", "besides")
     with of_file("conf/file.toml")(), pytest.raises(PermissionError):
         write("besides")
@@ -134,8 +133,7 @@ def test_what_is_no_file_stays_free(here):
 
 
 def test_guarded_code_names_none(here):
-    with open("mine.toml", "w") as file:
-        file.write(POLICY)
+    here.joinpath("mine.toml").write_text(POLICY)
     with mk_audit(["."])():
         Policy.from_toml("mine.toml")
     with mk_audit(["."])():
@@ -143,7 +141,7 @@ def test_guarded_code_names_none(here):
 
 
 def test_a_worker_of_a_pool(here):
-    program = """
+    here.joinpath("program.py").write_text("""
 import multiprocessing
 from fastaudit_rs import Policy
 
@@ -158,21 +156,16 @@ if __name__ == "__main__":
     with Policy.from_toml("policy.toml").guard()():
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             print(pool.map(work, ["policy.toml", "other"]))
-"""
-    with open("program.py", "w") as file:
-        file.write(program)
+""")
     ran = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True)
     assert ran.stdout == "['denied', None]\n", ran.stderr
 
 
 @pytest.mark.parametrize("named", [["--policy", "policy.toml"], ["--policy", "pyproject.toml"]])
 def test_the_command(here, named):
-    with open("policy.toml", "w") as file:
-        file.write(POLICY)
-    with open("pyproject.toml", "w") as file:
-        file.write(f"[tool.fastaudit]\n{POLICY}")
-    with open("program.py", "w") as file:
-        file.write(f"open({named[1]!r}, 'a').write('#')")
+    here.joinpath("policy.toml").write_text(POLICY)
+    here.joinpath("pyproject.toml").write_text(f"[tool.fastaudit]\n{POLICY}")
+    here.joinpath("program.py").write_text(f"open({named[1]!r}, 'a').write('#')")
     ran = subprocess.run(
         [sys.executable, "-m", "fastaudit_rs", "run", *named, "program.py"],
         capture_output=True,

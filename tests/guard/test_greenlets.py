@@ -3,9 +3,9 @@
 import asyncio
 import contextvars
 import os
-import subprocess
 import sys
 
+import programs
 import pytest
 
 from fastaudit_rs import Policy
@@ -175,8 +175,5 @@ def test_gevent(places, first):
     pytest.importorskip("gevent")
     code = GEVENT.format(out=places.out, first=first)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, cwd=places.ok, env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = programs.ran(code, cwd=places.ok, env=environment)
     assert done.stdout == "stopped made made\n", done.stderr

@@ -1,10 +1,10 @@
 """Code that a guarded block leaves behind to run after its guard."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 # Since Python 3.11 `asyncio.run` does.
@@ -32,15 +32,7 @@ def run(places):
     """`run(code)`: the lines that it prints in a process of its own."""
 
     def run_code(code):
-        program = HEAD + textwrap.dedent(code)
-        done = subprocess.run(
-            [sys.executable, "-c", program, places.ok, places.out],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout.splitlines()
+        return programs.printed(HEAD + textwrap.dedent(code), places.ok, places.out).splitlines()
 
     return run_code
 
@@ -84,10 +76,7 @@ class TestAtExit:
 
     def test_a_denial_is_told(self, run, places):
         program = HEAD + "with audit_perms(): atexit.register(os.mkdir, out + '/late')"
-        done = subprocess.run(
-            [sys.executable, "-c", program, places.ok, places.out], capture_output=True, text=True
-        )
-        assert "PermissionError" in done.stderr or "AuditDenied" in done.stderr
+        assert "AuditDenied" in programs.ran(program, places.ok, places.out).stderr
 
     def test_what_the_standard_library_registers_is_left(self, run):
         """A finalizer of the host's runs without the guard, though the first was made under one."""

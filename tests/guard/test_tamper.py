@@ -5,10 +5,10 @@ import copyreg
 import gc
 import pickle
 import re
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 from repository import ROOT
 
@@ -40,9 +40,7 @@ def host(places):
     """`host(code)`: runs a host with the code in a process of its own, which must end well."""
 
     def run(code):
-        code = HOST + textwrap.dedent(code)
-        command = [sys.executable, "-c", code, places.ok, places.out]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = programs.ran(HOST + textwrap.dedent(code), places.ok, places.out)
         assert done.returncode == 0, (done.returncode, done.stderr)
 
     return run

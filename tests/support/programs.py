@@ -1,0 +1,18 @@
+"""Programs that tests run in processes of their own."""
+
+import subprocess
+import sys
+import textwrap
+
+
+def ran(code, *args, options=(), timeout=60, **kwargs):
+    """The finished process of Python code, which may be indented."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def printed(code, *args, **kwargs):
+    """What Python code prints; it must end well, without a word to standard error."""
+    done = ran(code, *args, **kwargs)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
