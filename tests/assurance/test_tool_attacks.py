@@ -1,7 +1,8 @@
 """Attempts of guarded code to use a tool for more than it is for.
 
 Each is a text that the guest runs, with the tools and `target`, a file outside the roots that it
-tries to write. Nothing is judged but the file.
+tries to write. Nothing is judged but the file. `tests/sessions/test_attacks.py` has those of data,
+of hooks and of what the host's functions use: a session's functions are tools.
 """
 
 # ruff: noqa: E501
@@ -9,6 +10,7 @@ tries to write. Nothing is judged but the file.
 
 import contextlib
 import gc
+import os
 import sys
 import textwrap
 import types
@@ -19,7 +21,7 @@ from fastaudit_rs import Policy
 
 #: A module of the host: its tools call its functions by their names.
 HOST = """
-import json, logging, os, sys, warnings
+import os
 
 LOG = []
 
@@ -42,16 +44,10 @@ def save(path, text):
     with open(path, "w") as file:
         file.write(text)
 
-def note(text):
-    logging.getLogger("host").warning("%s", text)
-    warnings.warn(f"note {text}")
-    return json.dumps({"text": text})
-
 def sort(items):
     return sorted(items, key=str)
 
 def fail(text):
-    secret = open
     raise RuntimeError(text)
 
 def call(function, *args):
@@ -85,7 +81,7 @@ async def wait_for(function, *args):
         await asyncio.sleep(0.001)
     return result
 """
-BY_VALUE = ("save", "note", "sort", "fail", "churn", "wait")
+BY_VALUE = ("save", "sort", "fail", "churn", "wait")
 RAW = ("call", "format", "compare", "keep", "drop", "wait_for")
 
 ATTACKS = {}
@@ -95,84 +91,7 @@ def attack(name, source):
     ATTACKS[name] = textwrap.dedent(source)
 
 
-def lying(name, source):
-    """An argument of a class that lies, given to `save` in each place."""
-    attack(name, source + "\ngive(save, lie, 'x.txt')\ngive(save, home + '/a.txt', lie)")
-
-
-attack("the path itself", "save(target, 'x')")
-attack("a path that leads out", "save(home + '/../out/target.txt', 'x')")
 attack(
-    "a link",
-    "import os\nos.symlink(target, home + '/a.txt')\nsave(home + '/a.txt', 'x')",
-)
-lying(
-    "a str whose methods lie",
-    """
-class Text(str):
-    def endswith(self, *given): return True
-    def startswith(self, *given): return True
-    def __str__(self): return steal() or 'a.txt'
-    __fspath__ = __format__ = __repr__ = __add__ = __eq__ = __hash__ = __str__
-lie = Text(target)
-""",
-)
-lying(
-    "a path-like",
-    """
-class Path:
-    def __fspath__(self): return steal() or target
-    __str__ = __repr__ = __fspath__
-    def endswith(self, *given): return True
-lie = Path()
-""",
-)
-lying(
-    "an int whose methods act",
-    """
-class Number(int):
-    def __index__(self): return steal() or 3
-    __int__ = __str__ = __repr__ = __hash__ = __eq__ = __bool__ = __index__
-lie = Number(3)
-""",
-)
-lying(
-    "a float whose methods act",
-    """
-class Number(float):
-    def __float__(self): return steal() or 3.0
-    __str__ = __repr__ = __hash__ = __eq__ = __float__
-lie = Number(3)
-""",
-)
-lying(
-    "a dict whose methods act",
-    """
-class Mapping(dict):
-    def keys(self): return steal() or []
-    __iter__ = items = values = __getitem__ = get = __len__ = __repr__ = __contains__ = keys
-lie = Mapping(a=1)
-""",
-)
-lying(
-    "a list whose methods act",
-    """
-class Items(list):
-    def __iter__(self): return steal() or iter([])
-    __len__ = __getitem__ = __repr__ = __eq__ = __iter__
-lie = Items(['a'])
-""",
-)
-lying(
-    "a bytes whose methods act",
-    """
-class Bytes(bytes):
-    def decode(self, *given): return steal() or ''
-    __str__ = __repr__ = __iter__ = __buffer__ = __bytes__ = decode
-lie = Bytes(b'a')
-""",
-)
-lying(
     "a key with a hash",
     """
 class Key(str):
@@ -180,54 +99,9 @@ class Key(str):
     def __eq__(self, other): return steal() or True
 lie = {'a': 1}
 give(dict.__setitem__, lie, Key('b'), 2)
+give(save, lie, 'x.txt')
+give(save, home + '/a.txt', lie)
 """,
-)
-lying(
-    "an object with a class that lies",
-    """
-class Lie:
-    @property
-    def __class__(self): return steal() or str
-lie = Lie()
-""",
-)
-lying(
-    "a metaclass",
-    """
-class Meta(type):
-    def __instancecheck__(cls, instance): return steal() or True
-    def __subclasscheck__(cls, other): return steal() or True
-    def __getattribute__(cls, name): steal(); return type.__getattribute__(cls, name)
-class Lie(str, metaclass=Meta): pass
-lie = Lie('a')
-""",
-)
-lying(
-    "a descriptor",
-    """
-class Acts:
-    def __get__(self, *given): return steal() or (lambda *args: True)
-class Lie(str):
-    endswith = startswith = encode = Acts()
-lie = Lie(target)
-""",
-)
-attack(
-    "a name of an argument",
-    "give(save, **{type('T', (str,), {'__hash__': lambda s: steal() or 1, "
-    "'__eq__': lambda s, o: steal() or True})('path'): target, 'text': 'x'})",
-)
-attack("cyclic data", "a = []; a.append(a)\ngive(save, a, 'x')\ngive(save, home + '/a.txt', a)")
-attack(
-    "deep data",
-    """
-a = []
-for _ in range(100_000): a = [a]
-give(save, a, 'x')
-""",
-)
-attack(
-    "huge data", "give(save, 'x' * (17 << 20), 'x')\ngive(save, home + '/a.txt', [0] * (2 << 20))"
 )
 attack(
     "data that change",
@@ -237,74 +111,6 @@ a = [home + '/a.txt'] * 1000
 a.append(type('T', (str,), {'__del__': lambda self: a.__setitem__(0, target)})('b'))
 give(sort, a)
 """,
-)
-attack(
-    "frames of an exception",
-    """
-try: fail('x')
-except RuntimeError as error:
-    tb = error.__traceback__
-    while tb:
-        frame = tb.tb_frame
-        while frame:
-            if 'secret' in frame.f_locals and frame.f_code.co_name == 'fail':
-                frame.f_locals['secret'](target, 'w')
-            frame = frame.f_back
-        tb = tb.tb_next
-    for way in (error.__context__, error.__cause__):
-        if way is not None: steal()
-""",
-)
-attack(
-    "the function by gc", "import gc\nfor found in gc.get_referents(save): give(found, target, 'x')"
-)
-attack(
-    "the function by all objects of gc",
-    """
-import gc
-for found in gc.get_objects():
-    if type(found) is type(steal) and found.__name__ == 'save': give(found, target, 'x')
-""",
-)
-attack(
-    "the function by its attributes",
-    """
-for name in ('__wrapped__', '__func__', '__self__', 'function', '_function', '__call__', '__globals__',
-             '__closure__', '__code__', '__reduce__', '__reduce_ex__', '__get__', '__dict__'):
-    found = getattr(save, name, None)
-    give(found, target, 'x')
-    if isinstance(found, dict): give(found.get('open'), target, 'w')
-""",
-)
-attack(
-    "a copy of the tool",
-    "import copy\ngive(copy.copy, save)\ngive(copy.deepcopy, save)\n"
-    "give(type(save), open)\ngive(type(save).__new__, type(save))",
-)
-attack("a subclass of tools", "give(type, 'T', (type(save),), {'__call__': lambda *a: steal()})")
-attack(
-    "a tool of its own",
-    "give(policy.tool, lambda: steal())\nt = give(policy.tool(), steal)\ngive(t)",
-)
-attack("a guard of its own", "with policy.replace(write=None).guard()(): steal()")
-attack(
-    "a pickle",
-    """
-import pickle
-class Lie:
-    def __reduce__(self): return (exec, ("open(%r, 'w').close()" % target,))
-give(note, pickle.dumps(Lie()))
-give(save, Lie(), 'x')
-give(pickle.dumps, save)
-""",
-)
-attack(
-    "settrace",
-    "import sys\nsys.settrace(lambda *given: steal())\ngive(save, home + '/a.txt', 'x')\nsys.settrace(None)",
-)
-attack(
-    "setprofile",
-    "import sys\nsys.setprofile(lambda *given: steal())\ngive(save, home + '/a.txt', 'x')\nsys.setprofile(None)",
 )
 attack(
     "sys.monitoring",
@@ -321,56 +127,9 @@ finally:
     m.free_tool_id(4)
 """,
 )
-for where, change in {
-    "a function": "host.check = lambda path: steal() or True",
-    "a name of the host": "host.open = lambda *given: steal()",
-    "a module": "import types\nhost.os = types.SimpleNamespace(path=types.SimpleNamespace("
-    "realpath=lambda path: steal() or home + '/a'), sep='/')",
-    "a method": "host.Store.put = lambda *given: steal()",
-    "an attribute": "host.STORE = type('S', (), {'put': lambda *given: steal()})()",
-    "a class": "host.Store.__getattribute__ = lambda *given: steal()",
-    "a dunder": "host.STORE.__class__ = type('S', (), {'__getattr__': lambda *given: steal()})",
-}.items():
-    attack(f"{where} that the tool uses", f"{change}\ngive(save, home + '/a.txt', 'x')")
 attack(
-    "a builtin",
-    """
-import builtins
-own = builtins.sorted
-builtins.sorted = lambda *given, **named: steal() or own(*given, **named)
-try: give(sort, [2, 1])
-finally: builtins.sorted = own
-""",
-)
-attack(
-    "a function of a module in sys.modules",
-    """
-import json
-own = json.dumps
-json.dumps = lambda *given: steal()
-try: give(note, 'x')
-finally: json.dumps = own
-""",
-)
-attack(
-    "a module in sys.modules",
-    """
-import sys, types
-own = sys.modules['gc']
-sys.modules['gc'] = types.SimpleNamespace(collect=steal)
-try: give(churn)
-finally: sys.modules['gc'] = own
-""",
-)
-attack(
-    "an import hook",
-    """
-import sys, builtins
-own = builtins.__import__
-builtins.__import__ = lambda *given: steal() or own(*given)
-try: give(churn)
-finally: builtins.__import__ = own
-""",
+    "a class that the tool uses",
+    "host.Store.__getattribute__ = lambda *given: steal()\ngive(save, home + '/a.txt', 'x')",
 )
 attack(
     "a finder",
@@ -464,10 +223,7 @@ finally:
 """,
 )
 attack("a callback", "give(call, steal)")
-attack("a lambda", "give(call, lambda: steal())")
-attack("a bound method", "class A:\n    def m(self): steal()\ngive(call, A().m)")
 attack("an object to call", "class A:\n    def __call__(self): steal()\ngive(call, A())")
-attack("a class to call", "class A:\n    def __init__(self): steal()\ngive(call, A)")
 attack("a generator to step", "def g():\n    yield steal()\ngive(call, next, g())")
 attack("a coroutine to step", "async def c(): steal()\ngive(call, c().send, None)")
 attack(
@@ -549,24 +305,10 @@ give(call, start)
 """,
 )
 attack("re-entry", "give(call, lambda: give(call, lambda: give(call, steal)))")
-attack("re-entry by value", "give(call, lambda: give(save, target, 'x'))")
 attack(
     "a callback that raises and acts",
     "class E(Exception):\n    def __str__(self): return steal() or ''\n"
     "    __repr__ = __str__\ndef f(): raise E\ngive(call, f)",
-)
-attack(
-    "a finalizer that the collector calls",
-    """
-import gc
-class A:
-    def __del__(self): steal()
-gc.disable()
-a = A(); a.a = a
-del a
-give(churn)
-gc.enable()
-""",
 )
 attack(
     "a finalizer of an object that is dropped",
@@ -585,22 +327,6 @@ give(drop)
 """,
 )
 attack(
-    "weakref.finalize",
-    """
-import weakref
-class A: pass
-a = A()
-weakref.finalize(a, steal)
-give(keep, a)
-del a
-give(drop)
-""",
-)
-attack(
-    "a callback of the collector",
-    "import gc\ngc.callbacks.append(lambda *given: steal())\ngive(churn)\ngc.callbacks.pop()",
-)
-attack(
     "a signal",
     """
 import signal
@@ -614,11 +340,6 @@ attack(
     "class A:\n    def __format__(self, spec): return steal() or ''\ngive(format, '{}', A())",
 )
 attack(
-    "str.format by attributes",
-    "class A:\n    @property\n    def b(self): return steal() or ''\n"
-    "give(format, '{0.b}', A())\ngive(format, '{0.__globals__[os].system}', steal)",
-)
-attack(
     "a comparison",
     "class A:\n    def __eq__(self, other): return steal() or True\ngive(compare, A(), 1)\ngive(compare, 1, A())",
 )
@@ -626,33 +347,6 @@ attack(
     "a key to sort by",
     "give(call, lambda: sorted([1, 2], key=lambda item: steal() or 1))\n"
     "give(call, sorted, type('L', (list,), {'__iter__': lambda self: steal() or iter(())})())",
-)
-attack(
-    "json's default",
-    "import json\ngive(call, lambda: json.dumps(object(), default=lambda o: steal()))\n"
-    "e = json.JSONEncoder(default=lambda o: steal())\ngive(call, e.encode, object())",
-)
-attack(
-    "a handler of the host's log",
-    """
-import logging
-class Handler(logging.Handler):
-    def emit(self, record): steal()
-handler = Handler()
-logging.getLogger('host').addHandler(handler)
-try: give(note, 'x')
-finally: logging.getLogger('host').removeHandler(handler)
-""",
-)
-attack(
-    "a filter of the host's log",
-    """
-import logging
-own = lambda record: steal() or True
-logging.getLogger('host').addFilter(own)
-try: give(note, 'x')
-finally: logging.getLogger('host').removeFilter(own)
-""",
 )
 attack(
     "the tools' own log",
@@ -667,62 +361,12 @@ finally: logger.removeHandler(handler); logger.setLevel(0)
 """,
 )
 attack(
-    "a hook of warnings",
-    """
-import warnings
-own = warnings.showwarning
-warnings.showwarning = lambda *given, **named: steal()
-try:
-    warnings.simplefilter('always')
-    give(note, 'x')
-finally: warnings.showwarning = own
-""",
-)
-attack(
     "an error handler of codecs",
     """
 import codecs
 codecs.register_error('stealing', lambda error: steal() or ('', error.end))
 give(call, 'ä'.encode, 'ascii', 'stealing')
 """,
-)
-attack(
-    "a codec",
-    """
-import codecs
-search = lambda name: steal() if name == 'stealing' else None
-codecs.register(search)
-try: give(call, 'a'.encode, 'stealing')
-finally: codecs.unregister(search)
-""",
-)
-attack(
-    "copyreg",
-    """
-import copyreg, copy
-class A: pass
-copyreg.pickle(A, lambda a: steal() or (A, ()))
-give(call, copy.copy, A())
-""",
-)
-attack(
-    "a hook of abstract classes",
-    """
-import abc, collections.abc
-class A(abc.ABC):
-    @classmethod
-    def __subclasshook__(cls, other): return steal() or True
-give(call, isinstance, 3, A)
-""",
-)
-attack(
-    "an audit hook",
-    "import sys\ngive(sys.addaudithook, lambda *given: steal())\ngive(save, home + '/a.txt', 'x')",
-)
-attack(
-    "a hook of exceptions",
-    "import sys\nown = sys.excepthook\nsys.excepthook = lambda *given: steal()\n"
-    "give(call, sys.excepthook, ValueError, ValueError(), None)\nsys.excepthook = own",
 )
 attack(
     "a hook of errors that nobody catches",
@@ -736,15 +380,6 @@ a = A(); give(keep, a); del a
 try: give(drop)
 finally: sys.unraisablehook = own
 """,
-)
-attack(
-    "breakpoint",
-    "import sys\nown = sys.breakpointhook\nsys.breakpointhook = steal\ngive(call, breakpoint)\nsys.breakpointhook = own",
-)
-attack(
-    "the output",
-    "import sys\nown = sys.stdout\nsys.stdout = type('O', (), {'write': lambda *given: steal(), "
-    "'flush': lambda *given: None})()\ntry: give(call, print, 'x')\nfinally: sys.stdout = own",
 )
 attack(
     "a frame of the host",
@@ -844,23 +479,6 @@ attack(
     "import _thread\nown = _thread.start_new_thread\n"
     "give(call, own, steal, ())\nimport time\ntime.sleep(0.05)",
 )
-attack(
-    "a property of a module",
-    "import types\nclass M(types.ModuleType):\n    @property\n"
-    "    def LOG(self): steal()\n    def __getattr__(self, name): steal()\n"
-    "give(setattr, host, '__class__', M)\ngive(save, home + '/a.txt', 'x')",
-)
-attack(
-    "the cell of a closure",
-    "import types\nf = (lambda: (lambda: steal))()\ngive(call, f)\ngive(call, f())",
-)
-
-
-@pytest.fixture
-def place(tmp_path):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "out").mkdir()
-    return tmp_path
 
 
 GUEST = """
@@ -886,37 +504,7 @@ def give(function, *args, **kwargs):
 
 
 #: Attempts that write nothing without a guard either: the tool itself stops them.
-HARMLESS = {
-    "a bytes whose methods act",
-    "a callback that raises and acts",
-    "a copy of the tool",
-    "a descriptor",
-    "a dict whose methods act",
-    "a float whose methods act",
-    "a link",
-    "a list whose methods act",
-    "a metaclass",
-    "a path that leads out",
-    "a path-like",
-    "a pickle",
-    "a property of a module",
-    "a str whose methods lie",
-    "a subclass of tools",
-    "an int whose methods act",
-    "an object with a class that lies",
-    "cyclic data",
-    "data that change",
-    "deep data",
-    "frames of an exception",
-    "huge data",
-    "re-entry by value",
-    "the function by all objects of gc",
-    "the function by gc",
-    "the function by its attributes",
-    "the path itself",
-    # It would stay in the process.
-    "an audit hook",
-}
+HARMLESS = {"a callback that raises and acts", "data that change"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -928,9 +516,11 @@ def few_objects():
 
 
 @pytest.fixture
-def attempt(place):
+def attempt(tmp_path):
     """`attempt(name, guarded)`: whether the attempt wrote the file."""
-    home, target = str(place / "home"), place / "out/target.txt"
+    home, target = str(tmp_path / "home"), tmp_path / "out/target.txt"
+    os.mkdir(home)
+    target.parent.mkdir()
 
     def run(name, guarded):
         if name in ("sys.monitoring", "the context of a task") and sys.version_info < (3, 12):
@@ -954,7 +544,7 @@ def attempt(place):
         gc.collect()
         return target.exists()
 
-    yield run
+    return run
 
 
 @pytest.mark.parametrize("name", ATTACKS)
