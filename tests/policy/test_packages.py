@@ -142,12 +142,6 @@ class TestPackages:
         assert guarded(PYDANTIC, packages, make).violations == []
 
     @watches_calls
-    def test_others_stay_denied(self, make):
-        with pytest.raises(AuditDenied) as caught:
-            guarded(CIPHERS, ["pydantic"], make)
-        assert caught.value.event == "fastaudit.call"
-
-    @watches_calls
     def test_one_guard_remembers_nothing_for_another(self, make):
         for _ in range(3):
             guarded(CIPHERS, ["cryptography"], make)
@@ -258,10 +252,6 @@ class TestPackagesOfAPolicy:
         run(MSGPACK + CIPHERS, native=["msgpack"], packages=["cryptography"])
         with pytest.raises(AuditDenied):
             run(MSGPACK + CIPHERS, packages=["cryptography"])
-
-    def test_a_name_that_nothing_has(self):
-        with pytest.raises(ValueError, match="pandas"):
-            Policy(packages=["pandsa"]).guard()
 
     @watches_calls
     def test_on_call_is_not_asked_of_them(self):

@@ -4,10 +4,10 @@ Each test runs in a process of its own.
 """
 
 import os
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 HEAD = """
@@ -35,19 +35,13 @@ def run(places):
 
     def run(code, install="Policy(write=['.'], threads='inherit').install(monitor_calls=False)"):
         program = HEAD + install + "\n" + textwrap.dedent(code)
-        result = subprocess.run(
-            [sys.executable, "-c", program, places.out],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=places.cwd,
-        )
+        result = programs.ran(program, places.out, cwd=places.cwd)
         run.stderr = result.stderr
         assert result.returncode == 0, result.stderr
         assert os.listdir(places.out) == []
         return result.stdout.split()
 
-    yield run
+    return run
 
 
 class TestInForce:
@@ -178,10 +172,9 @@ def before_deny(event, args, frame, message, data):
 Policy(write=['.']).install(before_deny, None, 7, monitor_calls=False, on_denied=told.append)
 """
         code = """
-        print(overreach(), denied(os.rmdir, "/no-such-dir") if False else None)
-        print(asked == [("os.mkdir", 7)], len(told))
+        print(overreach(), asked == [("os.mkdir", 7)], len(told))
         """
-        assert run(code, install) == ["write", "None", "True", "1"]
+        assert run(code, install) == ["write", "True", "1"]
 
     def test_violations_may_proceed(self, run, places):
         install = """
@@ -211,19 +204,12 @@ class TestLifting:
                     del namespace[name]
         for name in [name for name in sys.modules if name.startswith("fastaudit_rs")]:
             del sys.modules[name]
-        print(denied(os.mkdir, out + "/made"))
+        try:
+            os.mkdir(out + "/made")
+        except PermissionError:
+            print("stopped")
         """
-        # The class of the exception lost what its attributes call.
-        code = code.replace("denied(os.mkdir, out + '/made')", "overreach()")
-        program = code.replace("print(denied(", "print(stopped(")
-        stopped = """
-        def stopped(function, *args):
-            try:
-                function(*args)
-            except PermissionError:
-                return "stopped"
-        """
-        assert run(stopped + program) == ["stopped"]
+        assert run(code) == ["stopped"]
 
     def test_classes_and_objects(self, run):
         code = """
@@ -274,14 +260,8 @@ class TestLifting:
     def test_evil_objects_in_an_event(self, run):
         """A comparison, a repr or a hash that walks to the hook and tells it to stop."""
         code = """
-        ran = []
         class Evil(str):
             def evil(self, *args):
-                ran.append(1)
-                frame = sys._getframe(1)
-                for name in list(frame.f_globals):
-                    if name not in ("__name__", "__builtins__"):
-                        pass
                 return True
             __eq__ = __ne__ = __lt__ = __gt__ = __contains__ = __bool__ = evil
             def __hash__(self):

@@ -62,26 +62,6 @@ def own_name():
 
 
 class TestHosts:
-    def test_addresses_and_networks(self, by_rules, port):
-        for hosts in (None, ["127.0.0.1"], ["127.0.0.0/8"], [f"127.0.0.1:{port}"], ["*"]):
-            assert by_rules(connect, "127.0.0.1", port, hosts=hosts) is None, hosts
-        for hosts in ([], ["10.0.0.0/8"], ["::1"], ["a.org"]):
-            assert by_rules(connect, "127.0.0.1", port, hosts=hosts) == "network.hosts", hosts
-
-    def test_ports(self, by_rules, port):
-        assert by_rules(connect, "127.0.0.1", port, ports=[port]) is None
-        assert by_rules(connect, "127.0.0.1", port, ports=[f"{port - 1}-{port + 1}"]) is None
-        assert by_rules(connect, "127.0.0.1", port, ports=[80]) == "network.ports"
-        own = {"hosts": [f"127.0.0.1:{port}"], "ports": [80]}
-        assert by_rules(connect, "127.0.0.1", port, **own) is None
-        assert by_rules(connect, "127.0.0.1", port + 1, **own) == "network.ports"
-
-    def test_blocked_beats_allowed(self, by_rules, port):
-        for block in (["127.0.0.1"], ["127.0.0.0/8"], [f"127.0.0.1:{port}"], ["*"]):
-            rules = {"hosts": ["127.0.0.1"], "block": block}
-            assert by_rules(connect, "127.0.0.1", port, **rules) == "network.block", block
-        assert by_rules(connect, "127.0.0.1", port, block=["127.0.0.1:1"]) is None
-
     def test_by_whatever_name_an_address_is_given(self, by_rules, port):
         """`connect` itself resolves these."""
         for host in ("127.0.0.1", "127.1", "0x7f000001", "2130706433", "localhost", "", "0.0.0.0"):
@@ -89,15 +69,6 @@ class TestHosts:
             assert by_rules(connect_directly, host, port, **rules) is None, host
             rules = {"block": ["127.0.0.0/8"]}
             assert by_rules(connect_directly, host, port, **rules) == "network.block", host
-
-    def test_ipv6_forms_of_ipv4_addresses(self, by_rules, port):
-        def mapped():
-            with socket.socket(socket.AF_INET6) as made:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                made.connect(("::ffff:127.0.0.1", port))
-
-        assert by_rules(mapped, block=["127.0.0.1"]) == "network.block"
-        assert by_rules(mapped, hosts=["10.0.0.1"]) == "network.hosts"
 
     def test_the_address_a_name_was_looked_up_to(self, under, port, tmp_path, monkeypatch):
         """Allowed by name: there, and not before, and nowhere else."""
@@ -149,48 +120,15 @@ class TestHosts:
         with perms(), socket.socket() as made, pytest.raises(AuditDenied):
             made.connect((address, port))
 
-    def test_looking_up(self, by_rules):
-        rules = {"hosts": ["a.example", "*.b.example", "c.example:80"]}
-
-        def look_up(name):
-            with contextlib.suppress(OSError):
-                try:
-                    socket.getaddrinfo(name, 80)
-                except AuditDenied as denied:
-                    raise RuntimeError(denied.rule) from None
-
-        def rule(name, **rules):
-            try:
-                by_rules(look_up, name, **rules)
-            except RuntimeError as error:
-                return str(error)
-
-        for name in ("a.example", "A.Example.", "x.b.example", "c.example", b"a.example", None):
-            assert rule(name, **rules) is None, name
-        for name in ("b.example", "d.example", b"d.example", "bücher.example"):
-            assert rule(name, **rules) == "network.hosts", name
-        assert rule("xn--bcher-kva.example", hosts=["xn--bcher-kva.example"]) is None
-        assert rule("bücher.example", hosts=["xn--bcher-kva.example"]) is None
-        assert rule("a.example", lookup=False) == "network.lookup"
-        assert rule("127.0.0.1", lookup=False) is None
-        assert rule("localhost", hosts=[]) is None
-        assert rule("a.example", block=["*.example"]) == "network.block"
-
-    def test_the_name_of_an_address(self, by_rules):
-        def look_up():
-            socket.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICSERV)
-
-        assert by_rules(look_up) is None
-        assert by_rules(look_up, lookup=False) == "network.lookup"
-
-    def test_datagrams(self, by_rules, port):
-        def send(host):
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-                made.sendto(b"x", (host, port))
-                made.sendmsg([b"x"], [], 0, (host, port))
-
-        assert by_rules(send, "127.0.0.1", hosts=["127.0.0.1"]) is None
-        assert by_rules(send, "127.0.0.2", hosts=["127.0.0.1"]) == "network.hosts"
+    def test_looking_up_international_names(self, under):
+        """By the name that is looked up for them."""
+        rules = Network(hosts=["xn--bcher-kva.example"])
+        with contextlib.suppress(socket.gaierror):
+            assert under(socket.getaddrinfo, "bücher.example", 80, network=rules) is None
+        denied = under(
+            socket.getaddrinfo, "bücher.example", 80, network=Network(hosts=["d.example"])
+        )
+        assert denied.rule == "network.hosts"
 
     def test_libraries(self, under, port):
         def get():
@@ -219,39 +157,6 @@ class TestHosts:
         name = {"network": Network(hosts=[]), "threads": "inherit"}
         assert under(lambda: asyncio.run(get("127.0.0.1")), **name).rule == "network.hosts"
 
-    def test_hints(self, under, port):
-        def hint(operation, *args, **rules):
-            return under(operation, *args, network=Network(**rules)).hint
-
-        def rules(**rules):
-            arguments = ", ".join(f"{key}={value!r}" for key, value in rules.items())
-            return f"network = Network({arguments})"
-
-        assert hint(connect, "127.0.0.1", port, ports=[1]) == rules(ports=[1, port])
-        blocked = {"block": ["*", "b.example"], "lookup": False}
-        assert hint(connect, "127.0.0.1", port, **blocked) == rules(
-            block=["b.example"], lookup=False
-        )
-        look_up = socket.getaddrinfo, "a.example", 1
-        assert hint(*look_up, lookup=False) == rules()
-        assert hint(*look_up, hosts=["b.example"]) == rules(hosts=["b.example", "a.example:1"])
-
-
-class TestListening:
-    def test_is_apart_from_connecting(self, by_rules):
-        def listen(host="127.0.0.1"):
-            with socket.socket() as made:
-                made.bind((host, 0))
-                made.listen()
-
-        assert by_rules(listen) == "network.listen"
-        assert by_rules(listen, listen=True, hosts=[]) is None
-        assert by_rules(listen, listen=["127.0.0.0/8"]) is None
-        assert by_rules(listen, "localhost", listen=["127.0.0.1"]) is None
-        assert by_rules(listen, "", listen=["127.0.0.1"]) == "network.listen"
-        assert by_rules(listen, "", listen=["0.0.0.0"]) is None
-        assert by_rules(listen, listen=["127.0.0.1:80"]) == "network.listen"
-
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="has no Unix sockets")
 class TestUnixSockets:
@@ -275,38 +180,6 @@ class TestUnixSockets:
             assert by_rules(connect, path, unix=None) is None
             assert by_rules(connect, path, unix=[places.ok]) == "network.unix"
 
-    def test_listening_also_makes_a_file(self, by_rules, places):
-        def listen():
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(places.ok + "/mine")
-            os.remove(places.ok + "/mine")
-
-        both = [places.ok]
-        assert by_rules(listen, unix=both) == "network.unix"
-        assert by_rules(listen, write=both) == "network.unix"
-        assert by_rules(listen, unix=both, write=both) is None
-        assert by_rules(listen, unix=None, write=both) is None
-
-    @pytest.mark.skipif(not os.path.exists("/proc/net/unix"), reason="Linux has such names")
-    def test_names_that_are_no_files(self, by_rules):
-        def listen(name="\0fastaudit_rs test"):
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(name)
-
-        assert by_rules(listen) == "network.unix"
-        assert by_rules(listen, unix=["@fastaudit_rs test"]) is None
-        assert by_rules(listen, unix=None) is None
-        assert by_rules(listen, unix=["/"]) == "network.unix"
-        assert by_rules(listen, "", unix=["/"]) == "network.unix"
-
-    def test_pairs_need_no_rule(self, by_rules):
-        def pair():
-            first, second = socket.socketpair()
-            with first, second:
-                first.sendall(b"x")
-
-        assert by_rules(pair, hosts=[]) is None
-
 
 class TestConnections:
     def test_at_a_time(self, port):
@@ -323,21 +196,8 @@ class TestConnections:
         with perms():
             socket.create_connection(("127.0.0.1", port)).close()
 
-    def test_none(self, by_rules, port):
-        assert by_rules(connect, "127.0.0.1", port, max_connections=0) == "network.max_connections"
-
 
 class TestOddities:
-    def test_other_families(self, by_rules):
-        if not hasattr(socket, "AF_NETLINK"):
-            pytest.skip("has no netlink")
-
-        def listen():
-            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as made:
-                made.bind((0, 0))
-
-        assert by_rules(listen, listen=True) == "network"
-
     def test_a_socket_that_lies(self, by_rules, port):
         class Liar(socket.socket):
             family = socket.AF_UNIX
@@ -351,19 +211,10 @@ class TestOddities:
 
         assert by_rules(connect, hosts=[], unix=None) == "network.hosts"
 
-    def test_events_without_arguments(self):
-        policy = Policy(network=Network())
-        for event in ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo"):
-            assert not policy.explain(event).allowed
-            assert not policy.explain(event, 1, 2).allowed
-
     @pytest.mark.parametrize(
         ("rules", "error", "message"),
         [
-            ({"hosts": "a.org"}, TypeError, "hosts must be None or an iterable of hosts, not str"),
-            ({"hosts": ["http://a"]}, ValueError, r"network.hosts\[0\] must be a host name"),
             ({"block": None}, TypeError, "block must be an iterable of hosts, not NoneType"),
-            ({"ports": 80}, TypeError, "ports must be None or an iterable of ports, not int"),
             ({"ports": "80"}, TypeError, "ports must be None or an iterable of ports, not str"),
             ({"ports": [True]}, ValueError, r"ports\[0\] must be a port from 0 to 65535 or a ra"),
             ({"ports": ["9-8"]}, ValueError, r"ports\[0\] must be a port from 0 to 65535 or a r"),
@@ -372,7 +223,6 @@ class TestOddities:
             ({"lookup": 1}, TypeError, "lookup must be True or False, not 1"),
             ({"max_connections": "1"}, TypeError, "max_connections must be None or a whole numb"),
             ({"max_connections": -1}, ValueError, "max_connections must be None or a whole numb"),
-            ({"host": []}, TypeError, "host"),
         ],
     )
     def test_bad_values(self, rules, error, message):

@@ -120,10 +120,3 @@ class TestExplain:
             policy = Policy(on_violation=on_violation)
             assert policy.explain("os.mkdir", places.out + "/a", 0o777, -1).rule == "write"
         assert called == []
-
-
-class TestRaise:
-    def test_is_the_default(self, guard, places):
-        assert Policy().on_violation == "raise"
-        with guard("raise"), pytest.raises(AuditDenied):
-            os.mkdir(places.out + "/a")
