@@ -1,15 +1,14 @@
 """Where a guard is in force: nesting, tasks, threads, generators, decorated functions."""
 
 import asyncio
-import contextlib
 import contextvars
 import gc
 import os
-import subprocess
 import sys
 import threading
 import weakref
 
+import programs
 import pytest
 
 
@@ -38,12 +37,6 @@ def test_only_inside_the_with_block(audit_perms, guarded):
     with audit_perms() as entered:
         assert guarded()
     assert entered is None or entered.violation_count == 1
-    assert not guarded()
-
-
-def test_left_by_an_exception(audit_perms, guarded):
-    with pytest.raises(ZeroDivisionError), audit_perms():
-        raise ZeroDivisionError
     assert not guarded()
 
 
@@ -92,13 +85,6 @@ class TestNesting:
         first.__exit__(None, None, None)
         assert guarded()
         third.__exit__(None, None, None)
-        assert not guarded()
-
-    def test_deep(self, audit_perms, guarded):
-        with contextlib.ExitStack() as stack:
-            for _ in range(5000):
-                stack.enter_context(audit_perms())
-            assert guarded()
         assert not guarded()
 
     @pytest.mark.slow
@@ -214,18 +200,6 @@ class TestTasks:
         assert asyncio.run(main()) is False
 
 
-def test_generators_guard_their_caller_while_suspended(audit_perms, guarded):
-    def generate():
-        with audit_perms():
-            yield
-
-    generator = generate()
-    next(generator)
-    assert guarded()
-    generator.close()
-    assert not guarded()
-
-
 def test_threads_that_the_host_allows(mk_audit, places, guarded):
     """They start without the guard; since 3.14 in a context that is made under it, so with it."""
     answers = []
@@ -239,40 +213,9 @@ def test_threads_that_the_host_allows(mk_audit, places, guarded):
     assert answers == [sys.version_info >= (3, 14)]
 
 
-def test_other_threads_are_not_guarded(audit_perms, guarded):
-    answers, entered = [], threading.Event()
-
-    def other():
-        entered.wait()
-        answers.append(guarded())
-
-    thread = threading.Thread(target=other)
-    thread.start()
+def test_other_threads_are_not_guarded(audit_perms, guarded, elsewhere):
     with audit_perms():
-        entered.set()
-        thread.join()
-    assert answers == [False]
-
-
-@pytest.mark.original_fails()
-def test_a_variable_set_to_something_else_denies_everything(audit_perms, places):
-    context = contextvars.copy_context()
-
-    def tamper():
-        with audit_perms():
-            [variable] = [
-                var for var in contextvars.copy_context() if var.name.startswith("fastaudit")
-            ]
-            token = variable.set(None)
-            try:
-                with pytest.raises(PermissionError, match="context variable was changed"):
-                    os.mkdir(places.out + "/a")
-                with pytest.raises(PermissionError, match="context variable was changed"):
-                    os.listdir(places.out)
-            finally:
-                variable.reset(token)
-
-    context.run(tamper)
+        assert not elsewhere(guarded)
 
 
 FORKS = """
@@ -293,8 +236,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 def test_fork_keeps_the_guard():
     """In a process of its own: where other threads run, `os.fork` is denied."""
-    result = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
-    assert (result.stdout, result.stderr) == ("0\n", "")
+    assert programs.printed(FORKS) == "0\n"
 
 
 class TestDecorator:
@@ -308,22 +250,6 @@ class TestDecorator:
         assert function(1, b=3) == (1, 3, True)
         assert not guarded()
         assert (function.__name__, function.__doc__) == ("function", "Returns its arguments.")
-
-    def test_takes_the_data_of_the_time_of_the_call(self, mk_audit, places):
-        seen = []
-        audit_perms = mk_audit(
-            [places.ok], lambda *args: seen.append(args[-1]), data="old", monitor_calls=False
-        )
-
-        @audit_perms()
-        def function():
-            with contextlib.suppress(PermissionError):
-                os.mkdir(places.out + "/a")
-
-        function()
-        audit_perms.set_data("new")
-        function()
-        assert seen == ["old", "new"]
 
     @pytest.mark.original_fails(until=(3, 15))
     def test_guards_coroutine_functions(self, audit_perms, guarded):
@@ -367,18 +293,3 @@ def test_nothing_is_kept_alive(mk_audit, places):
     del data
     gc.collect()
     assert alive() is None
-
-
-@pytest.mark.slow
-def test_entering_and_leaving_leaks_nothing(audit_perms):
-    def enter(times):
-        for _ in range(times):
-            with audit_perms():
-                pass
-
-    enter(100)
-    gc.collect()
-    before = sys.getallocatedblocks()
-    enter(10_000)
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 1000

@@ -150,27 +150,6 @@ class TestThreadsThatGuardedCodeBrings:
         attempt.denied = []
         return attempt
 
-    def test_jobs_of_the_host(self, guard, places):
-        with ThreadPoolExecutor(1) as executor:
-            with guard():
-                with pytest.raises(AuditDenied):
-                    executor.submit(os.mkdir, places.out + "/a").result()
-            executor.submit(os.mkdir, places.out + "/host").result()
-            with guard(), pytest.raises(AuditDenied):
-                executor.submit(os.mkdir, places.out + "/b").result()
-        assert os.listdir(places.out) == ["host"]
-
-    def test_jobs_of_others(self, guard, places):
-        other = Policy(write=[places.out], threads="inherit").guard(monitor_calls=False)
-        with ThreadPoolExecutor(1) as executor:
-            with guard():
-                executor.submit(os.mkdir, places.ok + "/a").result()
-            with other():
-                executor.submit(os.mkdir, places.out + "/b").result()
-                with pytest.raises(AuditDenied):
-                    executor.submit(os.mkdir, places.ok + "/c").result()
-        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["b"])
-
     def test_an_initializer_is_guarded(self, guard, places, attempt):
         with guard():
             with ThreadPoolExecutor(1, initializer=attempt) as executor:
@@ -227,17 +206,22 @@ class TestThreadsThatGuardedCodeBrings:
         executor.shutdown()
         assert waiting.cancelled() and free.cancelled()
 
-    def test_trio(self, guard, places):
-        trio = pytest.importorskip("trio")
+    @pytest.mark.parametrize("module", ["asyncio", "trio", "anyio"])
+    def test_to_thread(self, guard, places, module):
+        library = pytest.importorskip(module)
+        in_thread = getattr(library.to_thread, "run_sync", library.to_thread)
 
         async def main():
             async with guard():
                 with pytest.raises(AuditDenied):
-                    await trio.to_thread.run_sync(os.mkdir, places.out + "/a")
-                await trio.to_thread.run_sync(os.mkdir, places.ok + "/a")
-            await trio.to_thread.run_sync(os.mkdir, places.out + "/host")
+                    await in_thread(os.mkdir, places.out + "/a")
+                await in_thread(os.mkdir, places.ok + "/a")
+            await in_thread(os.mkdir, places.out + "/host")
 
-        trio.run(main)
+        if module == "trio":
+            library.run(main)
+        else:
+            asyncio.run(main())
         assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["host"])
 
     @pytest.mark.parametrize("kind", ["made before", "made under the guard"])
@@ -265,29 +249,6 @@ class TestThreadsThatGuardedCodeBrings:
             use("a", parallel())
         use("host", parallel())
         assert sorted(os.listdir(places.out)) == ["host0", "host1"]
-
-    def test_to_thread(self, guard, places):
-        async def main():
-            async with guard():
-                with pytest.raises(AuditDenied):
-                    await asyncio.to_thread(os.mkdir, places.out + "/a")
-            await asyncio.to_thread(os.mkdir, places.out + "/host")
-
-        asyncio.run(main())
-        assert os.listdir(places.out) == ["host"]
-
-    def test_anyio(self, guard, places):
-        to_thread = pytest.importorskip("anyio.to_thread")
-
-        async def main():
-            async with guard():
-                with pytest.raises(AuditDenied):
-                    await to_thread.run_sync(os.mkdir, places.out + "/a")
-                await to_thread.run_sync(os.mkdir, places.ok + "/a")
-            await to_thread.run_sync(os.mkdir, places.out + "/host")
-
-        asyncio.run(main())
-        assert (os.listdir(places.ok), os.listdir(places.out)) == (["a"], ["host"])
 
     def test_other_threads_keep_it(self, guard, places, attempt):
         class WorkerThread(threading.Thread):

@@ -7,11 +7,11 @@ judged but the file.
 import contextlib
 import importlib
 import importlib.machinery
-import subprocess
 import sys
 import textwrap
 import types
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy
@@ -191,14 +191,12 @@ class TestTools:
         assert (place / "out/a").exists()
 
 
-def in_process(code):
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
-
-
 class TestFilesOfTheHost:
     """Modules that guarded code cannot have written keep the rights of the tool."""
 
-    @pytest.mark.parametrize("first", ["", "import planted"])
+    @pytest.mark.parametrize(
+        "first", ["", "import planted", "import ast; compile(ast.parse('1'), 'a', 'exec')"]
+    )
     def test_a_module_beside_the_roots(self, place, first):
         (place / "host/planted.py").write_text(PLANTED)
         policy = Policy(write=[place / "root"])
@@ -249,7 +247,7 @@ class TestFilesOfTheHost:
         packages.mkdir()
         (packages / "planted.py").write_text("def act(path): pass" if write else PLANTED)
         (tmp_path / "out").mkdir()
-        in_process(f"""
+        programs.printed(f"""
             import contextlib, os, sys
             packages = {str(packages)!r}
             sys.path.insert(0, packages)
@@ -299,7 +297,7 @@ def test_native_code_that_a_tool_imports(tmp_path):
     """Guarded code may not import what it wrote, so a tool does not do it either."""
     root = tmp_path / "root"
     root.mkdir()
-    in_process(f"""
+    programs.printed(f"""
         import glob, os, shutil, sys, sysconfig
         from fastaudit_rs import AuditDenied, Policy
 

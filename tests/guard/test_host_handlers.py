@@ -1,9 +1,9 @@
 """Handlers of `logging` that the host set up work under a guard; others gain nothing."""
 
-import subprocess
 import sys
 import textwrap
 
+import programs
 import pytest
 
 PREPARED = """
@@ -40,13 +40,8 @@ def run(out):
     """`run(code)`: what it prints."""
 
     def run(code):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PREPARED + textwrap.dedent(code)],
-            cwd=out.parent / "cwd",
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        program, options = PREPARED + textwrap.dedent(code), ["-W", "ignore"]
+        done = programs.ran(program, options=options, cwd=out.parent / "cwd")
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
@@ -55,16 +50,28 @@ def run(out):
 
 
 class TestOfTheHost:
-    @pytest.mark.slow
-    def test_a_file_that_is_opened_late(self, run, out):
-        run("""
+    @pytest.mark.parametrize(
+        ("handler", "file"),
+        [
+            ('logging.FileHandler(f"{OUT}/a.log", delay=True)', "a.log"),
+            (
+                "logging.handlers.MemoryHandler(1, target="
+                'logging.FileHandler(f"{OUT}/a.log", delay=True))',
+                "a.log",
+            ),
+            ("Custom()", "custom.log"),
+        ],
+        ids=["opened late", "in a target", "a class of its own"],
+    )
+    def test_that_writes_a_file(self, run, out, handler, file):
+        run(f"""
             for guard in guards():
-                log.handlers = [logging.FileHandler(f"{OUT}/a.log", delay=True)]
+                log.handlers = [{handler}]
                 with guard():
                     log.info("said")
                 log.handlers[0].close()
         """)
-        assert (out / "a.log").read_text() == "said\n" * 3
+        assert (out / file).read_text() == "said\n" * 3
 
     @pytest.mark.slow
     def test_files_that_are_rolled_over(self, run, out):
@@ -98,16 +105,6 @@ class TestOfTheHost:
                     log.info("said")
         """)
         assert (out / "a.log").read_text() == "said\n"
-
-    @pytest.mark.slow
-    def test_a_class_of_its_own(self, run, out):
-        run("""
-            log.handlers = [Custom()]
-            for guard in guards():
-                with guard():
-                    log.info("said")
-        """)
-        assert (out / "custom.log").read_text() == "said\n" * 3
 
     @pytest.mark.slow
     def test_a_socket(self, run):
@@ -157,15 +154,6 @@ class TestOfTheHost:
                 print([denial.event for denial in guard.violations])
         """)
         assert said == ("['socket.connect']\n" if changes else "[]\n")
-
-    def test_in_a_target(self, run, out):
-        run("""
-            target = logging.FileHandler(f"{OUT}/a.log", delay=True)
-            log.handlers = [logging.handlers.MemoryHandler(1, target=target)]
-            with mk_audit(["."])():
-                log.info("said")
-        """)
-        assert (out / "a.log").read_text() == "said\n"
 
     def test_one_set_up_between_guards(self, run, out):
         run("""
@@ -250,15 +238,14 @@ print(len(guard.violations))
 """
 
 
+@pytest.mark.parametrize("name", DENIED)
 class TestDenied:
-    @pytest.mark.parametrize("name", DENIED)
     def test_at_once(self, run, out, name):
         code = textwrap.indent(DENIED[name], "        ")
         said = run(f"{HOST}with mk_audit(['.'])() as guard:\n    try:\n{code}\n{THEN}")
         assert int(said) >= 1
         assert {path.name for path in out.iterdir()} <= {"a.log", "custom.log"} and out.exists()
 
-    @pytest.mark.parametrize("name", DENIED)
     def test_under_the_next_guard(self, run, out, name):
         code = textwrap.indent(DENIED[name], "        ")
         said = run(

@@ -9,11 +9,11 @@ import json
 import logging
 import pickle
 import pydoc
-import subprocess
 import sys
 import threading
 import weakref
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, Policy, Tool, ToolError, mk_audit
@@ -100,15 +100,6 @@ class TestRights:
         with pytest.raises(TypeError, match=r"path is a PosixPath; pass data: str\(path\)"):
             save(out / "a")
 
-    def test_in_a_process_without_any_guard(self, tmp_path):
-        import subprocess
-
-        source = "from fastaudit_rs import Policy; print(Policy().tool(lambda a: a + 1)(1))"
-        done = subprocess.run(
-            [sys.executable, "-c", source], capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "2\n"
-
     @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
     def test_the_guard_is_back_after_an_exception(self, policy, out, error):
         @policy.tool
@@ -153,8 +144,6 @@ class TestRights:
             assert denied(out / "b")
 
     def test_an_installed_policy_is_not_lifted(self, tmp_path):
-        import subprocess
-
         source = """
 import sys, fastaudit_rs as f
 from fastaudit_rs import Policy
@@ -169,13 +158,7 @@ with policy.guard()():
 """
         (tmp_path / "in").mkdir()
         (tmp_path / "third").mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", source, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stdout == "denied\n", done.stderr
+        assert programs.printed(source, tmp_path) == "denied\n"
         assert (tmp_path / "third/a").exists()
 
     def test_a_tool_calls_a_tool(self, policy, out):
@@ -195,13 +178,10 @@ with policy.guard()():
         with policy.guard()(), pytest.raises(AuditDenied, match=r"audit_perms\.set_config"):
             policy.tool(write)
 
-    @pytest.mark.parametrize("given", [None, 3, "f", str])
+    @pytest.mark.parametrize("given", [3, "f", str])
     def test_only_functions_are_tools(self, policy, given):
-        if given is None:
-            assert callable(policy.tool(given))
-        else:
-            with pytest.raises(TypeError, match="function must be a function"):
-                policy.tool(given)
+        with pytest.raises(TypeError, match="function must be a function"):
+            policy.tool(given)
 
     def test_generators_are_no_tools(self, policy):
         def plain():
@@ -506,13 +486,12 @@ class TestErrors:
         again = pickle.loads(pickle.dumps(error))
         assert (str(again), again.tool, again.kind) == (str(error), error.tool, error.kind)
 
-    def test_with_objects_become_data(self, policy):
         @policy.tool
-        def fail():
+        def with_an_object():
             raise ValueError(object())
 
         with policy.guard()(), pytest.raises(ToolError, match="^ValueError: <object") as caught:
-            fail()
+            with_an_object()
         assert caught.value.kind == "ValueError"
 
     def test_raw_ones_have_no_frames_of_the_host(self, policy):
@@ -808,43 +787,6 @@ class TestCodeOfTheGuest:
             assert call(guest["f"], str(out / "a")) == "denied"
         assert [path.name for path in out.iterdir()] == ["a"]
 
-    def test_a_module_that_the_guest_wrote(self, policy, out, tmp_path, monkeypatch):
-        monkeypatch.syspath_prepend(str(tmp_path / "in"))
-        call = policy.tool(lambda function, *args: function(*args), raw=True)
-        with policy.guard()():
-            (tmp_path / "in/written.py").write_text("def f(path): open(path, 'w').close()")
-            try:
-                import written
-
-                with pytest.raises(AuditDenied):
-                    call(written.f, str(out / "a"))
-            finally:
-                sys.modules.pop("written", None)
-
-    @pytest.mark.parametrize("before", ["", "import ast; compile(ast.parse('1'), 'a', 'exec')"])
-    def test_a_library_that_the_guest_imported_first(self, out, tmp_path, before):
-        """In a process of its own, where it is imported for the first time."""
-        (tmp_path / "host").mkdir()
-        (tmp_path / "host/mylib.py").write_text("def f(path): open(path, 'w').close()")
-        code = f"""
-import sys
-from fastaudit_rs import Policy
-policy = Policy(write=[{str(tmp_path / "in")!r}])
-sys.path.insert(0, {str(tmp_path / "host")!r})
-
-@policy.tool
-def save(path):
-    import mylib
-    mylib.f(path)
-
-with policy.guard(monitor_calls=False)():
-    exec({before + chr(10) + "import mylib"!r}, {{}})
-    assert "mylib" in sys.modules
-    save({str(out / "a")!r})
-"""
-        subprocess.run([sys.executable, "-c", code], check=True)
-        assert (out / "a").exists()
-
     def test_an_agent_that_a_tool_runs(self, policy, out, tmp_path):
         (tmp_path / "third").mkdir()
         third = Policy(write=[tmp_path / "third"])
@@ -937,12 +879,11 @@ class TestBeside:
 
 
 def test_a_tool_before_the_first_guard():
-    """A policy can be asked then, too."""
+    """It works, and a policy can be asked then, too."""
     code = """
 from fastaudit_rs import Policy
 policy = Policy()
-policy.tool(len)
+print(policy.tool(lambda a: a + 1)(1))
 print(policy.explain("os.mkdir", "/srv/x", 0, -1).allowed)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert programs.printed(code) == "2\nFalse\n"

@@ -55,6 +55,9 @@ def test_guards_add_to_what_others_wrote(places, kept):
         ("write = [", "line 1"),
         ("\n\nwrite = 3", "write"),
         ("block = ['/x']", "block cannot be in a file of approvals"),
+        ("never = 3", r"never must be a table of the fields that are denied: \[never\]"),
+        ("[never]\nblock = ['/x']", "block cannot be in a file of approvals"),
+        ("[never]\nwrit = ['/x']", "writ"),
     ],
 )
 def test_a_broken_file_is_an_error(kept, text, told):
@@ -86,6 +89,9 @@ def test_code_outside_of_guards_may_ask_by_it(kept):
     approvals = Approvals(kept, Asked("guard", "once"))
     assert [approvals(denied), approvals(denied)] == ["guard", "once"]
     assert Policy.from_toml(kept) == Policy(write=["/nowhere/x"])
+    assert Approvals(kept, Asked("never"))(denied) == "never"
+    with open(kept) as file:
+        assert '[never]\nwrite = ["/nowhere"]' in file.read()
 
 
 def test_a_file_that_cannot_be_written_is_told_and_the_answer_holds(places, tmp_path):
@@ -205,13 +211,6 @@ def test_a_denial_that_cannot_be_kept_is_one(kept):
     assert not os.path.exists(kept)
 
 
-def test_code_outside_of_guards_may_keep_a_denial(kept):
-    denied = Policy().explain("open", "/nowhere/x", "w", os.O_WRONLY).denied
-    assert Approvals(kept, Asked("never"))(denied) == "never"
-    with open(kept) as file:
-        assert '[never]\nwrite = ["/nowhere"]' in file.read()
-
-
 def test_explain_tells_of_a_denial_that_is_kept(kept):
     policy = Policy(write=["/nowhere/ok"])
     event = ("open", "/nowhere/x", "w", os.O_WRONLY)
@@ -222,21 +221,6 @@ def test_explain_tells_of_a_denial_that_is_kept(kept):
     assert policy.explain(*event).refused_by is None
     other = policy.explain("open", "/elsewhere/x", "w", os.O_WRONLY, approvals=kept)
     assert (other.allowed, other.refused_by) == (False, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("never = 3", r"never must be a table of the fields that are denied: \[never\]"),
-        ("[never]\nblock = ['/x']", "block cannot be in a file of approvals"),
-        ("[never]\nwrit = ['/x']", "writ"),
-    ],
-)
-def test_a_broken_table_is_an_error(kept, text, told):
-    with open(kept, "w") as file:
-        file.write(text)
-    with pytest.raises(ValueError, match=rf"approvals\.toml: .*{told}"):
-        Policy().guard(on_ask=Approvals(kept))
 
 
 def test_a_session_in_a_sandbox_is_asked_once(tmp_path):

@@ -229,7 +229,11 @@ class TestStatementsEnd:
         assert next(generator)
         with pytest.raises(KeyError):
             generator.throw(KeyError)
+        assert not guarded()
+        generator = generate()
+        assert next(generator)
         del generator
+        gc.collect()
         assert not guarded()
 
         async def enter(fails):
@@ -263,15 +267,3 @@ class TestStatementsEnd:
             sys.settrace(before)
         assert inside
         assert not guarded()
-
-    def test_entered_otherwise(self, audit_perms, guarded):
-        guard = audit_perms()
-        guard.__enter__()
-        assert guarded()
-        guard.__exit__(*NONE)
-        assert not guarded()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(audit_perms())
-            assert guarded()
-            stack.close()
-            assert not guarded()
