@@ -2,10 +2,10 @@
 
 import inspect
 import os
-import subprocess
 import sys
 import types
 
+import programs
 import pytest
 from event_rows import BOTH, DENIED, DENIED_BY_US, DESTINATION, FIRST, IGNORED
 
@@ -77,24 +77,6 @@ def test_os_open_for_writing_is_checked_by_its_flags(guard, places, flag):
             sys.audit("open", places.out + "/a", None, flags)
 
 
-def test_reading_passes_everywhere(guard, places):
-    with guard():
-        open("/etc/passwd").close()
-        os.close(os.open("/etc/passwd", os.O_RDONLY))
-        os.listdir(places.out)
-        os.stat(places.out)
-
-
-def test_chdir_checks_the_destination_itself(guard, places):
-    os.mkdir(places.ok + "/sub")
-    with guard():
-        os.chdir(places.ok)
-        os.chdir("sub")
-        with pytest.raises(PermissionError) as denial:
-            os.chdir(places.out)
-    assert denial.value.args[0] == f"os.chdir {places.out!r} not in ({places.ok!r},)"
-
-
 @pytest.mark.original_fails()
 @pytest.mark.parametrize("event", ["open", "os.mkdir", "os.chdir", "os.symlink", "sqlite3.connect"])
 def test_an_event_without_its_arguments_is_denied(guard, event):
@@ -148,30 +130,6 @@ class TestSensitiveAttributes:
         assert getattr(Plain, name) == "x"
 
     @pytest.mark.original_fails()
-    def test_building_classes_and_functions_passes(self, guard):
-        class Base:
-            pass
-
-        class Other:
-            pass
-
-        class Derived(Base):
-            pass
-
-        def function(a):
-            return a
-
-        with guard():
-            Derived.__name__ = "Renamed"
-            Derived.__qualname__ = "Renamed"
-            Derived.__bases__ = (Other,)
-            function.__defaults__ = (1,)
-            instance = Base()
-            instance.__class__ = Other
-        assert function() == 1
-        assert (Derived.__name__, Derived.__bases__) == ("Renamed", (Other,))
-
-    @pytest.mark.original_fails()
     def test_marking_a_generator_function_awaitable_passes(self, guard):
         def generate():
             yield
@@ -221,7 +179,7 @@ with mk_audit([], monitor_calls=False)():
     asyncio.run(asyncio.sleep(0))
 """
     program = program.replace("PACKAGE", request.config.getoption("--implementation"))
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    programs.printed(program)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="raises no event for it under a guard")
@@ -237,6 +195,4 @@ with mk_audit(["/tmp"], monitor_calls=False)() as guard:
         print("refused", guard.violations[0].event)
 interpreters.destroy(interpreters.create())
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == "refused cpython.PyInterpreterState_New\n"
+    assert programs.printed(program) == "refused cpython.PyInterpreterState_New\n"

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from in_turn import Numbers, Paths
 
 from fastaudit_rs import Policy
 
@@ -70,33 +71,15 @@ def test_what_opens_nothing(spawned, places):
     assert Path(places.ok, "ours").read_text() == "said\n"
 
 
-class Number:
-    """A number that is no `int`."""
-
-    def __init__(self, *values):
-        self.values = list(values)
-
-    def __index__(self):
-        return self.values.pop(0)
-
-
-class Asked:
-    def __init__(self, *paths):
-        self.paths = list(paths)
-
-    def __fspath__(self):
-        return self.paths.pop(0)
-
-
 def test_what_is_judged_is_what_is_opened(spawned, places):
     """Objects that answer differently when they are asked again."""
     inside, outside = places.ok + "/new", places.out + "/new"
-    assert spawned(opening(Asked(inside, outside))) is None
-    assert spawned(opening(Asked(outside, inside))).event == "open"
+    assert spawned(opening(Paths(inside, outside))) is None
+    assert spawned(opening(Paths(outside, inside))).event == "open"
     changing = [
-        (Number(os.POSIX_SPAWN_OPEN), 1, outside, WRITES, 0o600),
-        (os.POSIX_SPAWN_OPEN, 1, outside, Number(WRITES), 0o600),
-        (os.POSIX_SPAWN_OPEN, 1, outside, Number(os.O_RDONLY, WRITES), 0o600),
+        (Numbers(os.POSIX_SPAWN_OPEN), 1, outside, WRITES, 0o600),
+        (os.POSIX_SPAWN_OPEN, 1, outside, Numbers(WRITES), 0o600),
+        (os.POSIX_SPAWN_OPEN, 1, outside, Numbers(os.O_RDONLY, WRITES), 0o600),
     ]
     for action in changing:
         assert spawned(action).event == "open"

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from in_turn import Paths
 
 from fastaudit_rs import AuditDenied, Policy
 
@@ -200,16 +201,6 @@ class TestRoots:
             shutil.unpack_archive(archive, places.ok + "/")
 
 
-class Twice:
-    """A path-like object that may be asked once."""
-
-    def __init__(self, path):
-        self.answers = [path]
-
-    def __fspath__(self):
-        return self.answers.pop()
-
-
 @pytest.mark.parametrize("event", ["os.link", "os.rename", "shutil.move"])
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_path_like_is_asked_once(places, event, reads):
@@ -218,8 +209,8 @@ def test_a_path_like_is_asked_once(places, event, reads):
     policy = Policy(write=[places.ok], read=[places.ok] if reads else None)
     guard = policy.guard(monitor_calls=False)
     with guard():
-        sys.audit(event, Twice(places.ok + "/a"), Twice(places.ok + "/b"), -1, -1)
+        sys.audit(event, Paths(places.ok + "/a"), Paths(places.ok + "/b"), -1, -1)
     with guard(), pytest.raises(AuditDenied, match="not in"):
-        sys.audit(event, Twice(places.out + "/a"), Twice(places.ok + "/b"), -1, -1)
+        sys.audit(event, Paths(places.out + "/a"), Paths(places.ok + "/b"), -1, -1)
     with guard(), pytest.raises(AuditDenied, match="not in"):
-        sys.audit(event, Twice(places.ok + "/a"), Twice(places.out + "/b"), -1, -1)
+        sys.audit(event, Paths(places.ok + "/a"), Paths(places.out + "/b"), -1, -1)

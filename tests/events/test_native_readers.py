@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from in_turn import Paths
 
 from fastaudit_rs import AuditDenied, Policy
 
@@ -38,16 +39,6 @@ NAMING = [
     ("HOSTALIASES", "{0}/text"),
 ]
 VARIABLES = sorted({name for name, _ in NAMING})
-
-
-class Asked:
-    """A path-like object that gives another path when it is asked again."""
-
-    def __init__(self, *paths):
-        self.paths = list(paths)
-
-    def __fspath__(self):
-        return self.paths.pop(0)
 
 
 @pytest.fixture
@@ -107,11 +98,11 @@ def test_readline(secret, places, policy, monkeypatch):
             lambda: readline.parse_and_bind(f"  $ INCLUDE  {text}\nset editing-mode vi"),
             lambda: readline.parse_and_bind("$include ~/text"),
             lambda: list(map(readline.read_history_file, [text])),
-            lambda: readline.read_history_file(Asked(text, places.ok + "/theirs")),
+            lambda: readline.read_history_file(Paths(text, places.ok + "/theirs")),
         ):
             assert denied(call) == ("open", rule)
         assert readline.get_current_history_length() == 0
-        readline.read_history_file(Asked(places.ok + "/theirs", text))
+        readline.read_history_file(Paths(places.ok + "/theirs", text))
         assert readline.get_history_item(1) == "ours"
         readline.parse_and_bind("tab: complete")
         readline.parse_and_bind(f"$include {places.ok}/theirs")
@@ -140,7 +131,7 @@ def test_certificates(secret, places, policy):
             lambda: context.load_verify_locations(cafile=Path(text)),
             lambda: context.load_verify_locations(None, secret),
             lambda: context.load_verify_locations(capath=os.fsencode(secret)),
-            lambda: context.load_verify_locations(Asked(text, places.ok + "/a")),
+            lambda: context.load_verify_locations(Paths(text, places.ok + "/a")),
             lambda: context.load_cert_chain(text),
             lambda: context.load_cert_chain(certfile=places.ok + "/a", keyfile=text),
             lambda: context.load_dh_params(text),
@@ -152,9 +143,12 @@ def test_certificates(secret, places, policy):
         ):
             assert denied(call) == ("open", rule)
         with pytest.raises(FileNotFoundError):
-            context.load_verify_locations(Asked(places.ok + "/missing", text))
+            context.load_verify_locations(Paths(places.ok + "/missing", text))
         with pytest.raises(FileNotFoundError):
-            paths = Asked(places.ok + "/missing", text), Asked(places.ok + "/missing", text)
+            paths = (
+                Paths(places.ok + "/missing", text),
+                Paths(places.ok + "/missing", text),
+            )
             context.load_cert_chain(*paths)
         with pytest.raises(ssl.SSLError):
             context.load_verify_locations(cadata="nothing")
@@ -234,7 +228,7 @@ def test_links(secret, places):
             lambda: os.readlink(os.fsencode(secret) + b"/link"),
             lambda: os.readlink(places.ok + "/../out/secret/link"),
             lambda: os.readlink("link", dir_fd=fd),
-            lambda: os.readlink(path=Asked(secret + "/link", places.ok + "/twice")),
+            lambda: os.readlink(path=Paths(secret + "/link", places.ok + "/twice")),
             lambda: Path(secret, "link").readlink() if sys.version_info >= (3, 9) else None,
         ):
             assert denied(call) == ("os.readlink", "block")

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+import programs
 import pytest
+from in_turn import Numbers
 
 from fastaudit_rs import AuditDenied
 
@@ -75,7 +77,7 @@ class TestWaiting:
         """In a process that has no others, as that of the tests may have."""
         code = f"""
 import os, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path[:] = {sys.path!r}
 from fastaudit_rs import mk_audit
 from test_small_effects import WAITS
 with mk_audit([{places.ok!r}], monitor_calls=False)():
@@ -90,8 +92,7 @@ with mk_audit([{places.ok!r}], monitor_calls=False)():
     else:
         print("waited for")
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == ("waited for\n", "")
+        assert programs.printed(code) == "waited for\n"
 
     def test_for_one_by_its_number(self, guard):
         child = subprocess.Popen([sys.executable, "-c", ""])
@@ -111,21 +112,13 @@ with Policy(commands=[sys.executable]).guard(monitor_calls=False)():
     for _ in range(2):
         os.wait()
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.stderr == "", done.stderr
+        programs.printed(code)
 
     def test_by_a_number_that_changes(self, guard):
-        class Number:
-            def __init__(self, *values):
-                self.values = list(values)
-
-            def __index__(self):
-                return self.values.pop(0)
-
         child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
         with guard():
-            assert denied(os.waitpid, Number(child.pid + 1, -1), 0) == "os.wait"
-            assert denied(os.waitpid, Number(-1), 0) == "os.wait"
+            assert denied(os.waitpid, Numbers(child.pid + 1, -1), 0) == "os.wait"
+            assert denied(os.waitpid, Numbers(-1), 0) == "os.wait"
         assert child.wait() == 3
 
 
