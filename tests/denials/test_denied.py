@@ -1,6 +1,5 @@
 """`AuditDenied`: what a denial tells, the list that the guard keeps, and the callback."""
 
-import concurrent.futures
 import contextlib
 import contextvars
 import copy
@@ -8,7 +7,6 @@ import errno
 import gc
 import http.client
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -20,6 +18,7 @@ import urllib.request
 import weakref
 from pathlib import Path
 
+import programs
 import pytest
 
 from fastaudit_rs import AuditDenied, mk_audit
@@ -93,33 +92,6 @@ def test_its_text(perms, places):
     assert chain == "Call chain: " + " -> ".join(f"{__name__}.{name}" for name in functions)
     assert allow == f"To allow it: mk_audit([{places.ok!r}, {places.out!r}])"
     assert final == FINAL
-
-
-def test_the_hint_is_true(perms, places):
-    """Approving what the hint names allows the operation."""
-    os.mkdir(places.out + "/sub")
-    os.symlink(places.out, places.cwd + "/link")
-    descriptor = os.open(places.out, os.O_RDONLY)
-    operations = [
-        lambda: os.mkdir("../out/sub/b"),
-        lambda: os.mkdir("link/c"),
-        lambda: open("d", "w").close(),
-        lambda: os.mkdir("e", dir_fd=descriptor),
-        lambda: os.rename(places.out + "/sub/b", places.out + "/sub/f"),
-        lambda: os.chdir(places.out),
-    ]
-    for operation in operations:
-        hint = denial(perms, operation).hint
-        assert hint.startswith(f"mk_audit([{places.ok!r}, ")
-        with eval(hint)():
-            operation()
-    os.close(descriptor)
-
-
-def test_the_hint_for_other_events_is_true(perms, places):
-    hint = denial(perms, os.system, "true").hint
-    assert hint == 'a before_deny that returns True for "os.system"'
-    assert denial(perms, os.putenv, "A", "B").hint.endswith('"os.putenv"')
 
 
 @pytest.mark.parametrize("event", ["os.system", "os.remove"])
@@ -328,22 +300,7 @@ def test_pickles(perms, places, protocol):
 def test_unpickles_where_no_guard_was_made(perms, places):
     pickled = pickle.dumps(denial(perms, overreach, places))
     code = f"import pickle; print(repr(pickle.loads({pickled!r})))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout.startswith("AuditDenied("), run.stderr
-
-
-def in_another_process(out, ok):
-    with mk_audit([ok], monitor_calls=False)():
-        os.mkdir(out + "/a")
-
-
-def test_survives_a_process_boundary(places):
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        error = pool.submit(in_another_process, places.out, places.ok).exception()
-    assert type(error) is AuditDenied
-    assert error.path == places.out + "/a"
-    assert error.call_chain[-1] == f"{__name__}.in_another_process"
+    assert programs.printed(code).startswith("AuditDenied(")
 
 
 def test_survives_what_libraries_make_of_it(perms, places, monkeypatch):
@@ -373,6 +330,7 @@ def test_of_others(places):
     """A denial that others raised has a message and nothing else."""
     denied = AuditDenied("no")
     assert (denied.args, denied.message, denied.event) == (("no",), "no", "")
+    assert (denied.strerror, denied.errno) == ("no", errno.EPERM)
     assert denied.event_args == denied.call_chain == denied.roots == ()
     assert denied.effect is denied.path is denied.hint is None
     assert str(denied) == "no\n" + FINAL
@@ -452,17 +410,6 @@ class TestViolations:
         with pytest.raises(PermissionError):
             context.run(overreach, places)
         assert guard.violation_count == 1
-
-    def test_async_with(self, perms, places):
-        import asyncio
-
-        async def main():
-            async with perms() as guard:
-                with pytest.raises(PermissionError):
-                    overreach(places)
-                return guard.violation_count
-
-        assert asyncio.run(main()) == 1
 
 
 class TestOnDenied:

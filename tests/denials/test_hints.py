@@ -9,12 +9,12 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import programs
 import pytest
 
 import fastaudit_rs
@@ -368,18 +368,14 @@ OF_SURFACES = ["rename", "command", "connect to another"]
 
 
 @pytest.mark.parametrize("name", OF_SURFACES)
-def test_of_the_command(case, name, places, tmp_path):
+def test_of_the_command(case, name, places, tmp_path, command):
     case = case(name)
     file = tmp_path / "policy.toml"
     # The command itself reads no code of the case's directory.
     file.write_text(toml(case.fields))
-    command = [sys.executable, "-m", "fastaudit_rs", "run", "--policy", str(file)]
 
     def run(*options):
-        code = case_again(case, places)
-        return subprocess.run(
-            [*command, *options, "-c", code], capture_output=True, text=True, timeout=60
-        )
+        return command("run", "--policy", str(file), *options, "-c", case_again(case, places))
 
     done = run()
     assert done.returncode == 77, done.stderr
@@ -417,87 +413,26 @@ def test_of_the_magic(kernel, case, name, places, tmp_path):
     assert (ran.status, ran.error) == ("ok", "")
 
 
-#: A plugin by which pytest tells of each test that is denied something.
-TELLING = """
-import json
-import os
-import shutil
-import sys
-import pytest
-from fastaudit_rs.tools import permissions
-from fastaudit_rs.tools.swallowed import denial_in
-
-@pytest.fixture(autouse=True)
-def ready():
-    sys.modules.pop("graphlib", None)
-    os.chdir({cwd!r})
-    for name in ("ok", "out", "out2"):
-        shutil.rmtree("../" + name)
-        shutil.copytree("../as it was/" + name, "../" + name, symlinks=True)
-    environment = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(environment)
-
-def pytest_runtest_makereport(item, call):
-    denied = call.excinfo and denial_in(call.excinfo.value)
-    if denied:
-        with open({file!r}, "a") as file:
-            print(json.dumps([item.name, denied.hint]), file=file)
-"""
-
-#: The fields that tests have otherwise where nothing is said.
-STRICT = {
-    "env": "false",
-    "threads": "'deny'",
-    "native": "false",
-    "network": "true",
-    "packages": "[]",
-}
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("name", OF_SURFACES)
 @pytest.mark.parametrize("form", ["@pytest.mark.audit", "audit_perms"])
-def test_in_tests(case, places, pytester, form):
+def test_in_tests(case, places, run, name, form):
     """As the marker of a test, and as the arguments of the fixture."""
-    cases = {
-        f"test_{number}": case(name)
-        for number, name in enumerate(CASES)
-        # Without the monitoring of calls there is nothing to see.
-        if not (CASES[name].rule == "native" and sys.version_info < (3, 12))
-    }
-    said = {}
-    for name, one in cases.items():
-        given = python(toml({**STRICT, **one.fields}))
-        arguments = ", ".join(f"{field}={value!r}" for field, value in given.items())
-        said[name] = f"{form}({arguments})"
-    for name in ("ok", "out", "out2"):
-        base = os.path.dirname(places.cwd)
-        shutil.copytree(f"{base}/{name}", f"{base}/as it was/{name}", symlinks=True)
-    file = pytester.path / "hints"
-    pytester.makeconftest(TELLING.format(cwd=places.cwd, file=str(file)))
-    for denies in (True, False):
-        tests = ["import pytest\nfrom fastaudit_rs import Network\n"]
-        for name, one in cases.items():
-            code = f"{one.kept}\n{one.code}"
-            code = f"exec({code!r}, {{'__name__': 'guarded'}})"
-            if form == "audit_perms":
-                under = f"def {name}(audit_perms):\n    with {said[name]}: {code}"
-            else:
-                under = f"{said[name]}\ndef {name}():\n    {code}"
-            tests.append(under)
-        pytester.makepyfile(test_it="\n\n\n".join(tests))
-        file.write_text("")
-        ran = pytester.runpytest_subprocess("-pno:cacheprovider", "-pno:xdist")
-        hints = dict(json.loads(line) for line in file.read_text().splitlines())
-        if denies:
-            ran.assert_outcomes(failed=len(cases))
-            assert hints.keys() == cases.keys()
-            assert all(hint.startswith(form + "(") for hint in hints.values())
-            said = hints
-        else:
-            assert hints == {}
-            ran.assert_outcomes(passed=len(cases))
+    case = case(name)
+
+    def under(said):
+        code = f"exec({case_again(case, places)!r}, {{'__name__': 'guarded'}})"
+        test = f"{said}\ndef test():\n    {code}"
+        if form == "audit_perms":
+            test = f"def test(audit_perms):\n    with {said}: {code}"
+        return run(f"from fastaudit_rs import Network\n{test}\n")
+
+    given = python(toml(case.fields))
+    fields = ", ".join(f"{field}={value!r}" for field, value in given.items())
+    denied = under(f"{form}({fields})")
+    denied.assert_outcomes(failed=1)
+    [hint] = re.findall(rf"To allow it: ({form}\(.*)", denied.stdout.str())
+    under(hint).assert_outcomes(passed=1)
 
 
 #: The cases that a guard of `mk_audit` denies too.
@@ -623,7 +558,7 @@ def test_of_mk_audit_at_the_top(places):
     assert policy.explain("open", "/fastaudit-test", "w", 0).allowed
 
 
-def test_what_nothing_allows():
+def test_what_nothing_allows(command):
     """It is said in words that are true where they are read."""
 
     def hint(policy):
@@ -634,9 +569,7 @@ def test_what_nothing_allows():
     toml = "no policy allows os.kill; a before_deny of the host can"
     assert hint(Policy.parse_toml("")) == toml
     assert hint(Policy.parse_toml("").replace(env=True)) == hint(Policy())
-    code = "import os; os.kill(1, 9)"
-    command = [sys.executable, "-m", "fastaudit_rs", "run", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = command("run", "-c", "import os; os.kill(1, 9)")
     assert "To allow it: no option allows os.kill\n" in done.stderr
     assert "fastaudit-rs: " not in done.stderr
 
@@ -732,9 +665,7 @@ def test_an_import(tmp_path):
     paths = os.pathsep.join([str(site), str(Path(fastaudit_rs.__file__).parent.parent)])
 
     def run(fields):
-        command = [sys.executable, "-c", code.format(fields)]
-        environment = {**os.environ, "PYTHONPATH": paths}
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
+        return programs.ran(code.format(fields), env={**os.environ, "PYTHONPATH": paths})
 
     assert "To allow it: import_allow = ['hinted']\n" in run("").stderr
     done = run("import_allow=['hinted']")
@@ -750,10 +681,9 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("cause", ["error", "None"])
-def test_another_error_that_came_of_it(places, cause):
+def test_another_error_that_came_of_it(command, cause):
     """The command tells what would allow it all the same."""
-    command = [sys.executable, "-m", "fastaudit_rs", "run", "-c", WRAPPED.format(cause=cause)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = command("run", "-c", WRAPPED.format(cause=cause))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("fastaudit-rs: denied: open /srv/a")
@@ -761,20 +691,18 @@ def test_another_error_that_came_of_it(places, cause):
     assert done.stderr.count("fastaudit-rs: ") == 1
 
 
-def test_variables_beside_a_policy(places, tmp_path):
+def test_variables_beside_a_policy(command, tmp_path):
     """`--env` adds to what a policy lets be set without naming it."""
     file = tmp_path / "policy.toml"
     file.write_text("env = true")
-    command = [sys.executable, "-m", "fastaudit_rs", "run", "--policy", str(file)]
     code = "import os; os.environ['A'] = os.environ['PATH'] = 'x'"
-    done = subprocess.run([*command, "--env", "PATH", "-c", code], capture_output=True, text=True)
+    done = command("run", "--policy", str(file), "--env", "PATH", "-c", code)
     assert (done.stderr, done.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize("text", ["writes=[]", "write", "=", "write=1", "network.hosts=3"])
-def test_no_field(text):
-    command = [sys.executable, "-m", "fastaudit_rs", "run", "--set", text, "-c", ""]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_no_field(text, command):
+    done = command("run", "--set", text, "-c", "")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert done.stderr.startswith("fastaudit-rs: ")
 
