@@ -4,12 +4,12 @@ import atexit
 import functools
 import itertools
 import operator
-import subprocess
 import sys
 import textwrap
 import types
 import weakref
 
+import programs
 import pytest
 
 if sys.version_info < (3, 12):
@@ -19,16 +19,7 @@ import numpy as np
 import numpy.random
 import orjson
 from test_calls import call, denied_callee
-
-
-@pytest.fixture
-def watch(mk_audit, places):
-    """`watch(on_call=…)`: a guard with call monitoring."""
-
-    def make(**options):
-        return mk_audit([places.ok], **options)()
-
-    return make
+from test_calls import watch as watch
 
 
 @pytest.fixture
@@ -123,8 +114,6 @@ def loaded_once():
 
 
 array = np.array([1, 2])
-dumps = decorated(orjson.dumps)
-length = decorated(len)
 
 
 @pytest.mark.original_fails()
@@ -164,14 +153,6 @@ length = decorated(len)
 )
 def test_a_site_that_called_something_harmless(seen, function, callees):
     assert seen(function) == callees
-
-
-@pytest.mark.original_fails()
-def test_a_decorator_first_used_outside(watch):
-    length(())
-    with watch():
-        length(())
-        assert denied_callee(dumps, 1) == "orjson.dumps"
 
 
 @pytest.mark.original_fails()
@@ -358,11 +339,7 @@ class TestNothingToWatch:
             program += "audit_perms = mk_audit([], monitor_calls=True)\n"
             program += "events = lambda: bool(sys.monitoring.get_events(3))\n"
             program += textwrap.dedent(code)
-            done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, cwd=places.ok
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout.split()
+            return programs.printed(program, cwd=places.ok).split()
 
         return run_code
 
