@@ -120,10 +120,7 @@ class TestOrigin:
     def test_guards_with_the_rules_of_0_1_tell_none(self, places):
         with mk_audit_01([places.ok], monitor_calls=False)():
             context = contextvars.copy_context()
-        with pytest.raises(AuditDenied) as denied:
-            in_a_thread(lambda: context.run(overreach_01))
-            raise in_a_thread(lambda: context.run(overreach_01))
-        assert denied.value.origin is None
+        assert in_a_thread(lambda: context.run(overreach_01)).origin is None
 
     def test_keeps_no_frame_alive(self, perms):
         """Neither when the guard is left nor when its context lives on."""

@@ -22,10 +22,6 @@ def square(number, seconds=0.0):
     return number * number
 
 
-def end_process():
-    os._exit(1)
-
-
 @guarded(Policy(write=[]))
 def decorated(path):
     """The decorated function."""

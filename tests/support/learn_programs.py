@@ -5,24 +5,9 @@ same each time.
 """
 
 PROGRAMS = {
-    "nothing": "print(sum(range(10)))",
     "one file written": "open('out.txt', 'w').write('x'); print(1)",
     "one file read": "print(len(open('data.csv').read()))",
     "one file of the system": "print(len(open('/etc/passwd').read()) > 0)",
-    "appending": "open('log', 'a').write('x'); print(1)",
-    "csv to json": """
-import csv, json
-rows = list(csv.DictReader(open("data.csv")))
-json.dump(rows, open("rows.json", "w"))
-print(len(rows))
-""",
-    "pathlib": """
-from pathlib import Path
-Path("made").mkdir(exist_ok=True)
-for index in range(3):
-    Path("made", f"{index}.txt").write_text("x" * index)
-print(sorted(path.name for path in Path("made").iterdir()))
-""",
     "many files": """
 import os
 os.makedirs("many/deep", exist_ok=True)
@@ -72,20 +57,12 @@ os.chdir(before)
 print(sorted(os.listdir("notes")))
 """,
     "walking": "import os; print(sum(len(files) for *_, files in os.walk('notes')))",
-    "globbing": "import glob; print(sorted(glob.glob('notes/*.txt')))",
     "an archive": """
 import shutil, zipfile, os
 shutil.make_archive("packed", "zip", "notes")
 with zipfile.ZipFile("packed.zip") as archive:
     archive.extractall("unpacked")
 print(sorted(os.listdir("unpacked")) != [])
-""",
-    "a tar file": """
-import tarfile
-with tarfile.open("notes.tar.gz", "w:gz") as archive:
-    archive.add("notes/a.txt")
-with tarfile.open("notes.tar.gz") as archive:
-    print(archive.getnames())
 """,
     "sqlite": """
 import sqlite3
@@ -94,14 +71,6 @@ with sqlite3.connect("base.db") as base:
     base.execute("delete from t")
     base.execute("insert into t values (1)")
     print(base.execute("select * from t").fetchall())
-""",
-    "shelve and pickle": """
-import pickle, shelve
-with shelve.open("shelf") as shelf:
-    shelf["a"] = [1]
-    print(dict(shelf))
-pickle.dump({1}, open("set.pickle", "wb"))
-print(pickle.load(open("set.pickle", "rb")))
 """,
     "a temporary directory of one's own": """
 import os, tempfile
@@ -188,28 +157,6 @@ print(own.VALUE)
 import asyncio, ctypes, decimal, email, fractions, html, http.client, logging, multiprocessing
 import queue, random, sqlite3, ssl, statistics, unittest, uuid, xml.etree.ElementTree, zoneinfo
 print(statistics.mean([1, 2]), zoneinfo.ZoneInfo("UTC").key)
-""",
-    "logging to a file": """
-import logging
-logging.basicConfig(filename="app.log", level=logging.INFO)
-logging.info("hello")
-print(1)
-""",
-    "configparser and toml": """
-import configparser
-config = configparser.ConfigParser()
-config["a"] = {"b": "1"}
-config.write(open("app.ini", "w"))
-config.read("app.ini")
-print(config["a"]["b"])
-""",
-    "a dataclass and an enum": """
-import dataclasses, enum
-@dataclasses.dataclass(slots=True)
-class Point:
-    x: int = 0
-Colour = enum.Enum("Colour", "RED GREEN")
-print(Point(1), list(Colour))
 """,
     "a protected name": """
 import os
