@@ -12,20 +12,10 @@ import tempfile
 import programs
 import pytest
 from in_turn import Numbers
-
-from fastaudit_rs import AuditDenied
+from test_silent import denied
 
 fcntl = pytest.importorskip("fcntl")
 ON_LINUX = sys.platform == "linux"
-
-
-def denied(function, *args, **kwargs):
-    """The event that denies a call; `None` if none does."""
-    try:
-        function(*args, **kwargs)
-    except AuditDenied as error:
-        return error.event
-    return None
 
 
 class TestTheEnd:

@@ -595,24 +595,6 @@ class TestSharedValues:
         assert [str(denied) for denied in getattr(guard, "violations", ())] == []
         """)
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="copies of the process")
-    def test_are_shared(self, run):
-        run("""
-        import ctypes
-        with Policy.preset("workspace").guard(monitor_calls=False)() as guard:
-            import multiprocessing as mp
-            context = mp.get_context("fork")
-            value = context.Value("i", 3)
-            def add():
-                with value.get_lock():
-                    value.value += 1
-            child = context.Process(target=add)
-            child.start()
-            child.join()
-            assert child.exitcode == 0 and value.value == 4
-        assert guard.violations == []
-        """)
-
     def test_are_nothing_that_guarded_code_may_do_itself(self, run):
         run("""
         import ctypes, mmap, multiprocessing.heap, multiprocessing.sharedctypes, tempfile

@@ -10,7 +10,6 @@ import threading
 import programs
 import pytest
 from asked import Asked, write
-from users import USERS, run_as
 
 from fastaudit_rs import AuditDenied, Network, Policy
 from fastaudit_rs import mk_audit as make
@@ -436,30 +435,3 @@ for _ in range(2):
 print(len(asked))
 """
     assert programs.printed(code) == "1\n"
-
-
-OF_A_USER = """
-import os
-from fastaudit_rs import Approvals, AuditDenied, Policy
-os.mkdir("ok"); os.mkdir("out")
-asked = []
-def ask(denied):
-    asked.append(denied)
-    return "pattern" if denied.path.endswith("a") else "deny"
-with Policy(write=["ok"]).guard(on_ask=Approvals("kept.toml", ask))():
-    open("out/a", "w").close(); open("out/b", "w").close()
-    try:
-        open("c", "w")
-    except AuditDenied as denied:
-        print(denied.answer)
-kept = Policy.from_toml("kept.toml")
-is_kept = kept.write == (os.path.abspath("out"),)
-print(len(asked), sorted(os.listdir()), sorted(os.listdir("out")), is_kept)
-"""
-
-
-@pytest.mark.parametrize("user", USERS)
-def test_for_each_user(user):
-    told = run_as(user, OF_A_USER).splitlines()
-    listed = "['kept.toml', 'ok', 'out'] ['a', 'b']"
-    assert told == ["the answer was no", f"2 {listed} True"]

@@ -149,11 +149,6 @@ class TestDask:
         with pytest.raises(AuditDenied):
             client.submit(make, places.ok + "/a", pure=False).result()
 
-    def test_without_a_policy(self, client, places):
-        job = client.submit(guarded(guarded_jobs.make), places.ok + "/a", pure=False)
-        with pytest.raises(RuntimeError, match="has no policy, and this worker has none"):
-            job.result()
-
     def test_what_is_not_guarded_is_free(self, client, of_workers, places):
         client.submit(guarded_jobs.make, places.out + "/a", pure=False).result()
         assert os.listdir(places.out) == ["a"]

@@ -51,6 +51,13 @@ class TestEvents:
         with guard():
             sys.audit(event, "a")
 
+    def test_variables(self, guard):
+        with guard():
+            for name in ("PATH", "path", "PYTHONSTARTUP", "UV_CACHE", b"HOME"):
+                assert denial(os.putenv, name, "x").rule == "env"
+            os.putenv("FASTAUDIT_TEST", "1")
+            os.unsetenv("FASTAUDIT_TEST")
+
     def test_beside_the_rules_of_0_1(self, guard, places):
         """The guard of the context is in force, whichever others there are."""
         with mk_audit_01([places.ok], monitor_calls=False)():
@@ -209,19 +216,6 @@ class TestCallbacks:
         assert told[1][2] == f"os.mkdir {places.out + '/a'!r} not in ({places.ok!r},)"
         assert str(denied).startswith(f"{denied.args[0]}\nCall chain: ")
 
-    def test_the_frame_can_be_walked(self, guard):
-        def trusted():
-            sys.audit("somelib.event")
-
-        def before_deny(event, args, frame, msg, data, calls):
-            while frame and frame.f_code is not trusted.__code__:
-                frame = frame.f_back
-            return frame is not None
-
-        with guard(before_deny=before_deny):
-            trusted()
-            denial(sys.audit, "somelib.event")
-
     def test_an_approved_command_runs(self, guard):
         with guard(before_deny=lambda event, *_: event == "subprocess.Popen"):
             done = subprocess.run(["echo", "x"], capture_output=True, text=True)
@@ -345,11 +339,6 @@ finally:
         with audit_perms():
             __import__(name)
             assert v02.audit_state()["import_allow"] == ("a", "b", name)
-
-    @pytest.mark.parametrize("names", [3, [3], b"x", [None]])
-    def test_names_that_are_none(self, guard, names):
-        with pytest.raises(TypeError, match=r"^allow_imports must be names of modules"):
-            guard(allow_imports=names)
 
     def test_other_guards_have_none_to_add(self, places):
         with pytest.raises(RuntimeError, match="import_allow"):

@@ -32,25 +32,6 @@ REFUSED_BY_THE_ORIGINAL = {
     "fchmod": "import os; f = open(ok + '/x', 'w'); os.fchmod(f.fileno(), 0o600)",
     "chmod of a descriptor": "import os; f = open(ok + '/x', 'w'); os.chmod(f.fileno(), 0o600)",
     "fchown": "import os; f = open(ok + '/x', 'w'); os.fchown(f.fileno(), -1, -1)",
-    "fchdir": "import os; fd = os.open(ok, os.O_RDONLY); os.fchdir(fd); os.close(fd)",
-    "mkdir at a dir_fd": """
-        import os
-        fd = os.open(ok, os.O_RDONLY)
-        os.mkdir('d', dir_fd=fd)
-        assert os.path.isdir(ok + '/d')
-    """,
-    "os.open at a dir_fd": """
-        import os
-        fd = os.open(ok, os.O_RDONLY)
-        os.close(os.open('d', os.O_WRONLY | os.O_CREAT, dir_fd=fd))
-        assert os.path.isfile(ok + '/d')
-    """,
-    "relative symlink": """
-        import os
-        open(ok + '/t', 'w').close()
-        os.symlink('t', ok + '/l')
-        assert os.path.samefile(ok + '/t', ok + '/l')
-    """,
     "TemporaryFile": "import tempfile; tempfile.TemporaryFile().write(b'x')",
     "NamedTemporaryFile": "import tempfile; tempfile.NamedTemporaryFile().write(b'x')",
     "NamedTemporaryFile(dir=)": "import tempfile; tempfile.NamedTemporaryFile(dir=ok).write(b'x')",
@@ -58,13 +39,6 @@ REFUSED_BY_THE_ORIGINAL = {
     "rmtree": """
         import os, shutil
         os.makedirs(ok + '/a/b')
-        shutil.rmtree(ok + '/a')
-        assert os.listdir(ok) == []
-    """,
-    "rmtree of files": """
-        import os, shutil
-        os.mkdir(ok + '/a')
-        open(ok + '/a/f', 'w').close()
         shutil.rmtree(ok + '/a')
         assert os.listdir(ok) == []
     """,
@@ -84,10 +58,6 @@ REFUSED_BY_THE_ORIGINAL = {
     "sqlite read by URI": """
         import sqlite3
         sqlite3.connect(f'file:{out}/r.db?mode=ro', uri=True).execute('select * from t')
-    """,
-    "sqlite by URI": """
-        import sqlite3
-        sqlite3.connect(f'file:{ok}/r.db', uri=True).execute('create table t (a)')
     """,
     "dataclass(slots=True)": """
         import dataclasses
@@ -132,12 +102,6 @@ REFUSED_BY_THE_ORIGINAL = {
         open(ok + '/x', 'w').write('a')
         for line in fileinput.input(ok + '/x', inplace=True): print(line.upper(), end='')
         assert open(ok + '/x').read() == 'A'
-    """,
-    "chdir and back": """
-        import os
-        c = os.getcwd()
-        os.chdir(ok)
-        os.chdir(c)
     """,
     "py_compile": """
         import py_compile

@@ -34,8 +34,8 @@ def port():
 def by_rules(under):
     """The denial of an operation under a guard with rules for the network."""
 
-    def run(operation, *args, write=(), **rules):
-        denied = under(operation, *args, write=write, network=Network(**rules))
+    def run(operation, *args, **rules):
+        denied = under(operation, *args, write=(), network=Network(**rules))
         return denied and denied.rule
 
     return run

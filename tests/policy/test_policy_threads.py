@@ -5,9 +5,9 @@ import multiprocessing.resource_tracker
 import os
 import sys
 import threading
-import time
 
 import pytest
+import waiting
 
 from fastaudit_rs import AuditDenied, Policy
 
@@ -95,9 +95,7 @@ class TestInherit:
         try:
             with perms() as guard:
                 _thread.start_new_thread(os.mkdir, (places.out + "/a",))
-                deadline = time.monotonic() + 10
-                while not guard.violation_count and time.monotonic() < deadline:
-                    time.sleep(0.001)
+                waiting.until(lambda: guard.violation_count)
                 assert guard.violations[0].event == "os.mkdir"
         finally:
             sys.unraisablehook = hook
