@@ -31,7 +31,7 @@ def log():
 @pytest.fixture
 def connected(proxy, log):
     """`connected(port, host, address)`: a connection that the proxy carries to there."""
-    from fastaudit_rs.sandbox.host.egress.connects import Wanted
+    from fastaudit_rs.sandbox.host.egress.waiting import Wanted
 
     with contextlib.ExitStack() as stack:
 

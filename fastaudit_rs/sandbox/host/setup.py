@@ -119,7 +119,11 @@ class Setup:
         if limits.processes is not None:
             limits = replace(limits, processes=limits.processes + copies)
         options = self._options(limits)
-        connects = self._carrier().connects() if self.is_carried else None
+        connects = None
+        if self.is_carried:
+            from .egress.connects import Connects
+
+            connects = Connects(self._carrier())
         config = replace(config, limits=limits)
         worker = Worker(config, options, metadata, is_alone, task, connects)
         with self._lock:

@@ -12,15 +12,13 @@ import resource
 import socket
 import struct
 import sys
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from ...._native import _descriptor_of
-from .log import Entry, Log
+from .log import Log
+from .proxy import Proxy
 from .rules import Address, address_of
-
-if TYPE_CHECKING:
-    from .proxy import Proxy
+from .waiting import DOMAIN, Wanted
 
 #: The number of connect(2) on each machine.
 NUMBERS = {"x86_64": 42, "aarch64": 203, "riscv64": 203}
@@ -28,79 +26,14 @@ NUMBERS = {"x86_64": 42, "aarch64": 203, "riscv64": 203}
 #: The greatest size of an address: sockaddr_storage of <sys/socket.h>.
 ADDRESS = 128
 
-#: The port of name servers: RFC 1035.
-DOMAIN = 53
-
 #: The connections that the processes of one run may have at a time, if the policy does not say.
 CONNECTIONS = 256
 
 #: The connections to the name server that they may have besides.
 LOOKUPS = 32
 
-#: The connections that may wait to be taken up; more than these could stop the host.
-WAITING = 64
-
-#: The time after which one that nobody took up is forgotten, in seconds.
-FORGOTTEN = 10.0
-
 #: The results of connecting that lead to a connection.
 UNDER_WAY = (0, errno.EINPROGRESS, errno.EINTR)
-
-
-class Wanted(NamedTuple):
-    """The place that a connection is to lead to."""
-
-    host: str
-    #: The address that the code gave, if it gave no name's.
-    address: Address | None
-    port: int
-    log: Log
-    #: Its entry there; `None` for a connection to a name server.
-    entry: Entry | None
-
-    def end(self) -> None:
-        """Note that the connection is over."""
-        if self.entry is not None:
-            self.entry.end()
-        self.log.count(-1, is_lookup=self.entry is None)
-
-
-class Waiting:
-    """The connections that are on the way to the proxy, by the ports that they come from."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._wanted: dict[tuple[int, int], tuple[Wanted, float]] = {}
-
-    def put(self, key: tuple[int, int], wanted: Wanted) -> int:
-        """Expect a connection. Return 0, or the number of an error.
-
-        It is an error if one from this port is expected already, or if there are too many.
-        """
-        if key in self._wanted:
-            return errno.EALREADY
-        if len(self._wanted) >= WAITING:
-            return errno.EAGAIN
-        self._wanted[key] = wanted, time.monotonic()
-        wanted.log.count(1, is_lookup=wanted.entry is None)
-        return 0
-
-    def take(self, key: tuple[int, int]) -> Wanted | None:
-        """Return the place that a connection is to lead to; `None` if it is not one of these."""
-        return self._wanted.pop(key, (None, 0))[0]
-
-    def expire(self) -> None:
-        """Forget those that nobody took up."""
-        now = time.monotonic()
-        for key, (_, since) in [*self._wanted.items()]:
-            if now - since > FORGOTTEN:
-                self.drop(key)
-
-    def drop(self, key: tuple[int, int]) -> None:
-        """Forget one that failed."""
-        wanted = self.take(key)
-        if wanted is not None:
-            wanted.end()
 
 
 class Connects:
@@ -110,7 +43,7 @@ class Connects:
         proxy: The proxy of the sandbox.
     """
 
-    def __init__(self, proxy: "Proxy") -> None:
+    def __init__(self, proxy: Proxy) -> None:
         """Prepare for this machine."""
         self._proxy = proxy
         most = proxy.network.max_connections

@@ -10,7 +10,6 @@ from .... import Network
 from .. import copies
 from . import beginnings
 from .beginnings import FirstLine, Protocol
-from .connects import DOMAIN, Connects, Waiting, Wanted
 from .failures import why
 from .http import Exchange
 from .log import Log
@@ -21,6 +20,7 @@ from .server import Denied, connected
 from .stream import PIECE, Stream
 from .swap import Swap
 from .tunnel import IDLE, tunnel
+from .waiting import DOMAIN, Waiting, Wanted
 
 if TYPE_CHECKING:
     from .secrets import Secrets
@@ -81,10 +81,6 @@ class Proxy:
         """Return the first of the addresses for names: the guard in the sandbox may block some."""
         usable = (each for each in FIRST if self.rules.of_address(each, 443) != BLOCK)
         return next(usable, FIRST[0])
-
-    def connects(self) -> Connects:
-        """Return the answers about connecting for a new process."""
-        return Connects(self)
 
     def end(self, log: Log) -> None:
         """End the connections of a process."""

@@ -4,10 +4,10 @@ import asyncio
 import socket
 import ssl
 
-from .connects import Wanted
 from .failures import Failed, why
 from .rules import Address, Rules, address_of
 from .stream import PIECE, Stream
+from .waiting import Wanted
 
 #: The time to look a name up, and to connect to one address, in seconds.
 LOOKUP, CONNECT = 15.0, 10.0
