@@ -1,4 +1,4 @@
-"""The display of a result: in one line, and in a notebook.
+"""The display of the parts of a result in a notebook.
 
 The code that ran wrote most of it: it becomes neither markup of the host's page nor control
 characters. HTML of its own is shown in a frame without scripts that loads nothing.
@@ -6,16 +6,9 @@ characters. HTML of its own is shown in a frame without scripts that loads nothi
 
 import base64
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from ._harmless import harmless
-from ._told import written
-from .timeline import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .results import Result
 
 #: The number of characters that are shown of each text.
 SHOWN = 10_000
@@ -33,67 +26,23 @@ _FRAMED = (
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def one_line(result: "Result") -> str:
-    """A result in one line."""
-    parts = [f"exit status {result.returncode}"]
-    if result.killed_by is not None:
-        parts = [f"killed by {result.killed_by}"]
-    if result.violations:
-        parts.append(f"{len(result.violations)} denied")
-    if result.changed:
-        parts.append(f"{len(result.changed)} {'file' if len(result.changed) == 1 else 'files'}")
-    if count := len(result.requests) + result.requests_left_out:
-        parts.append(f"{count} {'request' if count == 1 else 'requests'}")
-    parts.append(f"{result.duration:.2f} s")
-    if not result.confined:
-        parts.append("not held by the kernel")
-    return f"<Result: {', '.join(parts)}>"
-
-
-def page(result: "Result") -> str:
-    """A result as HTML."""
-    parts = [f"<p>{_text(one_line(result)[len('<Result: ') : -1])}</p>"]
-    for name in ("stdout", "stderr"):
-        if text := getattr(result, name):
-            parts.append(_block(name, [text]))
-    parts += _displayed(result.display)
-    if result.value is not None and not is_displayed(result):
-        parts.append(_block("value", [written(result.value)]))
-    if result.value_error is not None:
-        parts.append(_block("no value", [result.value_error]))
-    if result.error is not None:
-        parts.append(_block("error", [result.error.traceback or str(result.error)]))
-    if result.violations:
-        parts.append(_block("denied", (denied.message for denied in result.violations)))
-    if result.changed:
-        parts.append(_block("files", result.changed))
-    if result.requests or result.decisions:
-        parts.append(_block("timeline", shown(result.timeline)))
-    return f"<div>{''.join(parts)}</div>"
-
-
-def is_displayed(result: "Result") -> bool:
-    """Return whether the value is a frame or the like, which is shown as one."""
-    texts = (written(result.value), result.value if isinstance(result.value, str) else None)
-    return any(thing.get("text/plain", "") in texts for thing in result.display)
-
-
-def _displayed(display: "list[dict[str, str | bytes]]") -> "list[str]":
+def displayed(display: list[dict[str, str | bytes]]) -> list[str]:
+    """The things that code displayed, as HTML, as far as a page should hold them."""
     parts: list[str] = []
     left = DISPLAYED
     for thing in display:
         part = framed(thing)
         if len(part) > left:
-            part = _block("display", ["too large to be shown: result.display has it"])
+            part = block("display", ["too large to be shown: result.display has it"])
         left -= len(part)
         if left < 0:
-            parts.append(_block("display", ["more is in result.display"]))
+            parts.append(block("display", ["more is in result.display"]))
             break
         parts.append(part)
     return parts
 
 
-def framed(thing: "dict[str, str | bytes]") -> str:
+def framed(thing: dict[str, str | bytes]) -> str:
     """A thing that code displayed, as HTML: its own in a frame without scripts."""
     image, markup = thing.get("image/png"), thing.get("text/html")
     if isinstance(image, bytes) and image.startswith(PNG):
@@ -108,15 +57,17 @@ def framed(thing: "dict[str, str | bytes]") -> str:
         )
     for text in (thing.get("text/plain"), *thing.values()):
         if isinstance(text, str):
-            return _block("display", [text])
-    return _block("display", [f"{mime}: {len(data)} bytes" for mime, data in thing.items()])
+            return block("display", [text])
+    return block("display", [f"{mime}: {len(data)} bytes" for mime, data in thing.items()])
 
 
-def _block(head: str, texts: "Iterable[str]") -> str:
+def block(head: str, texts: Iterable[str]) -> str:
+    """A part with a heading; the end of a long one is left out."""
     text = "\n".join(texts)
     rest = f"\n… {len(text) - SHOWN} characters more" if len(text) > SHOWN else ""
-    return f"<b>{head}</b><pre>{_text(text[:SHOWN])}{rest}</pre>"
+    return f"<b>{head}</b><pre>{escaped(text[:SHOWN])}{rest}</pre>"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text of the code's in HTML."""
     return html.escape(harmless(text))

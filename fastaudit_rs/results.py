@@ -1,13 +1,17 @@
 """The result of running code: in a sandbox, or in a step of a session."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import AuditDenied
-from ._display import one_line, page
-from ._told import checked, for_model
+from ._display import block, displayed, escaped
+from ._told import checked, shortened, valid, written
 from .requests import Request
-from .timeline import Act, timeline_of
+from .timeline import Act, of_decision, of_request, shown
+
+#: A line of a traceback that marks a part of the line above it.
+_MARKS = re.compile(r"^ +[~^]+\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,39 @@ class Result:
 
     def __repr__(self) -> str:
         """Describe it in one line, without the code's output."""
-        return one_line(self)
+        parts = [f"exit status {self.returncode}"]
+        if self.killed_by is not None:
+            parts = [f"killed by {self.killed_by}"]
+        if self.violations:
+            parts.append(f"{len(self.violations)} denied")
+        if self.changed:
+            parts.append(f"{len(self.changed)} {'file' if len(self.changed) == 1 else 'files'}")
+        if count := len(self.requests) + self.requests_left_out:
+            parts.append(f"{count} {'request' if count == 1 else 'requests'}")
+        parts.append(f"{self.duration:.2f} s")
+        if not self.confined:
+            parts.append("not held by the kernel")
+        return f"<Result: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        return page(self)
+        parts = [f"<p>{escaped(repr(self)[len('<Result: ') : -1])}</p>"]
+        for name in ("stdout", "stderr"):
+            if text := getattr(self, name):
+                parts.append(block(name, [text]))
+        parts += displayed(self.display)
+        if self.value is not None and not is_displayed(self):
+            parts.append(block("value", [written(self.value)]))
+        if self.value_error is not None:
+            parts.append(block("no value", [self.value_error]))
+        if self.error is not None:
+            parts.append(block("error", [self.error.traceback or str(self.error)]))
+        if self.violations:
+            parts.append(block("denied", (denied.message for denied in self.violations)))
+        if self.changed:
+            parts.append(block("files", self.changed))
+        if self.requests or self.decisions:
+            parts.append(block("timeline", shown(self.timeline)))
+        return f"<div>{''.join(parts)}</div>"
 
     def for_model(self, most: int = 20_000) -> str:
         r"""Describe it to a model: the answer of a tool that runs code.
@@ -116,7 +149,20 @@ class Result:
             value:
             42
         """
-        return for_model(self, checked(most))
+        most = checked(most)
+        parts = {
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "value": "" if self.value is None else written(self.value),
+            "no value": self.value_error or "",
+            "displayed": ", ".join(sorted({mime for thing in self.display for mime in thing})),
+            "error": _error(self),
+            "ended": _ended(self),
+            "denied": swallowed(self),
+            "failed requests": _failed_requests(self),
+        }
+        told = [f"{name}:\n{shortened(text, most)}" for name, text in parts.items() if text]
+        return valid("\n\n".join(told)) or "It ran, and printed nothing."
 
     @property
     def timeline(self) -> list[Act]:
@@ -129,7 +175,15 @@ class Result:
             >>> for act in sandbox.run(code).timeline:
             ...     print(act.verdict, act.kind, act.target)
         """
-        return timeline_of(self)
+        timed = [*map(of_decision, self.decisions), *map(of_request, self.requests)]
+        timed.sort(key=lambda act: act.time or 0.0)
+        if self.decisions:
+            return timed
+        denied = [
+            Act(None, one.effect or "unknown", one.path or one.event, "denied", one.rule)
+            for one in self.violations
+        ]
+        return timed + denied + [Act(None, "changed", name, "allowed") for name in self.changed]
 
     @property
     def success(self) -> bool:
@@ -140,3 +194,45 @@ class Result:
     def timed_out(self) -> bool:
         """True if it took longer than it may."""
         return self.killed_by == "wall_seconds"
+
+
+def is_displayed(result: Result) -> bool:
+    """Return whether the value is a frame or the like, which is shown as one."""
+    texts = (written(result.value), result.value if isinstance(result.value, str) else None)
+    return any(thing.get("text/plain", "") in texts for thing in result.display)
+
+
+def swallowed(result: Result) -> str:
+    """The denials that the error does not tell: code, or a library, swallowed them."""
+    error = _error(result)
+    texts = (str(one).strip() for one in result.violations if one.message not in error)
+    return "\n".join(dict.fromkeys(texts))
+
+
+def _failed_requests(result: Result) -> str:
+    """The requests that a rule or a failure ended: programs, and native clients, say little."""
+    ended = (
+        f"{one.host}: {one.error or f'denied by {one.rule}'}"
+        for one in result.requests
+        if one.rule is not None or one.error is not None
+    )
+    left_out = result.requests_left_out
+    more = [f"{left_out} more requests are not listed"] if left_out else []
+    return "\n".join([*dict.fromkeys(ended), *more])
+
+
+def _error(result: Result) -> str:
+    if result.error is None:
+        return ""
+    text = result.error.traceback or str(result.error)
+    # The marks below lines: each version of Python has others, and an error of syntax needs them.
+    return text if "SyntaxError" in result.error.kind else _MARKS.sub("", text)
+
+
+def _ended(result: Result) -> str:
+    if result.killed_by is None:
+        is_told = result.error is not None or result.returncode == 0
+        return "" if is_told else f"exit status {result.returncode}"
+    if result.killed_by == "interrupt":
+        return "it was interrupted"
+    return f"it was ended by the limit {result.killed_by}"

@@ -1,15 +1,11 @@
 """The acts of code in the order of time: files, programs and requests beside each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._harmless import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .requests import Request
-    from .results import Result
+from .requests import Request
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,30 +35,13 @@ class Act:
         return printable(f"<Act {self.verdict} {self.kind} {self.target}>")
 
 
-def timeline_of(result: "Result") -> list[Act]:
-    """Return the acts of a result in the order of time; those without one come last.
-
-    Decisions and requests have a time. Without a log of decisions there are the denials and the
-    changed files in their place, which have none.
-    """
-    timed = [_of_decision(told) for told in result.decisions]
-    timed += [_of_request(request) for request in result.requests]
-    timed.sort(key=lambda act: act.time or 0.0)
-    if result.decisions:
-        return timed
-    denied = [
-        Act(None, one.effect or "unknown", one.path or one.event, "denied", one.rule)
-        for one in result.violations
-    ]
-    return timed + denied + [Act(None, "changed", name, "allowed") for name in result.changed]
-
-
-def _of_decision(told: "Mapping[str, Any]") -> Act:
+def of_decision(told: Mapping[str, Any]) -> Act:
+    """A decision of a guard, a line of its log."""
     kind = told["effect"] or "unknown"
     return Act(told["time"], kind, target_of(told), told["verdict"], told["rule"])
 
 
-def target_of(told: "Mapping[str, Any]") -> str:
+def target_of(told: Mapping[str, Any]) -> str:
     """The target of a decision in words, or its event if it has none."""
     if "host" in told:
         return f"{told['host']}:{told['port']}" if "port" in told else str(told["host"])
@@ -73,7 +52,8 @@ def target_of(told: "Mapping[str, Any]") -> str:
     return str(told["event"])
 
 
-def _of_request(request: "Request") -> Act:
+def of_request(request: Request) -> Act:
+    """A request over the network."""
     target = repr(request).removeprefix("<Request ").removesuffix(">").split(": ")[0]
     if request.status is not None:
         target += f" ({request.status})"

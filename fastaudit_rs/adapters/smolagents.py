@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from .. import Policy
-from .._told import denied, valid, written
-from ..results import Result
+from .._told import valid, written
+from ..results import Result, swallowed
 from ..sessions.arguments import seconds
 from ..sessions.base import Session
 from .steps import Place, Steps
@@ -247,7 +247,7 @@ def _logs(ran: Result) -> str:
     parts = (
         ran.stdout,
         ran.stderr,
-        denied(ran),
+        swallowed(ran),
         ran.value_error and f"No value: {ran.value_error}",
     )
     text = "\n".join(part.removesuffix("\n") for part in parts if part)

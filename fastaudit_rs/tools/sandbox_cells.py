@@ -14,10 +14,10 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import Policy, SandboxError
-from .._display import PNG, framed, is_displayed
+from .._display import PNG, framed
 from .._harmless import harmless
 from .._told import written as written_value
-from ..results import Result
+from ..results import Result, is_displayed
 from ..sandbox.limits import Limits
 from ..sessions.base import Output
 from . import cell_options
