@@ -1,9 +1,13 @@
 """States of a session that it can go back to."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .base import Session
+
+class Keeper(Protocol):
+    """What keeps the states of snapshots: a session."""
+
+    def _drop(self, number: int) -> None:
+        """Let go of a snapshot."""
 
 
 class Snapshot:
@@ -15,7 +19,7 @@ class Snapshot:
 
     __slots__ = ("_number", "_session", "_step")
 
-    def __init__(self, session: "Session", number: int, step: int) -> None:
+    def __init__(self, session: Keeper, number: int, step: int) -> None:
         """Make it; `Session.snapshot` does.
 
         Args:
@@ -44,7 +48,7 @@ class Snapshot:
         """Show when it was made."""
         return f"<Snapshot after {self._step} steps>"
 
-    def _number_in(self, session: "Session") -> int:
+    def _number_in(self, session: Keeper) -> int:
         """Return its number.
 
         Raises:
@@ -55,7 +59,7 @@ class Snapshot:
         return self._number
 
 
-def number_of(snapshot: object, session: "Session") -> int:
+def number_of(snapshot: object, session: Keeper) -> int:
     """Return the number of a snapshot of a session.
 
     Raises:
