@@ -8,7 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 from .. import Policy, Tool
-from .values import NotData, pack
+from .forms import NotData
+from .values import pack
 
 
 def text_of(code: object) -> str:

@@ -7,12 +7,9 @@ somebody sends one, and is never needed otherwise.
 import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .values import NotData, size_of
-
-if TYPE_CHECKING:
-    from .values import Packer, Unpacker
+from .forms import NotData, Packer, Unpacker, size_of
 
 #: Kinds of elements that are their bytes: numbers, times, texts of one length.
 PLAIN = frozenset("biufcmMSU")
@@ -31,7 +28,7 @@ def _package(name: str) -> Any:
     return import_module(name)
 
 
-def form(packer: "Packer", value: Any, place: str, depth: int) -> Any:
+def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
     """Return the form of an array or a frame; ``None`` for anything else."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
@@ -74,7 +71,7 @@ def form(packer: "Packer", value: Any, place: str, depth: int) -> Any:
     return None
 
 
-def _array(packer: "Packer", array: Any, place: str) -> Any:
+def _array(packer: Packer, array: Any, place: str) -> Any:
     numpy = _package("numpy")
 
     if array.dtype.kind not in PLAIN:
@@ -90,7 +87,7 @@ def _array(packer: "Packer", array: Any, place: str) -> Any:
     }
 
 
-def _column(packer: "Packer", column: Any, place: str, depth: int) -> Any:
+def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
     """The form of a column: the array below a series or an index."""
     numpy = _package("numpy")
     pandas = _package("pandas")
@@ -121,7 +118,7 @@ def _column(packer: "Packer", column: Any, place: str, depth: int) -> Any:
     return {"type": name, "items": items}
 
 
-def _index(packer: "Packer", index: Any, place: str, depth: int) -> Any:
+def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
     pandas = _package("pandas")
 
     names = [packer.form(name, f"{place}.names", depth) for name in index.names]
@@ -133,7 +130,7 @@ def _index(packer: "Packer", index: Any, place: str, depth: int) -> Any:
     return {"names": names, "column": _column(packer, index.array, place, depth)}
 
 
-def value(unpacker: "Unpacker", kind: str, form: Any) -> Any:
+def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
     """Return the array, the frame or the series of a form.
 
     Raises:
@@ -177,7 +174,7 @@ def _zone(form: Any) -> str:
     return name
 
 
-def _made_array(unpacker: "Unpacker", form: Any) -> Any:
+def _made_array(unpacker: Unpacker, form: Any) -> Any:
     numpy = _package("numpy")
 
     blob = unpacker.blob(form["at"])
@@ -190,7 +187,7 @@ def _made_array(unpacker: "Unpacker", form: Any) -> Any:
     return numpy.frombuffer(blob, dtype=kind).reshape(shape).copy()
 
 
-def _made_column(unpacker: "Unpacker", form: Any, is_index: bool = False) -> Any:
+def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     pandas = _package("pandas")
 
     kind = form["type"]
@@ -223,7 +220,7 @@ def _objects(items: list[Any]) -> Any:
     return made
 
 
-def _made_index(unpacker: "Unpacker", form: Any) -> Any:
+def _made_index(unpacker: Unpacker, form: Any) -> Any:
     pandas = _package("pandas")
 
     names = [unpacker.value(name) for name in form["names"]]

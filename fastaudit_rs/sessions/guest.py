@@ -13,9 +13,9 @@ from typing import Any
 
 from .. import AuditDenied, AuditPerms
 from .._native import _Interrupts, _own_directory
+from .forms import NotData
 from .output import Output
 from .plain import message, told
-from .values import NotData
 
 #: The seconds that a step which is interrupted has until it is given up, and those between two
 #: interrupts: it may catch the first one.

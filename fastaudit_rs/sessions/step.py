@@ -18,12 +18,10 @@ from typing import Any
 from .. import AuditDenied, Policy
 from ..programs import DENIED, exit_status, line_of, parts
 from ..results import Error
-
-# It is imported before a guard is in force: a policy may deny imports.
-from . import arrays as _arrays  # noqa: F401
+from .forms import NotData
 from .plain import class_name, limited, message, told
 from .shown import Shown
-from .values import NotData, pack
+from .values import pack
 
 #: The number of steps of a session whose lines tracebacks show.
 REMEMBERED = 100

@@ -9,7 +9,8 @@ from collections import OrderedDict
 
 import pytest
 
-from fastaudit_rs.sessions.values import NotData, pack, unpack
+from fastaudit_rs.sessions.forms import NotData
+from fastaudit_rs.sessions.values import pack, unpack
 
 
 class Color(enum.IntEnum):

@@ -12,9 +12,10 @@ from ..._monitoring import MONITORING
 from ..._native import _Child
 from ...results import Error
 from ...sessions import step
+from ...sessions.forms import NotData
 from ...sessions.plain import message
 from ...sessions.shown import Shown
-from ...sessions.values import NotData, pack, unpack
+from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
 from .channel import Channel, Message
 from .functions import Function, asking

@@ -1,0 +1,199 @@
+"""Values as what JSON can hold, with bytes beside it, and back: the forms of `values`."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .plain import class_name, exact_bytes
+
+#: The number of values in a message, and how deep one may be in others: each takes memory of the
+#: side that reads.
+VALUES, DEPTH = 1 << 20, 100
+
+#: The keys of a message that are no text, in all its sets and mappings, and those with one hash.
+#: The sender chooses the hashes of numbers and tuples: a set of n values with one hash takes n²
+#: steps, and n values whose places in the table follow one another nearly as many.
+KEYS, ALIKE = 1 << 16, 100
+
+#: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
+#: CPython does not limit.
+BITS = 64
+
+#: The key of an object that stands for something else than a mapping.
+_KIND = "$"
+
+
+class NotData(TypeError):
+    """An object that cannot be passed by value."""
+
+
+class Packer:
+    """Makes of values what JSON can hold, and of arrays bytes beside it."""
+
+    def __init__(self, other: Callable[["Packer", Any, str, int], Any] | None) -> None:
+        """Begin without bytes.
+
+        Args:
+            other: Returns the form of any other value, or ``None``: the arguments of `form`.
+        """
+        self._other = other
+        self.count = 0
+        self.blobs: list[bytes | memoryview] = []
+
+    def form(self, value: object, place: str, depth: int) -> Any:
+        """Return the form of a value in JSON.
+
+        Args:
+            value: The value.
+            place: Its place, for errors: ``value['a'][0]``.
+            depth: The number of values that it is in.
+
+        Raises:
+            NotData: It has none.
+        """
+        self.count += 1
+        if self.count > VALUES:
+            raise NotData(f"more than {VALUES} values")
+        if depth > DEPTH - 10:
+            raise NotData(f"{place[:200]} is nested more than {DEPTH - 10} deep")
+        if value is None or value is True or value is False:
+            return value
+        given: Any = value
+        kind = type(given)
+        if issubclass(kind, str):
+            return str.__str__(given)
+        if issubclass(kind, int):
+            return self._number(int.__int__(given))
+        if issubclass(kind, float):
+            return float.__float__(given)
+        if issubclass(kind, complex):
+            parts = [complex.real.__get__(given), complex.imag.__get__(given)]
+            return {_KIND: "complex", "parts": parts}
+        if issubclass(kind, (bytes, bytearray)):
+            return {_KIND: "bytes", "at": self.blob(exact_bytes(given))}
+        if issubclass(kind, dict):
+            return self._mapping(given, place, depth)
+        for base in (list, tuple, set, frozenset):
+            if issubclass(kind, base):
+                items = [
+                    self.form(item, f"{place}[{number}]", depth + 1)
+                    for number, item in enumerate(base.__iter__(given))
+                ]
+                return items if base is list else {_KIND: base.__name__, "items": items}
+        found = None if self._other is None else self._other(self, value, place, depth)
+        if found is not None:
+            return found
+        name = class_name(kind)[:100]
+        raise NotData(f"{place[:200]} is an object of {name}, which cannot be passed by value")
+
+    def blob(self, data: bytes | memoryview) -> int:
+        """Put bytes beside the head; return their number."""
+        self.blobs.append(data)
+        return len(self.blobs) - 1
+
+    def _number(self, value: int) -> Any:
+        if int.bit_length(value) < BITS:
+            return value
+        return {_KIND: "int", "hex": f"{value:x}"}
+
+    def _mapping(self, value: Any, place: str, depth: int) -> Any:
+        items = [
+            (key, self.form(item, f"{place}[{_shown(key)}]", depth + 1))
+            for key, item in dict.items(value)
+        ]
+        if all(type(key) is str and key != _KIND for key, _ in items):
+            return dict(items)
+        keys = [self.form(key, f"a key of {place}", depth + 1) for key, _ in items]
+        return {_KIND: "dict", "keys": keys, "items": [item for _, item in items]}
+
+
+class Unpacker:
+    """Makes values of their forms."""
+
+    def __init__(
+        self,
+        blobs: Sequence[memoryview],
+        other: Callable[["Unpacker", Any, Any], Any] | None,
+        own: bool,
+    ) -> None:
+        """Begin with the bytes that are beside the head.
+
+        Args:
+            blobs: The bytes.
+            other: Returns the value of a form of any other kind: the kind, and the form.
+            own: True if the host made them: its keys may be any.
+        """
+        self._blobs = dict(enumerate(blobs))
+        self._other = other
+        self._own = own
+        self._keys = 0
+
+    def blob(self, at: Any) -> memoryview:
+        """Take bytes from beside the head, which are for one value alone."""
+        return self._blobs.pop(at)
+
+    def keys(self, forms: Any) -> list[Any]:
+        """Return values that are to be found by their hashes.
+
+        Raises:
+            ValueError: Looking for them could take long.
+        """
+        keys = [self.value(form) for form in forms]
+        if self._own or all(type(key) is str for key in keys):
+            return keys
+        self._keys += len(keys)
+        if self._keys > KEYS:
+            raise ValueError(f"more than {KEYS} keys and members of sets that are no text")
+        first: dict[int, Any] = {}
+        alike: dict[int, int] = {}
+        for key in keys:
+            number = hash(key)
+            other = first.setdefault(number, key)
+            if other is not key and other != key:
+                alike[number] = alike.get(number, 1) + 1
+                if alike[number] > ALIKE:
+                    raise ValueError(f"more than {ALIKE} keys or members of sets with one hash")
+        return keys
+
+    def value(self, form: Any) -> Any:
+        """Return the value of a form; malformed ones raise any of the usual errors."""
+        if type(form) is list:
+            return [self.value(item) for item in form]
+        if type(form) is not dict:
+            return form
+        kind = form.get(_KIND)
+        if kind is None:
+            return {key: self.value(item) for key, item in form.items()}
+        if kind == "dict":
+            keys = self.keys(form["keys"])
+            return dict(zip(keys, map(self.value, form["items"]), strict=True))
+        if kind == "tuple":
+            return tuple(map(self.value, form["items"]))
+        if kind in ("set", "frozenset"):
+            return {"set": set, "frozenset": frozenset}[kind](self.keys(form["items"]))
+        if kind == "bytes":
+            return bytes(self.blob(form["at"]))
+        if kind == "int":
+            return int(form["hex"], 16)
+        if kind == "complex":
+            return complex(*map(float, form["parts"]))
+        if self._other is None:
+            raise ValueError(f"a message with {kind!r}")
+        return self._other(self, kind, form)
+
+
+def size_of(shape: Sequence[int], item: int) -> int:
+    """The bytes of an array.
+
+    Raises:
+        ValueError: A size is not a number, or negative.
+    """
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError("an array whose shape has something else than sizes")
+    return math.prod(shape) * item
+
+
+def _shown(key: Any) -> str:
+    kind = type(key)
+    is_text = issubclass(kind, str)
+    return repr(str.__str__(key)[:50]) if is_text else f"<{class_name(kind)}>"
