@@ -2,15 +2,11 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
+from ._answers import Answer as Answer
 from ._native import Policy, _merged_approvals
 from .denied import AuditDenied
-
-#: An answer of ``on_ask``. ``"once"`` allows this operation, ``"guard"`` this subject for as long
-#: as the guard's factory lives, ``"pattern"`` its directory, program or package, or the host with
-#: its port. ``"never"`` denies the same, or this subject, and nobody is asked for it any more.
-Answer: TypeAlias = Literal["once", "guard", "pattern", "deny", "never"]
 
 _Ask: TypeAlias = Callable[[AuditDenied], object] | Callable[[AuditDenied], Awaitable[object]]
 

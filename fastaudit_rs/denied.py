@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .approvals import Answer
+    from ._answers import Answer
 
 
 class AuditDenied(PermissionError):
@@ -247,9 +247,9 @@ class AuditDenied(PermissionError):
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of all frames."""
-        from .tools.cell_errors import render
+        from ._cells import render
 
-        return render(self)
+        return render(self, self)
 
     def __reduce__(self) -> "tuple[Any, ...]":
         """Pickle what it tells."""

@@ -1,37 +1,16 @@
-"""The display of a denial in IPython and Jupyter: short, with its place in the cell."""
+"""Denials that a cell's code did not show as such: wrapped by a library, or swallowed."""
 
-import linecache
-from collections.abc import Callable, Iterable
-from types import TracebackType
+from collections.abc import Iterable
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from .. import AuditDenied
+from .._cells import cell_of, render
 from . import swallowed
-
-#: Sequences that turn a terminal's text red, and back.
-RED = ("\x1b[31m", "\x1b[39m")
-
-#: The beginning of a cell's line that IPython made of a magic or of ``!command``.
-MADE = "get_ipython()."
-
-
-def render(denied: AuditDenied) -> list[str]:
-    """Return the lines that IPython shows of a denial: the operation, its place, and a hint.
-
-    With ``%xmode Verbose`` it is all frames, as for any exception.
-    """
-    shell = InteractiveShell.instance() if InteractiveShell.initialized() else None
-    if shell is not None and shell.InteractiveTB.mode == "Verbose":
-        frames: list[str] = shell.InteractiveTB.structured_traceback(
-            type(denied), denied, denied.__traceback__, tb_offset=1
-        )
-        return frames
-    return _short(shell, denied, denied)
 
 
 def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list[str] | None:
-    """The same for an error that a library raised for a denial; ``None`` for any other.
+    """The lines for an error that a library raised for a denial; ``None`` for any other.
 
     An error that the user's own code raised on a denial shows its frames as usual.
     """
@@ -47,9 +26,9 @@ def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list
         return None
     file = innermost.tb_frame.f_code.co_filename
     own = (denied.place or "").rpartition(":")[0]
-    if file == own or _cell_of(shell, file) is not None:
+    if file == own or cell_of(shell, file) is not None:
         return None
-    return _short(shell, denied, error)
+    return render(denied, error)
 
 
 def swallowed_lines(
@@ -63,60 +42,7 @@ def swallowed_lines(
 
     def place_of(denied: AuditDenied) -> str | None:
         file, _, line = (denied.place or "").rpartition(":")
-        cell = _cell_of(shell, file)
+        cell = cell_of(shell, file)
         return swallowed.place_of(denied) if cell is None else f"{cell}, line {line}"
 
     return swallowed.lines(violations, error, most=most, place_of=place_of)
-
-
-def _short(shell: InteractiveShell | None, denied: AuditDenied, error: BaseException) -> list[str]:
-    red, plain = ("", "") if shell is None or shell.colors.lower() == "nocolor" else RED
-    name = f"{red}{type(denied).__name__}{plain}: {denied.message}"
-    outer = f"{red}{type(error).__name__}{plain}"
-    if error is denied:
-        lines = [name]
-    elif denied.message in str(error):
-        lines = [f"{outer} from {name}"]
-    else:
-        lines = [f"{outer}: {error}", f"from {name}"]
-    if shell is not None:
-        lines += _place(shell, error.__traceback__)
-    if denied.hint is not None:
-        lines.append(f"To allow it: {denied.hint}")
-    lines.append(str(denied).splitlines()[-1])
-    return lines
-
-
-def _cell_of(shell: InteractiveShell, file: str) -> str | None:
-    """Return the name of the cell that this file's code is from; ``None`` if it is from no cell."""
-    name_of: Callable[[str], tuple[str, str] | None]
-    name_of = getattr(shell.compile, "format_code_name", lambda name: None)
-    name = name_of(file)
-    return None if name is None else " ".join(name)
-
-
-def _place(shell: InteractiveShell, traceback: TracebackType | None) -> list[str]:
-    """Return the last line of a cell that led to it."""
-    found: list[str] = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        cell = _cell_of(shell, code.co_filename)
-        if cell is not None:
-            number = traceback.tb_lineno
-            line = linecache.getline(code.co_filename, number).strip()
-            if line.startswith(MADE) or f" = {MADE}" in line:
-                line = _written(shell, cell, number) or line
-            inside = "" if code.co_name == "<module>" else f", in {code.co_name}"
-            found = [f"  {cell}, line {number}{inside}", *([f"    {line}"] if line else [])]
-        traceback = traceback.tb_next
-    return found
-
-
-def _written(shell: InteractiveShell, cell: str, number: int) -> str | None:
-    """Return a line of a cell as the user wrote it."""
-    count = cell.partition("[")[2].partition("]")[0]
-    try:
-        lines = shell.history_manager.input_hist_raw[int(count)].splitlines()  # type: ignore[union-attr]
-        return str(lines[number - 1]).strip()
-    except (AttributeError, IndexError, ValueError):
-        return None
