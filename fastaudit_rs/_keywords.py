@@ -26,7 +26,7 @@ def checked(name: str) -> Callable[[T], T]:
             for wrong in kwargs.keys() - names:
                 from ._near import unknown
 
-                raise TypeError(unknown(name, wrong))
+                raise TypeError(unknown(name, wrong, plain))
             return plain(*args, **kwargs)
 
         return call

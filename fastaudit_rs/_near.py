@@ -5,13 +5,14 @@ Only a wrong call imports it: `difflib` and `inspect` take longer than this pack
 
 import difflib
 import functools
-import importlib
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from . import v02
 
 __all__ = ["event", "near", "suggestion", "unknown", "warn"]
 
@@ -65,14 +66,15 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {found!r}?" if found else ""
 
 
-def unknown(function: str, name: str) -> str:
+def unknown(function: str, name: str, plain: Callable[..., Any] | None = None) -> str:
     """The message for an argument that a function of this package does not have.
 
     Args:
         function: Its name in the package, ``"Policy.guard"`` for example.
         name: The name of the argument.
+        plain: The function itself, if the caller has it.
     """
-    names = _names(function)
+    names = _names(function) if plain is None else _arguments(plain)
     hint = _hint(function, name, names)
     return f"{function}() has no argument {name!r}.{hint} It takes {', '.join(names)}."
 
@@ -80,9 +82,8 @@ def unknown(function: str, name: str) -> str:
 def elsewhere(name: str) -> str:
     """Return the words after the message for a name that this package does not have."""
     package = sys.modules[_PACKAGE]
-    for module in ("v02", "calls"):
-        if name in importlib.import_module(f"{_PACKAGE}.{module}").__all__:
-            return f": {_PACKAGE}.{module} has it"
+    if name in v02.__all__:
+        return f": {v02.__name__} has it"
     found = near(name, package.__all__)
     return f": did you mean {found!r}?" if found else ""
 
@@ -116,17 +117,16 @@ def _place(function: str, name: str) -> str:
 @functools.cache
 def _names(function: str) -> list[str]:
     """The arguments of a function of this package."""
-    *path, last = function.split(".")
-    found: Any = sys.modules[_PACKAGE]
-    if path == ["Session"]:
-        found = importlib.import_module(f"{_PACKAGE}.sessions.base")
-    for part in path:
-        found = getattr(found, part, None) or importlib.import_module(f"{_PACKAGE}.{part}")
-    parameters = inspect.signature(getattr(found, last)).parameters.values()
-    names = [one.name for one in parameters if one.name != "self" and one.kind != one.VAR_KEYWORD]
+    package: Any = sys.modules[_PACKAGE]
+    names = _arguments(functools.reduce(getattr, function.split("."), package))
     if function == "Policy.session":
         names += [name for name in _names("Policy.guard") if name not in names]
     return names
+
+
+def _arguments(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [one.name for one in parameters if one.name != "self" and one.kind != one.VAR_KEYWORD]
 
 
 def event(name: str, names: Iterable[str]) -> str:
