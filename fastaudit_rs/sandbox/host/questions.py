@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import AuditDenied, Policy
-from ..._near import warn
 from ...approvals import Approvals
 from ...sessions.arguments import seconds
 from ...sessions.host_loop import HostLoop
@@ -46,6 +45,8 @@ def check_ask(on_ask: Any, ask_seconds: object) -> None:
 def warn_of_held(on_ask: Any, ask_up_to: Policy | None) -> None:
     """Warn if nobody is asked about what the kernel holds."""
     if on_ask is not None and ask_up_to is None:
+        from ..._near import warn
+
         warn(
             "on_ask without ask_up_to is not asked about files, programs and the network, which "
             "the kernel holds whatever the answer is: Sandbox(ask_up_to=Policy(write=[...])) names "
