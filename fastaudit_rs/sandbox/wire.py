@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from .._native import _json_extent
-from ..sessions.values import LENGTH
+from ..sessions.forms import LENGTH
 
 #: Modules so common that each run finds them imported: in a sandbox all but the first, which would
 #: have to wait.

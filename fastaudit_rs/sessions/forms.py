@@ -1,6 +1,7 @@
 """Values as what JSON can hold, with bytes beside it, and back: the forms of `values`."""
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ KEYS, ALIKE = 1 << 16, 100
 #: The bits of a number that JSON has as it is. Longer ones are written in hexadecimal, whose digits
 #: CPython does not limit.
 BITS = 64
+
+#: The length before a head, and before a message.
+LENGTH = struct.Struct("!Q")
 
 #: The key of an object that stands for something else than a mapping.
 _KIND = "$"

@@ -6,15 +6,11 @@ before anything is made of them.
 """
 
 import json
-import struct
 from typing import Any
 
 from .._native import _json_extent
 from .arrays import form_of, value_of
-from .forms import DEPTH, VALUES, Packer, Unpacker
-
-#: The length before a head.
-LENGTH = struct.Struct("!Q")
+from .forms import DEPTH, LENGTH, VALUES, Packer, Unpacker
 
 
 def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:

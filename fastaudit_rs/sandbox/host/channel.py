@@ -6,7 +6,7 @@ import threading
 from array import array
 from collections import deque
 
-from ...sessions.values import LENGTH
+from ...sessions.forms import LENGTH
 from ..wire import Malformed, take
 
 #: The bytes that are read at once.
