@@ -1,11 +1,12 @@
 """Arrows point down between the folders of `src` and of the package, and files make no circles.
 
-`use` and `import` lines are read, and paths in code. Imports in functions are no arrows: they are
-for names that few need.
+`use` lines are read, and paths in code; of the package all imports, also those in functions and
+for types: what is imported later is below, too.
 """
 
 import ast
 import re
+from importlib.util import resolve_name
 
 import pytest
 from repository import ROOT
@@ -31,8 +32,25 @@ BINDING = (
 )
 #: The wings of `src`, from the ground up, with those of the binding at the top.
 RUST = ("policy", "kernel", "native", *(f"python/{folder}" for folder in BINDING), "python")
-#: The folders of the package, from the ground up. `""` has what all of them use.
-PYTHON = ("", "v02", "sessions", "sandbox", "sandbox/inside", "sandbox/host", "adapters", "tools")
+#: The folders of the package, and single modules, from the ground up. `""` is the package's own.
+PYTHON = (
+    "calls",
+    "v02",
+    "",
+    "sessions",
+    "sandbox",
+    "sandbox/inside",
+    "sandbox/host/copies",
+    "sandbox/host/network",
+    "sandbox/host/egress",
+    "sandbox/host",
+    "adapters",
+    "tools",
+)
+#: The modules that users start with, on top of all: they have names of the others.
+FACES = ("__init__", "__main__", "sandbox/__init__")
+#: The name of a module of the package.
+MODULE = re.compile(r"fastaudit_rs(\.\w+)+")
 
 
 def leaves(tree: str):
@@ -80,23 +98,54 @@ def rust():
     return arrows
 
 
+def imported(module, tree):
+    """The full names of what a module of the package imports, wherever in it, for types too.
+
+    Names of modules in tables and calls count, and the imports of programs for other processes.
+    """
+    package = ".".join(["fastaudit_rs", *module.split("/")[:-1]])
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom():
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.Assign(targets=[ast.Name(id="_LATER")]):
+                for name, base in ast.literal_eval(node.value).items():
+                    yield resolve_name(f".{base}".replace("...", ".."), package) + f".{name}"
+            case ast.Tuple(elts=parts) | ast.Call(args=parts):
+                texts = [part.value for part in parts if isinstance(part, ast.Constant)]
+                yield from (text for text in map(str, texts) if MODULE.fullmatch(text))
+            case ast.Constant(value=str(text)):
+                yield from re.findall(r"^from (fastaudit_rs[\w.]*) import", text, re.MULTILINE)
+
+
 def python():
-    """The modules of the package that each module imports, as it is imported itself."""
+    """The modules of the package that each module imports, if by way of a face."""
     package = ROOT / "fastaudit_rs"
-    paths = package.rglob("*.py")
-    modules = {path.relative_to(package).with_suffix("").as_posix() for path in paths}
-    arrows = {}
-    for name in modules:
-        found = set()
-        for node in ast.parse((package / f"{name}.py").read_text()).body:
-            if not isinstance(node, ast.ImportFrom) or not node.level:
-                continue
-            above = name.split("/")[: -node.level]
-            base = "/".join([*above, *(node.module or "").split(".")]).strip("/")
-            named = {f"{base}/{alias.name}".strip("/") for alias in node.names} | {base}
-            found |= named & modules
-        arrows[name] = found - {name}
-    return arrows
+    used = {}
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).with_suffix("").as_posix()
+        used[name] = [*imported(name, ast.parse(path.read_text()))]
+    offered = {face: {full.rpartition(".")[2]: full for full in used[face]} for face in FACES}
+
+    def module(full):
+        top, *path = full.split(".")
+        for end in (len(path), len(path) - 1) if top == "fastaudit_rs" else ():
+            name = "/".join(path[:end])
+            if name in used:
+                return name
+            face = f"{name}/__init__".strip("/")
+            if face in used:
+                origin = offered.get(face, {}).get(full.rpartition(".")[2], full)
+                return face if origin == full else module(origin)
+        return None
+
+    return {
+        name: {module(full) for full in fulls} & used.keys() - {name}
+        for name, fulls in used.items()
+    }
 
 
 def circles(arrows):
@@ -134,10 +183,6 @@ def upwards(arrows, folders):
     }
 
 
-#: The modules that are what users start with, and so on top: what they import is imported later.
-FACES = {"__init__", "__main__"}
-
-
 def test_arrows_of_rust_point_down():
     arrows = {name: targets - {"lib"} for name, targets in rust().items() if name != "lib"}
     assert len(arrows) > 100
@@ -153,6 +198,23 @@ def test_arrows_of_the_package_point_down():
     assert len(arrows) > 40
     assert upwards(arrows, PYTHON) == set()
     assert circles(arrows) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from .values import pack", {"fastaudit_rs.sessions.values.pack"}),
+        ("def f():\n    from .. import Policy", {"fastaudit_rs.Policy"}),
+        ("if TYPE_CHECKING:\n    import fastaudit_rs.core", {"fastaudit_rs.core"}),
+        ("_LATER = {'Stream': 'base'}", {"fastaudit_rs.sessions.base.Stream"}),
+        ("_LATER = {'Act': '..timeline'}", {"fastaudit_rs.timeline.Act"}),
+        ("MODULES = ('fastaudit_rs.core',)", {"fastaudit_rs.core"}),
+        ("START = 'import os\\nfrom fastaudit_rs.core import f'", {"fastaudit_rs.core"}),
+        ("class A:\n    __module__ = 'fastaudit_rs.core'", set()),
+    ],
+)
+def test_imports_anywhere_are_found(code, found):
+    assert set(imported("sessions/here", ast.parse(code))) == found
 
 
 @pytest.mark.parametrize(
