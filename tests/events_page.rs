@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use fastaudit_rs::policy::events::{EVENTS, KnownEvent, lookup};
-use fastaudit_rs::policy::rules;
 use fastaudit_rs::policy::rules::{Access, Rule};
+use fastaudit_rs::policy::rules_02;
 
 const HEAD: &str = "\
 # Audit events
@@ -75,7 +75,7 @@ fn verdict(rule: Option<Rule>) -> String {
 
 /// The verdict of the rule set of fastaudit 0.2 on an event.
 fn verdict_02(event: &str) -> String {
-    let verdict = match rules::lookup(event.as_bytes()) {
+    let verdict = match rules_02::lookup(event.as_bytes()) {
         Some(Rule::SetVariable) => "but for variables that programs are found by",
         Some(Rule::RemoveVariable) => "passes; variables that programs are found by come back",
         Some(Rule::RemoveVariables) => "passes",

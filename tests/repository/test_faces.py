@@ -1,7 +1,6 @@
 """Signatures of `src`: no safe function takes a raw pointer, or invents a lifetime.
 
-Clippy's `not_unsafe_ptr_arg_deref` looks at functions that other crates can call, of which there are
-none here.
+Clippy's `not_unsafe_ptr_arg_deref` looks at functions that other crates can call: none of these.
 """
 
 import re
@@ -24,7 +23,7 @@ def closing(text, start):
 
 
 def wrong(text):
-    """The safe functions of a file that take a raw pointer, or return a lifetime that no argument has."""
+    """The safe functions of a file that take a raw pointer, or return a lifetime of no argument."""
     text = re.sub(r"//[^\n]*", "", text)
     text = re.sub(r'extern "[^"]*" \{.*?\n\s*\}', "", text, flags=re.DOTALL)
     for found in re.finditer(r"([^;{}\n]*)\bfn (\w+)(?=[<(])", text):
@@ -42,7 +41,8 @@ def wrong(text):
         # Others hold what they borrow in a field, which must have come from an argument.
         borrowed = re.findall(r"(?:&|\b(?:Python|Bound|Borrowed|BorrowedFd)<)'(\w+)", returned)
         named = set(re.findall(r"'(\w+)", generics)) & set(borrowed)
-        for lifetime in named - {*re.findall(r"'(\w+)", arguments + returned.partition("where")[2])}:
+        given = arguments + returned.partition("where")[2]
+        for lifetime in named - {*re.findall(r"'(\w+)", given)}:
             yield f"{found[2]} invents '{lifetime}"
 
 

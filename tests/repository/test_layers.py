@@ -84,9 +84,11 @@ def rust():
         found = set()
         uses = re.findall(r"\buse\s+([\w:]*(?:\{[^;]*\}|\w+|\*)(?:\s+as\s+\w+)?)\s*;", text)
         paths = [leaf for use in uses for leaf in leaves(use)]
-        paths += re.findall(r"\bcrate(?:::\w+)+", text)
+        paths += re.findall(r"\b(?:crate|super)(?:::\w+)+", text)
         for used in paths:
             parts = used.split(" as ")[0].split("::")
+            if parts[0] == "super" and parts[1] != "super":
+                parts = ["crate", *name.split("/")[:-1], *parts[1:]]
             if parts[0] != "crate":
                 continue
             for end in range(len(parts), 1, -1):
@@ -191,6 +193,40 @@ def test_arrows_of_rust_point_down():
 
 def test_files_of_rust_make_no_circles():
     assert circles(rust()) == set()
+
+
+def registries():
+    """The statics of `src` that are given functions as the program runs, as no `use` shows."""
+    texts = {}
+    for path in (ROOT / "src").rglob("*.rs"):
+        name = path.relative_to(ROOT / "src").with_suffix("").as_posix()
+        texts[name] = re.sub(r"//[^\n]*", "", path.read_text())
+    function = r"(?:\bfn|\bFn\w*)\s*\("
+    kinds = {
+        kind
+        for text in texts.values()
+        for kind in (
+            *re.findall(rf"\btype (\w+)[^;]*{function}", text),
+            *re.findall(rf"\bstruct (\w+)[^;{{]*\{{[^}}]*{function}", text),
+        )
+    }
+    holds = re.compile("|".join([function, *(rf"\b{kind}\b" for kind in sorted(kinds))]))
+    return {
+        f"{file}: {static}"
+        for file, text in texts.items()
+        for static, of in re.findall(r"\bstatic (\w+): ([^=]+?)\s*=", text)
+        if re.match(r"(?:\w+::)*(?:Once|OnceLock|LazyLock|Mutex|RwLock|ArcSwap\w*)<", of)
+        and holds.search(of)
+    }
+
+
+def test_no_table_of_functions_hides_an_arrow():
+    assert registries() == {
+        # The classes of this folder, which are made once the first guard is.
+        "python/api/setup: CLASSES",
+        # A slot of a native class of greenlet's.
+        "python/wrapped/greenlets: CONTEXT",
+    }
 
 
 def test_arrows_of_the_package_point_down():

@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ... import AuditLog, Policy
 from ..limits import Limits
 from ..secrets import Secret
 from ..wire import Job
-
-if TYPE_CHECKING:
-    from .docker import Docker
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class SandboxConfig:
         path: Directories of modules that it finds.
         base: The directory that counts as its disk.
         kernel: The package `sandlock`, if the kernel holds the policy.
-        docker: The daemon that runs it in containers, if one does.
+        in_container: True if a daemon runs it in containers.
         asks: True if its runs ask the host.
         up_to: The most that answers of the host may open, besides the policy.
         secrets: Values that the host puts into its requests.
@@ -40,7 +37,7 @@ class SandboxConfig:
     path: Sequence[str]
     base: str
     kernel: Any
-    docker: "Docker | None"
+    in_container: bool
     asks: bool
     up_to: Policy | None
     secrets: Sequence[Secret]

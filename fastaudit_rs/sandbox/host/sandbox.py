@@ -141,7 +141,7 @@ class Sandbox(Runner):
         self.limits = limits or Limits()
         self.env = environment(env)
         self.path = directories(path)
-        docker = _docker(image)
+        self._docker = docker = _docker(image)
         sandlock = None if docker is not None else kernel(confine)
         if sandlock is not None:
             warn_of_held(on_ask, ask_up_to)
@@ -163,7 +163,7 @@ class Sandbox(Runner):
                 path=self.path,
                 base=base,
                 kernel=sandlock,
-                docker=docker,
+                in_container=docker is not None,
                 asks=on_ask is not None,
                 up_to=None if ask_up_to is None else absolute(ask_up_to, str(self.directory)),
                 secrets=values,
@@ -253,8 +253,8 @@ class Sandbox(Runner):
         job = config.job(text, file, request.args, value=request.value, cwd=self._cwd)
         given = given.encode() if isinstance(given, str) else bytes(given)
         with self._in_flight.running(request.cancel), self._files.changes() as changed:
-            if config.docker is not None:
-                result = config.docker.run(self._setup, job, given, request.cancel)
+            if self._docker is not None:
+                result = self._docker.run(self._setup, job, given, request.cancel)
             else:
                 questions = None
                 if self._on_ask is not None:
@@ -278,7 +278,7 @@ class Sandbox(Runner):
             ValueError: `size` is not positive, or the backend is another one.
         """
         self._check_open()
-        if self._config.docker is not None:
+        if self._docker is not None:
             raise ValueError("a pool needs backend='process': containers are not copied")
         from .pool import Pool
 
@@ -323,7 +323,7 @@ class Sandbox(Runner):
                 one.
         """
         self._check_open()
-        if self._config.docker is not None:
+        if self._docker is not None:
             raise ValueError("a session needs backend='process': containers are not copied")
         check_ask(on_ask, ask_seconds)
         if self._config.kernel is not None:
@@ -355,7 +355,7 @@ class Sandbox(Runner):
         Besides there are ``"privileges"``, of which a process has none and gets none, and
         ``"other_processes"``: signals, limits and priorities of processes outside.
         """
-        in_docker = self._config.docker is not None
+        in_docker = self._docker is not None
         outer = "container" if in_docker else "kernel"
         is_held = in_docker or self._config.kernel is not None
         both = f"guard and {outer}"

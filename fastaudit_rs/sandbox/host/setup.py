@@ -69,7 +69,7 @@ class Setup:
         #: The places that it depends on, but for those that are the same for all.
         self._named = (*(held.write or ()), *(held.read or ()), *held.block, *config.path)
         more = [*config.path]
-        if config.docker is None:
+        if not config.in_container:
             # Of the host's files a container has none.
             more += public()
         bundle = Path(config.base, "certificates.pem")

@@ -11,7 +11,8 @@ use crate::policy::events;
 use crate::policy::files::path::{Base, Name, Target};
 use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
-use crate::policy::rules::{PathArg, Rule, RuleSet};
+use crate::policy::rules::{PathArg, Rule};
+use crate::policy::rules_02::RuleSet;
 
 /// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
 const FORMAT: i64 = 0o170_000;
@@ -119,7 +120,7 @@ impl<'a, S: Surroundings> Judge<'a, S> {
         if self.0.excuses(reason)? {
             return Ok(());
         }
-        if !self.0.observes() && super::imports::excused_by_import(self.0, reason)? {
+        if !self.0.observes() && excused_by_import(self.0, reason)? {
             return Ok(());
         }
         self.0.deny(reason, operation)
@@ -304,4 +305,53 @@ impl<'a, S: Surroundings> Judge<'a, S> {
             _ => self.deny(Reason::Event),
         }
     }
+}
+
+/// Returns whether a denied event is part of importing a package whose import may do what is
+/// denied.
+///
+/// # Errors
+/// The error that looking at frames raised.
+#[inline]
+fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
+    let policy = event.policy();
+    let rest = policy.rest();
+    let packages = rest.packages.imports();
+    if !packages.is_empty() && is_imported(event, packages, reason)? {
+        return Ok(true);
+    }
+    let named = &rest.import_allow;
+    if policy.rules() == RuleSet::Classic {
+        return Ok(!named.is_empty() && is_imported(event, named, reason)?);
+    }
+    if event.event().starts_with(b"audit_perms.") || loads_own(event, reason) {
+        return Ok(false);
+    }
+    if !named.is_empty() && event.is_importing_named(named)? {
+        return Ok(true);
+    }
+    let declared = event.declared_loading_native();
+    Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
+}
+
+/// Tells the same by the packages. Denials of blocked and protected files, and of the guard's own
+/// events, stay.
+fn is_imported<S: Surroundings>(
+    event: &S,
+    packages: &[String],
+    reason: Reason,
+) -> Result<bool, S::Error> {
+    if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = reason.why() {
+        return Ok(false);
+    }
+    let name = std::str::from_utf8(event.event());
+    if !name.is_ok_and(events::is_excused_by_import) || loads_own(event, reason) {
+        return Ok(false);
+    }
+    event.is_importing(packages)
+}
+
+/// Returns whether a native module that the guarded code may have written is loaded.
+fn loads_own(event: &impl Surroundings, reason: Reason) -> bool {
+    event.event() == b"import" && reason == Reason::Event
 }

@@ -2,9 +2,7 @@
 
 use super::event::Judge;
 use super::surroundings::{Reason, Surroundings};
-use crate::policy::events;
 use crate::policy::operation::{Operation, Why};
-use crate::policy::rules::RuleSet;
 
 #[cfg(unix)]
 use super::arguments::{Arguments, Named, PathLikes};
@@ -80,53 +78,4 @@ impl<S: Surroundings> Judge<'_, S> {
         }
         Ok(())
     }
-}
-
-/// Returns whether a denied event is part of importing a package whose import may do what is
-/// denied.
-///
-/// # Errors
-/// The error that looking at frames raised.
-#[inline]
-pub fn excused_by_import<S: Surroundings>(event: &S, reason: Reason) -> Result<bool, S::Error> {
-    let policy = event.policy();
-    let rest = policy.rest();
-    let packages = rest.packages.imports();
-    if !packages.is_empty() && is_imported(event, packages, reason)? {
-        return Ok(true);
-    }
-    let named = &rest.import_allow;
-    if policy.rules() == RuleSet::Classic {
-        return Ok(!named.is_empty() && is_imported(event, named, reason)?);
-    }
-    if event.event().starts_with(b"audit_perms.") || loads_own(event, reason) {
-        return Ok(false);
-    }
-    if !named.is_empty() && event.is_importing_named(named)? {
-        return Ok(true);
-    }
-    let declared = event.declared_loading_native();
-    Ok(!declared.is_empty() && is_imported(event, declared, reason)?)
-}
-
-/// Tells the same by the packages. Denials of blocked and protected files, and of the guard's own
-/// events, stay.
-fn is_imported<S: Surroundings>(
-    event: &S,
-    packages: &[String],
-    reason: Reason,
-) -> Result<bool, S::Error> {
-    if let Some(Why::Blocked | Why::Protected | Why::Import | Why::TooMuch) = reason.why() {
-        return Ok(false);
-    }
-    let name = std::str::from_utf8(event.event());
-    if !name.is_ok_and(events::is_excused_by_import) || loads_own(event, reason) {
-        return Ok(false);
-    }
-    event.is_importing(packages)
-}
-
-/// Returns whether a native module that the guarded code may have written is loaded.
-fn loads_own(event: &impl Surroundings, reason: Reason) -> bool {
-    event.event() == b"import" && reason == Reason::Event
 }

@@ -19,6 +19,6 @@ pub use act::{Act, ActRules, Refused, Value, Values};
 pub use address::{Endpoint, FAMILIES, Host, UNIX_FAMILY, family_of, is_internet, parse_address};
 pub use arguments::{Arguments, Named, PathLikes, SHELL, is_open_for_reading, program};
 pub use event::{judge, judge_any};
-pub use imports::excused_by_import;
+
 pub use lacking::{Denied, Knowledge, MOST_PATHS, Moment, is_of_the_moment};
 pub use surroundings::{Follows, Reason, Surroundings};

@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::policy::judge::{self, is_open_for_reading};
-use crate::policy::rules::{self, Rule};
+use crate::policy::rules::Rule;
+use crate::policy::rules_02;
 use crate::policy::{Policy, events};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::EventWatch;
@@ -210,7 +211,7 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         && active.get().other().is_none()
         && scope::installed().next().is_none()
     {
-        rules::lookup(event.to_bytes())
+        rules_02::lookup(event.to_bytes())
     } else {
         return check_by_each_guard(event, args, active.get());
     };
