@@ -58,7 +58,7 @@ class Job(TypedDict):
     disk: int | None
 
 
-class Held(TypedDict):
+class KernelPart(TypedDict):
     """The parts that the kernel is to hold, besides the work of `sandlock`."""
 
     #: True if the kernel holds the policy.

@@ -14,7 +14,7 @@ from typing import Any
 from .. import AuditDenied, AuditPerms
 from .._native import _Interrupts, _own_directory
 from .forms import NotData
-from .output import Output
+from .output import Capture
 from .plain import message, told
 
 #: The seconds that a step which is interrupted has until it is given up, and those between two
@@ -24,7 +24,7 @@ GRACE, AGAIN = 0.5, 0.02
 _RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
 
 
-class Job:
+class StepJob:
     """A function that the thread calls under the guard."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Job:
 class Guest:
     """A thread that calls functions under a guard, one after another."""
 
-    def __init__(self, perms: AuditPerms, directory: str, output: Output, name: str) -> None:
+    def __init__(self, perms: AuditPerms, directory: str, output: Capture, name: str) -> None:
         """Begin without a thread.
 
         Args:
@@ -105,19 +105,19 @@ class Guest:
         self.output = output
         self.interrupts = _Interrupts()
         #: The job that runs.
-        self.job: Job | None = None
+        self.job: StepJob | None = None
         self.is_given_up = False
         #: Held while a job is interrupted: the next one does not begin meanwhile.
         self._lock = threading.RLock()
         self._name = name
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[StepJob | None] = SimpleQueue()
         self._guard = perms()._keep()
         self._thread: threading.Thread | None = None
         #: The directory to enter: the first one, and that between jobs where threads have none of
         #: their own.
         self._next_directory: str | None = directory
 
-    def start(self, job: Job) -> None:
+    def start(self, job: StepJob) -> None:
         """Run a job."""
         if self._thread is None:
             thread = threading.Thread(target=_serve, args=(self,), name=self._name)
@@ -129,7 +129,7 @@ class Guest:
             self.job = job
         self._jobs.put(job)
 
-    def interrupt(self, job: Job) -> None:
+    def interrupt(self, job: StepJob) -> None:
         """Raise `KeyboardInterrupt` in a job, if it runs code of a step."""
         thread = self._thread
         with self._lock:
@@ -137,7 +137,7 @@ class Guest:
         if is_put and thread is not None and thread.ident is not None:
             _wake(thread.ident)
 
-    def give_up(self, job: Job) -> None:
+    def give_up(self, job: StepJob) -> None:
         """Go on interrupting a job, without waiting for it."""
         if self.is_given_up:
             return
@@ -159,7 +159,7 @@ class Guest:
         if self._thread is None:
             notify()
             return
-        self._jobs.put(Job(work, notify, None))
+        self._jobs.put(StepJob(work, notify, None))
         self._jobs.put(None)
 
     def join(self, seconds: float) -> None:
@@ -178,7 +178,7 @@ def _serve(guest: Guest) -> None:
         del job
 
 
-def _perform(guest: Guest, job: Job, has_own: bool) -> None:
+def _perform(guest: Guest, job: StepJob, has_own: bool) -> None:
     before = None
     try:
         if not has_own:

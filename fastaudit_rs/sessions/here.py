@@ -22,12 +22,11 @@ from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
 from .base import SNAPSHOTS, Functions, Output, Session, Stream
 from .coroutines import Caller, Coroutines
-from .guest import Guest, Job
-from .output import Name, of_host
-from .output import Output as _Output
+from .guest import Guest, StepJob
+from .output import Capture, Name, of_host
 from .running import Running, awaited, wait
 from .snapshot import Snapshot, check_room, closed, number_of
-from .state import Steps
+from .state import StepQueue
 from .values import unpack
 
 #: The denials of a step that are told, as in the log of a guard.
@@ -111,8 +110,8 @@ class HereSession(Session):
     def _begin(self) -> None:
         """Make a thread and its state."""
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
-        self._guest = Guest(self._perms, self._directory, _Output(self._most, is_here), self._name)
-        self._steps = Steps(self._policy, self._functions, self._most)
+        self._guest = Guest(self._perms, self._directory, Capture(self._most, is_here), self._name)
+        self._steps = StepQueue(self._policy, self._functions, self._most)
         self._end = weakref.finalize(self, _end, self._guest, self._steps)
         self._end.atexit = False
 
@@ -192,7 +191,7 @@ class HereSession(Session):
                     steps.shown.end()
                     raise
 
-            job = Job(work, notify, limit)
+            job = StepJob(work, notify, limit)
             guest.output.on_full = lambda: job.stop("output")
             changes = self._changes_from_now()
             denied = self._denials.begin()
@@ -447,7 +446,7 @@ class HereSession(Session):
         signs: SimpleQueue[None] = SimpleQueue()
         with self._lock:
             self._check()
-            job = Job(work, lambda: signs.put(None), BETWEEN)
+            job = StepJob(work, lambda: signs.put(None), BETWEEN)
             self._guest.start(job)
         wait(self._guest, job, signs)
         if (failed := job.failed or job.refused) is not None:
@@ -494,7 +493,7 @@ class _Denials:
             self._now.append(error._denial)
 
 
-def _end(guest: Guest, steps: Steps) -> None:
+def _end(guest: Guest, steps: StepQueue) -> None:
     """End a session: what its steps made goes in its own thread, under its guard."""
     if guest.job is not None:
         # It may never end.

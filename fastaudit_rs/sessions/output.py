@@ -17,22 +17,22 @@ NAMES: tuple[Name, Name] = ("stdout", "stderr")
 
 #: The output of the session that this context belongs to; ``False`` in a function of the host that
 #: a step has called.
-_here: "ContextVar[Output | Literal[False] | None]"
+_here: "ContextVar[Capture | Literal[False] | None]"
 _here = ContextVar("fastaudit_rs_output", default=None)
 
 #: The outputs of the sessions that are open.
-_open: "set[Output]" = set()
+_open: "set[Capture]" = set()
 
 #: The ones of them whose code may start threads: a thread begins with an empty context.
-_threaded: "tuple[Output, ...]" = ()
+_threaded: "tuple[Capture, ...]" = ()
 
 #: The streams that stand in for those of the process.
-_proxies: "dict[Name, Proxy]" = {}
+_proxies: "dict[Name, StreamProxy]" = {}
 
 _lock = threading.Lock()
 
 
-class Output:
+class Capture:
     """The output of a session."""
 
     def __init__(self, most: int | None, is_here: Callable[[], bool] | None) -> None:
@@ -88,7 +88,7 @@ class Output:
                 return
             for name in NAMES:
                 stream = _standing(name)
-                if type(stream) is Proxy:
+                if type(stream) is StreamProxy:
                     setattr(sys, name, object.__getattribute__(stream, "_other"))
             _proxies.clear()
 
@@ -110,7 +110,7 @@ class Output:
 class _Sink(io.BufferedIOBase):
     """The bytes of a stream."""
 
-    def __init__(self, output: Output, name: Name) -> None:
+    def __init__(self, output: Capture, name: Name) -> None:
         self._take = functools.partial(output.take, name)
         self.name: Any = name
 
@@ -124,7 +124,7 @@ class _Sink(io.BufferedIOBase):
         return len(taken)
 
 
-class Proxy:
+class StreamProxy:
     """A standard stream of the process: that of a session for its code, another for all else.
 
     It has no methods of its own: IPython wraps `write` and puts it back later.
@@ -164,7 +164,7 @@ class Proxy:
         return repr(_stream_of(self))
 
 
-def _stream_of(proxy: Proxy) -> Any:
+def _stream_of(proxy: StreamProxy) -> Any:
     if _in_tool():
         return object.__getattribute__(proxy, "_other")
     output = _here.get()
@@ -192,7 +192,7 @@ def of_host(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _stand_in(output: Output) -> None:
+def _stand_in(output: Capture) -> None:
     """Have the process's streams ask where they are used.
 
     Others replace them too, as pytest does for each test: then this one stands in for theirs.
@@ -204,12 +204,12 @@ def _stand_in(output: Output) -> None:
             if output.is_here is not None:
                 _threaded = (*_threaded, output)
     for name in NAMES:
-        if type(getattr(sys, name, None)) is not Proxy:
+        if type(getattr(sys, name, None)) is not StreamProxy:
             with _lock:
                 stream = _standing(name)
-                if stream is not None and type(stream) is not Proxy:
-                    stream = Proxy(name, stream)
-                if type(stream) is Proxy:
+                if stream is not None and type(stream) is not StreamProxy:
+                    stream = StreamProxy(name, stream)
+                if type(stream) is StreamProxy:
                     _proxies[name] = stream
                     setattr(sys, name, stream)
 

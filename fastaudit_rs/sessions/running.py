@@ -13,7 +13,7 @@ from .. import AuditDenied
 from .._waiting import waits_here
 from ..results import Error, Result
 from . import step
-from .guest import Guest, Job
+from .guest import Guest, StepJob
 from .values import unpack
 
 #: The message of a step that was given up.
@@ -30,7 +30,7 @@ class Running:
     def __init__(
         self,
         guest: Guest,
-        job: Job,
+        job: StepJob,
         changes: Callable[[], list[str]],
         denied: Callable[[], list[AuditDenied]],
     ) -> None:
@@ -81,7 +81,7 @@ class Running:
         )
 
 
-def _without_end(job: Job) -> step.Outcome:
+def _without_end(job: StepJob) -> step.Outcome:
     """The outcome of a step that did not tell its own."""
     failed = job.failed
     if failed is None or type(failed) is KeyboardInterrupt:
@@ -91,7 +91,7 @@ def _without_end(job: Job) -> step.Outcome:
     return step.Outcome(status, replace(error, traceback=f"{error}\n"))
 
 
-def wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
+def wait(guest: Guest, job: StepJob, signs: "SimpleQueue[None]") -> None:
     """Wait until a job has ended, or is given up."""
     with waits_here():
         while (seconds := job.wait(guest)) is not None:
@@ -99,7 +99,7 @@ def wait(guest: Guest, job: Job, signs: "SimpleQueue[None]") -> None:
                 signs.get(timeout=min(seconds, LOOK))
 
 
-async def awaited(guest: Guest, job: Job, sign: asyncio.Event) -> None:
+async def awaited(guest: Guest, job: StepJob, sign: asyncio.Event) -> None:
     """Await what `wait` waits for."""
     while (seconds := job.wait(guest)) is not None:
         waited: Awaitable[object] = sign.wait()

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from .. import Policy
 from . import step
-from .output import Output
+from .output import Capture
 from .shown import Shown
 from .values import pack
 
@@ -16,7 +16,7 @@ from .values import pack
 _State = tuple[dict[str, Any], str | None, int]
 
 
-class Steps:
+class StepQueue:
     """The state of the steps of a session, which the thread of the guest alone touches."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Steps:
         self.names.update(self.own)
 
     def run(
-        self, output: Output, code: str, inputs: dict[str, Any], functions: dict[str, Any]
+        self, output: Capture, code: str, inputs: dict[str, Any], functions: dict[str, Any]
     ) -> step.Outcome:
         """Run a step."""
         output.begin()

@@ -19,7 +19,7 @@ from fastaudit_rs import Network
 from fastaudit_rs.sandbox.host.egress.names import FIRST, NAMES, Names, Question
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
 from fastaudit_rs.sandbox.host.egress.rules import Rules, address_of
-from fastaudit_rs.sandbox.host.egress.waiting import WAITING, Waiting, Wanted
+from fastaudit_rs.sandbox.host.egress.waiting import WAITING, WaitingConnection, Wanted
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -319,7 +319,7 @@ class TestNames:
 
 
 def test_few_connections_wait_at_a_time(log, monkeypatch):
-    waiting = Waiting()
+    waiting = WaitingConnection()
     wanted = Wanted("good.test", None, 80, log, log.begin("good.test", 80))
     told = [waiting.put((socket.AF_INET, port), wanted) for port in range(WAITING + 2)]
     assert told.count(0) == WAITING == log.connections

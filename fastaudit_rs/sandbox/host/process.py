@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..._native import _hold_sockets, _listeners
 from ..limits import limit_of
-from ..wire import Held, receive, send
+from ..wire import KernelPart, receive, send
 from . import cgroup, copies, rlimits
 from .causes import causes
 from .cgroup import Cgroup
@@ -326,7 +326,7 @@ class Worker:
         if said:
             raise SandboxError(f"the process of the sandbox cannot be prepared:\n{said}")
 
-    def _held(self, pid: int) -> Held:
+    def _held(self, pid: int) -> KernelPart:
         """Put the process into a control group; return what it is to put on itself."""
         limits, is_confined = self._limits, self.is_confined
         self._group = cgroup.joined(pid, cgroup.wanted(limits, is_confined))

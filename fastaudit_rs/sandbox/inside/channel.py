@@ -20,7 +20,7 @@ LOOK = 0.05
 Message = tuple[dict[str, Any], memoryview, list[int]]
 
 
-class Channel:
+class HostChannel:
     """The connection to the host.
 
     Each thread that waits for a message reads those of the others too, one thread at a time.

@@ -159,10 +159,10 @@ def _log(descriptor: int) -> AuditLog:
 def _asking(descriptor: int, most: Policy | None) -> Callable[[AuditDenied], object]:
     """Return a function that asks the host."""
     os.set_inheritable(descriptor, False)
-    from .channel import Channel
+    from .channel import HostChannel
     from .functions import asking
 
-    return asking(Channel(_socket.socket(fileno=descriptor)), most)
+    return asking(HostChannel(_socket.socket(fileno=descriptor)), most)
 
 
 class _Report:

@@ -10,7 +10,7 @@ from ..._native import _tool_arguments
 from ...approvals import _UpTo
 from ...sessions.values import pack, unpack
 from ...tool_error import ToolError
-from .channel import Channel, Message
+from .channel import HostChannel, Message
 
 
 class _Text:
@@ -27,11 +27,11 @@ class Function:
     """A function that stands for one of the host, as its tools do in the host's process."""
 
     __name__: str
-    _channel: Channel
+    _channel: HostChannel
     _is_async: bool
     _parameters: list[str]
 
-    def __init__(self, channel: Channel, told: dict[str, Any]) -> None:
+    def __init__(self, channel: HostChannel, told: dict[str, Any]) -> None:
         """Make one.
 
         Args:
@@ -95,7 +95,7 @@ def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
     )
 
 
-def asking(channel: Channel, most: Policy | None) -> Callable[[AuditDenied], object]:
+def asking(channel: HostChannel, most: Policy | None) -> Callable[[AuditDenied], object]:
     """Return an ``on_ask`` that asks the host. Processes that the code starts ask nobody.
 
     Args:

@@ -8,10 +8,10 @@ from typing import Any
 
 from ... import Policy
 from ..._native import _Children
-from ..wire import Held, Job
+from ..wire import Job, KernelPart
 
 
-def hold(children: _Children, policy: Policy, held: Held) -> None:
+def hold(children: _Children, policy: Policy, held: KernelPart) -> None:
     """Put them on this process, and on those that it starts, for good.
 
     Args:

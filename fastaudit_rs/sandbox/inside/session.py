@@ -17,7 +17,7 @@ from ...sessions.plain import message
 from ...sessions.shown import Shown
 from ...sessions.values import pack, unpack
 from ..wire import DENIALS, Job
-from .channel import Channel, Message
+from .channel import HostChannel, Message
 from .functions import Function, asking
 from .held import begin
 
@@ -44,7 +44,7 @@ def serve(
         The exit status of a process that a step has started, and that comes to the step's end.
     """
     os.set_inheritable(descriptor, False)
-    channel = Channel(_socket.socket(fileno=descriptor))
+    channel = HostChannel(_socket.socket(fileno=descriptor))
     session = _Steps(child, channel, begin(job), policy)
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
@@ -64,7 +64,7 @@ class _Steps:
     """The names of a session, and its steps."""
 
     def __init__(
-        self, child: _Child, channel: Channel, names: dict[str, Any], policy: Policy
+        self, child: _Child, channel: HostChannel, names: dict[str, Any], policy: Policy
     ) -> None:
         self._child = child
         self._channel = channel

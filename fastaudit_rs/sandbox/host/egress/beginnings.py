@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from .failures import MALFORMED, Failed
-from .stream import PIECE, Stream
+from .stream import PIECE, ByteStream
 
 Said = TypeVar("Said")
 
@@ -63,7 +63,7 @@ CONTROL = re.compile(rb"[\0-\x08\x0e-\x1b\x7f]")
 NO_LINE = re.compile(rb"[{\[<\x80-\xff]")
 
 
-async def protocol(guest: Stream) -> Protocol:
+async def protocol(guest: ByteStream) -> Protocol:
     """Return the protocol that the sandbox speaks, once it has said enough."""
     said = b""
     try:
@@ -180,7 +180,7 @@ def _is_fit(name: bytes) -> bool:
     return True
 
 
-async def server_name(guest: Stream) -> str | None:
+async def server_name(guest: ByteStream) -> str | None:
     """Return the name that a client of TLS asks for, in small letters; `None` if it names none.
 
     Raises:
@@ -222,14 +222,14 @@ async def server_name(guest: Stream) -> str | None:
     return None if names[0] is None else names[0].lower()
 
 
-async def protocol_of(guest: Stream, silence: float) -> Protocol | None:
+async def protocol_of(guest: ByteStream, silence: float) -> Protocol | None:
     """Return the protocol that a client speaks, or `None` if it says nothing for some time."""
     reading = asyncio.ensure_future(protocol(guest))
     await asyncio.wait({reading}, timeout=silence)
     return await _ended(reading)
 
 
-async def first_of(guest: Stream, server: Stream, patience: float) -> Protocol | None:
+async def first_of(guest: ByteStream, server: ByteStream, patience: float) -> Protocol | None:
     """Return the protocol of a client, or `None` if the server speaks first.
 
     Raises:

@@ -11,7 +11,7 @@ import h11
 from .failures import MALFORMED, Failed, why
 from .log import Entry
 from .server import Denied
-from .stream import PIECE, Stream
+from .stream import PIECE, ByteStream
 from .swap import Headers, Swap
 from .tunnel import IDLE, tunnel
 from .waiting import Wanted
@@ -41,7 +41,7 @@ CUT_OFF = "the request ended before its body did"
 PATH = 1024
 
 
-class Exchange:
+class HttpExchange:
     """The requests of one connection.
 
     Args:
@@ -54,10 +54,10 @@ class Exchange:
 
     def __init__(
         self,
-        guest: Stream,
+        guest: ByteStream,
         wanted: Wanted,
-        connect: Callable[[], Awaitable[Stream]],
-        server: Stream | None = None,
+        connect: Callable[[], Awaitable[ByteStream]],
+        server: ByteStream | None = None,
         swap: Swap | None = None,
     ) -> None:
         """Begin with the first request."""
@@ -142,7 +142,7 @@ class Exchange:
         name, port = parts[1].removesuffix("."), parts[2]
         return name == self._wanted.host and port in (None, str(self._wanted.port))
 
-    async def _open(self) -> Stream:
+    async def _open(self) -> ByteStream:
         """Return a connection to the server that can take a request."""
         if self._server is not None and (
             self._said.our_state is not h11.IDLE or self._server.at_end()
@@ -154,7 +154,7 @@ class Exchange:
             self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
         return self._server
 
-    async def _carry(self, server: Stream, request: h11.Request, entry: Entry) -> bool:
+    async def _carry(self, server: ByteStream, request: h11.Request, entry: Entry) -> bool:
         """Send a request and its body, and hand back the response. False if it was the last."""
         body = asyncio.ensure_future(self._send(server, request, entry))
         try:
@@ -214,7 +214,7 @@ class Exchange:
         is_bare = asked is not None and ":" not in asked and wanted.port in DEFAULT
         return name if is_bare else f"{name}:{wanted.port}"
 
-    async def _send(self, server: Stream, request: h11.Request, entry: Entry) -> None:
+    async def _send(self, server: ByteStream, request: h11.Request, entry: Entry) -> None:
         await server.write(_bytes(self._said.send(request)))
         while True:
             try:
@@ -233,7 +233,7 @@ class Exchange:
             else:
                 raise h11.RemoteProtocolError("the request is not whole")
 
-    async def _respond(self, server: Stream, entry: Entry) -> bool:
+    async def _respond(self, server: ByteStream, entry: Entry) -> bool:
         """Hand back a response. True if both sides speak another protocol from then on."""
         while True:
             event = await _next(self._said, server)
@@ -334,7 +334,7 @@ def _end_to_end(message: h11.Request | h11.Response | h11.InformationalResponse)
     return [raw for raw, (name, _) in kept if name not in HOP and name not in listed]
 
 
-async def _next(connection: h11.Connection, stream: Stream) -> Any:
+async def _next(connection: h11.Connection, stream: ByteStream) -> Any:
     """The next event of one side."""
     while True:
         event = connection.next_event()

@@ -3,10 +3,10 @@
 import contextlib
 import ssl
 
-from .stream import PIECE, Stream
+from .stream import PIECE, ByteStream
 
 
-class OpenedStream(Stream):
+class OpenedStream(ByteStream):
     """A connection of TLS with a client, which has said its first bytes already.
 
     Args:
@@ -14,7 +14,7 @@ class OpenedStream(Stream):
         context: The context of the server that the host stands for.
     """
 
-    def __init__(self, plain: Stream, context: ssl.SSLContext) -> None:
+    def __init__(self, plain: ByteStream, context: ssl.SSLContext) -> None:
         """Begin with the handshake."""
         self._plain = plain
         self._first = b""

@@ -11,16 +11,16 @@ from .. import copies
 from . import beginnings
 from .beginnings import FirstLine, Protocol
 from .failures import why
-from .http import Exchange
+from .http import HttpExchange
 from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
 from .opened import OpenedStream
 from .rules import BLOCK, Address, Rules
 from .server import Denied, connected
-from .stream import PIECE, Stream
+from .stream import PIECE, ByteStream
 from .swap import Swap
 from .tunnel import IDLE, tunnel
-from .waiting import DOMAIN, Waiting, Wanted
+from .waiting import DOMAIN, WaitingConnection, Wanted
 
 if TYPE_CHECKING:
     from .secrets import Secrets
@@ -52,7 +52,7 @@ class Proxy:
         self._secrets = secrets
         self.rules = Rules(network)
         self.names = Names(self._range())
-        self.waiting = Waiting()
+        self.waiting = WaitingConnection()
         #: The addresses of the proxy, by their families.
         self.places: dict[int, tuple[str, int]] = {}
         listeners: list[socket.socket] = []
@@ -123,7 +123,7 @@ class Proxy:
             loop.close()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        guest = Stream(reader, writer)
+        guest = ByteStream(reader, writer)
         peer = writer.get_extra_info("peername")
         family = socket.AF_INET if peer and len(peer) == 2 else socket.AF_INET6
         wanted = self.waiting.take((family, peer[1])) if peer else None
@@ -147,14 +147,14 @@ class Proxy:
             guest.close()
             tasks.discard(task)
 
-    async def _carried(self, guest: Stream, wanted: Wanted) -> None:
+    async def _carried(self, guest: ByteStream, wanted: Wanted) -> None:
         if wanted.port == DOMAIN:
             await self._answer(guest, wanted.log)
             return
         entry = wanted.entry
         assert entry is not None
 
-        async def connect() -> Stream:
+        async def connect() -> ByteStream:
             return await connected(wanted, self.rules)
 
         server = speaks = None
@@ -164,11 +164,11 @@ class Proxy:
                 server = await connect()
                 speaks = await beginnings.first_of(guest, server, IDLE)
             if speaks is Protocol.MALFORMED:
-                await Exchange(guest, wanted, connect, server).refuse()
+                await HttpExchange(guest, wanted, connect, server).refuse()
                 return
             if speaks is Protocol.HTTP:
                 swap = self._swap(wanted, tls=False)
-                await Exchange(guest, wanted, connect, server, swap).run()
+                await HttpExchange(guest, wanted, connect, server, swap).run()
                 return
             if speaks is Protocol.TLS and wanted.address is None:
                 name = await beginnings.server_name(guest)
@@ -200,21 +200,21 @@ class Proxy:
             return Swap(())
         return Swap(secrets.of(wanted.host, wanted.port, tls=tls), secrets.pairs)
 
-    async def _open(self, guest: Stream, wanted: Wanted, swap: Swap) -> None:
+    async def _open(self, guest: ByteStream, wanted: Wanted, swap: Swap) -> None:
         """Carry the requests in a connection of TLS, which ends here and begins anew."""
         secrets = self._secrets
         assert secrets is not None
 
-        async def connect() -> Stream:
+        async def connect() -> ByteStream:
             return await connected(wanted, self.rules, secrets.client)
 
         opened = OpenedStream(guest, secrets.context(wanted.host))
         try:
-            await Exchange(opened, wanted, connect, None, swap).run()
+            await HttpExchange(opened, wanted, connect, None, swap).run()
         finally:
             opened.close()
 
-    async def _answer(self, guest: Stream, log: Log) -> None:
+    async def _answer(self, guest: ByteStream, log: Log) -> None:
         """Answer questions about names: DNS over TCP, RFC 7766."""
         said = b""
         for _ in range(QUESTIONS):

@@ -6,7 +6,7 @@ import ssl
 
 from .failures import Failed, why
 from .rules import Address, Rules, address_of
-from .stream import PIECE, Stream
+from .stream import PIECE, ByteStream
 from .waiting import Wanted
 
 #: The time to look a name up, and to connect to one address, in seconds.
@@ -23,7 +23,7 @@ class Denied(Exception):
     """A connection that a rule denies: its field of the policy."""
 
 
-async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = None) -> Stream:
+async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = None) -> ByteStream:
     """Connect to a server.
 
     Args:
@@ -45,7 +45,7 @@ async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = N
             server_hostname=None if tls is None else wanted.host,
         )
         try:
-            return Stream(*await asyncio.wait_for(opening, CONNECT))
+            return ByteStream(*await asyncio.wait_for(opening, CONNECT))
         except (OSError, asyncio.TimeoutError) as error:
             failed = error
     raise Failed(f"{wanted.host} cannot be reached: {why(failed)}") from failed

@@ -7,7 +7,7 @@ import contextlib
 PIECE = 1 << 16
 
 
-class Stream:
+class ByteStream:
     """A connection of asyncio.
 
     Args:

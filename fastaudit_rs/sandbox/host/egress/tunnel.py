@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from .failures import Failed
 from .log import Entry
-from .stream import Stream
+from .stream import ByteStream
 
 #: The time after which a connection is closed on which neither side says anything, in seconds.
 IDLE = 300.0
 
 
 async def tunnel(
-    guest: Stream, server: Stream, entry: Entry, look: Callable[[bytes], None] | None = None
+    guest: ByteStream, server: ByteStream, entry: Entry, look: Callable[[bytes], None] | None = None
 ) -> None:
     """Carry all that either side says, until both have ended.
 
@@ -28,7 +28,7 @@ async def tunnel(
     """
     last = time.monotonic()
 
-    async def carry(source: Stream, target: Stream, field: str) -> None:
+    async def carry(source: ByteStream, target: ByteStream, field: str) -> None:
         nonlocal last
         while data := await source.read():
             last = time.monotonic()
