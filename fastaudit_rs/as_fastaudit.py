@@ -3,16 +3,13 @@
 For code that cannot be changed: ``python -m fastaudit_rs.as_fastaudit -m safepyrun script.py``.
 """
 
-import builtins
 import importlib
-import io
-import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Final, NoReturn
+    from typing import Final
 
 __all__ = ["install_as_fastaudit"]
 
@@ -21,14 +18,6 @@ _PACKAGES: "Final" = {
     "0.1": ("fastaudit_rs", ("core",)),
     "0.2": ("fastaudit_rs.v02", ("core", "hooks")),
 }
-
-_USAGE = """\
-usage: python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -m MODULE [ARGUMENT ...]
-       python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] -c CODE [ARGUMENT ...]
-       python -m fastaudit_rs.as_fastaudit [--version 0.1|0.2] FILE [ARGUMENT ...]
-
-Runs a program that imports fastaudit, and gives it fastaudit_rs in its place: with the names and
-rules of the fastaudit that is installed, or of 0.2, unless --version says which."""
 
 
 def install_as_fastaudit(version: str | None = None) -> str:
@@ -103,53 +92,43 @@ def _check_absent(name: str, ours: "ModuleType | None", version: str) -> None:
     )
 
 
-def _fail(message: str) -> "NoReturn":
-    print(f"{_USAGE}\n\nerror: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def _main(arguments: list[str]) -> None:
     """Run the program that the command line names."""
-    version = None
-    if arguments[:1] in (["-h"], ["--help"]):
-        print(_USAGE)
-        return
-    if arguments[:1] == ["--version"]:
-        if len(arguments) < 2 or arguments[1] not in _PACKAGES:
-            _fail("--version takes 0.1 or 0.2")
-        version, arguments = arguments[1], arguments[2:]
-    if not arguments or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
-        _fail("a module, code or a file is missing")
-    if arguments[0].startswith("-") and arguments[0] not in ("-m", "-c"):
-        _fail(f"unknown option {arguments[0]}")
+    import argparse
+
+    from .programs import prepare, split
+
+    parser = argparse.ArgumentParser(
+        prog="python -m fastaudit_rs.as_fastaudit",
+        usage="%(prog)s [--version 0.1|0.2] (-m MODULE | -c CODE | FILE) [ARGUMENT ...]",
+        description="Run a program that imports fastaudit, and give it fastaudit_rs in its place.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version",
+        nargs="?",
+        const="",
+        metavar="0.1|0.2",
+        help="the names and rules; by default those of the fastaudit that is installed, or of 0.2",
+    )
+    parser.add_argument("-m", metavar="MODULE", nargs="?", help="run a module")
+    parser.add_argument("-c", metavar="CODE", nargs="?", help="run this code")
+    line = split(arguments, {"--version"})
+    options, unknown = parser.parse_known_args(line.own)
+    version = options.version
+    if version is not None and version not in _PACKAGES:
+        parser.error("--version takes 0.1 or 0.2")
+    if unknown := [*unknown, *line.interpreter]:
+        parser.error(f"unknown option {unknown[0]}")
+    if not line.program:
+        parser.error("a module, code or a file is missing")
     if version is None:
         release = _installed()
         version = _version_of(release)
         there = "no fastaudit is installed" if release is None else f"{release} is installed"
         print(f"fastaudit_rs: stands in for fastaudit {version}, as {there}", file=sys.stderr)
     install_as_fastaudit(version)
-    if arguments[0] == "-m":
-        sys.argv, sys.path[0] = arguments[1:], ""
-        import runpy
-
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    elif arguments[0] == "-c":
-        sys.argv, sys.path[0] = ["-c", *arguments[2:]], ""
-        _run(arguments[1], "<string>", {})
-    else:
-        file = os.path.abspath(arguments[0])
-        sys.argv, sys.path[0] = arguments, os.path.dirname(file)
-        with io.open_code(file) as opened:
-            source = opened.read()
-        _run(source, file, {"__file__": file})
-
-
-def _run(source: str | bytes, file: str, names: dict[str, str]) -> None:
-    """Run source text as the main program."""
-    main = vars(sys.modules["__main__"])
-    main.clear()
-    main.update(names, __name__="__main__", __builtins__=builtins)
-    exec(compile(source, file, "exec", dont_inherit=True), main)
+    prepare(line.kind, line.program)()
 
 
 if __name__ == "__main__":
