@@ -7,8 +7,7 @@ from typing import Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
-#: Sequences that turn a terminal's text red, and back.
-RED = ("\x1b[31m", "\x1b[39m")
+from ._harmless import red
 
 #: The beginning of a cell's line that IPython made of a magic or of ``!command``.
 MADE = "get_ipython()."
@@ -43,21 +42,25 @@ def render(denied: Hinted, error: BaseException) -> list[str]:
             type(error), error, error.__traceback__, tb_offset=1
         )
         return frames
-    red, plain = ("", "") if shell is None or shell.colors.lower() == "nocolor" else RED
-    name = f"{red}{type(denied).__name__}{plain}: {denied.message}"
-    outer = f"{red}{type(error).__name__}{plain}"
+    is_plain = shell is None or shell.colors.lower() == "nocolor"
+    name, outer = (
+        type(each).__name__ if is_plain else red(type(each).__name__) for each in (denied, error)
+    )
     if isinstance(error, type(denied)):
-        lines = [name]
+        above = [f"{name}: {denied.message}"]
     elif denied.message in str(error):
-        lines = [f"{outer} from {name}"]
+        above = [f"{outer} from {name}: {denied.message}"]
     else:
-        lines = [f"{outer}: {error}", f"from {name}"]
+        above = [f"{outer}: {error}", f"from {name}: {denied.message}"]
     if shell is not None:
-        lines += _place(shell, error.__traceback__)
-    if denied.hint is not None:
-        lines.append(f"To allow it: {denied.hint}")
-    lines.append(str(denied).splitlines()[-1])
-    return lines
+        above += _place(shell, error.__traceback__)
+    return in_lines(denied, above)
+
+
+def in_lines(denied: Hinted, above: list[str]) -> list[str]:
+    """The lines that stand in place of a traceback: what is above, and the words that allow it."""
+    hint = [f"To allow it: {denied.hint}"] if denied.hint is not None else []
+    return [*above, *hint, str(denied).splitlines()[-1]]
 
 
 def cell_of(shell: InteractiveShell, file: str) -> str | None:

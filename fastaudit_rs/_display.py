@@ -22,9 +22,6 @@ _FRAMED = (
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
 
-#: The beginning of an image.
-PNG = b"\x89PNG\r\n\x1a\n"
-
 
 def displayed(display: list[dict[str, str | bytes]]) -> list[str]:
     """The things that code displayed, as HTML, as far as a page should hold them."""
@@ -44,10 +41,9 @@ def displayed(display: list[dict[str, str | bytes]]) -> list[str]:
 
 def framed(thing: dict[str, str | bytes]) -> str:
     """A thing that code displayed, as HTML: its own in a frame without scripts."""
-    image, markup = thing.get("image/png"), thing.get("text/html")
-    if isinstance(image, bytes) and image.startswith(PNG):
-        data = base64.b64encode(image).decode()
-        return f'<img style="max-width: 100%" src="data:image/png;base64,{data}">'
+    image, markup = image_of(thing), thing.get("text/html")
+    if image is not None:
+        return f'<img style="max-width: 100%" src="data:image/png;base64,{image}">'
     if isinstance(markup, str):
         # Without `allow-scripts` and `allow-same-origin` it is a page that can do nothing.
         return (
@@ -59,6 +55,14 @@ def framed(thing: dict[str, str | bytes]) -> str:
         if isinstance(text, str):
             return block("display", [text])
     return block("display", [f"{mime}: {len(data)} bytes" for mime, data in thing.items()])
+
+
+def image_of(thing: dict[str, str | bytes]) -> str | None:
+    """The image of a thing that code displayed, in Base64; ``None`` if it has no such image."""
+    image = thing.get("image/png")
+    if not isinstance(image, bytes) or not image.startswith(b"\x89PNG\r\n\x1a\n"):
+        return None
+    return base64.b64encode(image).decode()
 
 
 def block(head: str, texts: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Text that other code wrote, fit for a terminal or a page."""
+"""Text for a terminal or a page, and what other code wrote made fit for it."""
 
 #: The characters beside those of control that turn the direction of writing, or end a line.
 _ACTING = frozenset(
@@ -38,3 +38,8 @@ def printable(text: str) -> str:
     'a\\nb'
     """
     return text if text.isprintable() else text.translate(_IN_ONE_LINE)
+
+
+def red(text: str) -> str:
+    """The text in the colour of what is denied, on a terminal."""
+    return f"\x1b[31m{text}\x1b[39m"

@@ -202,11 +202,15 @@ def is_displayed(result: Result) -> bool:
     return any(thing.get("text/plain", "") in texts for thing in result.display)
 
 
-def swallowed(result: Result) -> str:
+def untold(result: Result) -> list[AuditDenied]:
     """The denials that the error does not tell: code, or a library, swallowed them."""
     error = _error(result)
-    texts = (str(one).strip() for one in result.violations if one.message not in error)
-    return "\n".join(dict.fromkeys(texts))
+    return [one for one in result.violations if one.message not in error]
+
+
+def swallowed(result: Result) -> str:
+    """The same as text, with their hints."""
+    return "\n".join(dict.fromkeys(str(one).strip() for one in untold(result)))
 
 
 def _failed_requests(result: Result) -> str:

@@ -38,18 +38,21 @@ class Act:
 def of_decision(told: Mapping[str, Any]) -> Act:
     """A decision of a guard, a line of its log."""
     kind = told["effect"] or "unknown"
-    return Act(told["time"], kind, target_of(told), told["verdict"], told["rule"])
+    target = target_of(told) or str(told["event"])
+    return Act(told["time"], kind, target, told["verdict"], told["rule"])
 
 
-def target_of(told: Mapping[str, Any]) -> str:
-    """The target of a decision in words, or its event if it has none."""
-    if "host" in told:
-        return f"{told['host']}:{told['port']}" if "port" in told else str(told["host"])
+def target_of(told: Mapping[str, Any]) -> str | None:
+    """The target of a decision or of a recorded effect; ``None`` if it names none."""
+    if (host := told.get("host")) is not None:
+        # A recording has the port in the address of a socket alone, or beside the host.
+        ports = (arg[1] for arg in told["args"] if isinstance(arg, list) and len(arg) > 1)
+        port = told.get("port", next(ports, None))
+        return f"{host}:{port}" if isinstance(port, int) else str(host)
     for key in ("path", "command", "variable", "module"):
-        if told.get(key) is not None:
-            found = told[key]
+        if (found := told.get(key)) is not None:
             return " ".join(map(str, found)) if isinstance(found, list) else str(found)
-    return str(told["event"])
+    return None
 
 
 def of_request(request: Request) -> Act:
@@ -60,12 +63,17 @@ def of_request(request: Request) -> Act:
     return Act(request.time, "request", target, request.verdict, request.rule)
 
 
+def milliseconds(seconds: float) -> str:
+    """A time in a column of times."""
+    return f"{seconds * 1000:.1f} ms"
+
+
 def shown(acts: list[Act]) -> list[str]:
     """Return a line for each act, its time counted from the first."""
     times = [act.time for act in acts if act.time is not None]
     lines = []
     for act in acts:
-        at = "" if act.time is None else f"{(act.time - times[0]) * 1000:.1f} ms"
+        at = "" if act.time is None else milliseconds(act.time - times[0])
         by = f" by {act.rule}" if act.rule else ""
         lines.append(f"{at:>12}  {act.verdict}{by}  {act.kind}  {act.target}")
     return lines

@@ -10,7 +10,7 @@ from .. import AuditDenied, Policy
 from .._harmless import printable
 from .._native import _merged_approvals
 from ..approvals import Answer, Approvals
-from .swallowed import operation, place_of
+from .denials import operation, place_of
 
 #: The terminal of the process, wherever its standard streams lead.
 TERMINAL = "/dev/tty"

@@ -1,12 +1,13 @@
 """Denials that a cell's code did not show as such: wrapped by a library, or swallowed."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from .. import AuditDenied
 from .._cells import cell_of, render
-from . import swallowed
+from . import denials
 
 
 def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list[str] | None:
@@ -16,7 +17,7 @@ def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list
     """
     if isinstance(error, AuditDenied) or not isinstance(error, Exception):
         return None
-    denied = swallowed.denial_in(error)
+    denied = denials.denial_in(error)
     if denied is None or shell.InteractiveTB.mode == "Verbose":
         return None
     innermost = error.__traceback__
@@ -31,18 +32,17 @@ def render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list
     return render(denied, error)
 
 
-def swallowed_lines(
+def untold(
     shell: InteractiveShell,
     violations: Iterable[AuditDenied],
     error: BaseException | None = None,
-    *,
-    most: int = swallowed.MOST,
+    **options: Any,
 ) -> list[str]:
-    """Return a line for each place of a denial that the error does not show."""
+    """Return a line for each place of a denial that the error does not show: `denials.lines`."""
 
     def place_of(denied: AuditDenied) -> str | None:
         file, _, line = (denied.place or "").rpartition(":")
         cell = cell_of(shell, file)
-        return swallowed.place_of(denied) if cell is None else f"{cell}, line {line}"
+        return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
 
-    return swallowed.lines(violations, error, most=most, place_of=place_of)
+    return denials.lines(violations, error, place_of=place_of, **options)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import AuditDenied
-from .swallowed import denial_in, in_one_line, lines
+from .denials import denial_in, in_one_line, lines
 
 #: The number of lines for denials that the program swallowed, and of denials kept for them.
 MOST, KEPT = 5, 1000
@@ -57,12 +57,12 @@ def tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> 
         error: The error that was shown. A denial that caused it has a line, for its hint.
     """
     denied = denial_in(error)
-    told = [] if denied is None or denied is error else [in_one_line(denied)]
-    told += lines((each for each in denials if not _is_bytecode(each)), error, most=MOST)
+    told = [] if denied is None or denied is error else [f"denied: {in_one_line(denied)}"]
+    own = (each for each in denials if not _is_bytecode(each))
+    told += lines(own, error, most=MOST, head="denied: ")
     with contextlib.suppress(AttributeError, OSError, ValueError):
         for line in told:
-            is_count = line.startswith("and ")
-            print(f"fastaudit-rs: {'' if is_count else 'denied: '}{line}", file=sys.stderr)
+            print(f"fastaudit-rs: {line}", file=sys.stderr)
 
 
 def _is_bytecode(denied: AuditDenied) -> bool:

@@ -1,6 +1,5 @@
 """The result of a step for a client of an MCP server: text, images, and the same as data."""
 
-import base64
 import json
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
 from .. import AuditDenied
-from .._display import PNG
+from .._display import image_of
 from .._told import shortened, written
 from ..adapters.steps import for_models
 from ..results import Result
@@ -105,10 +104,9 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
     text = ran.for_model(most)
     content = [_text(f"{RESTARTED}\n\n{text}" if restarted else text)]
     for shown in ran.display:
-        image, plain = shown.get("image/png"), shown.get("text/plain")
-        if isinstance(image, bytes) and image.startswith(PNG):
-            data = base64.b64encode(image).decode("ascii")
-            content.append(ImageContent(type="image", data=data, mime_type="image/png"))
+        image, plain = image_of(shown), shown.get("text/plain")
+        if image is not None:
+            content.append(ImageContent(type="image", data=image, mime_type="image/png"))
         elif isinstance(plain, str) and plain not in text:
             content.append(_text(cut(plain, most)))
     return CallToolResult(content=content, structured_content=_sent(told), is_error=not ran.success)

@@ -35,8 +35,7 @@ from .cell_options import MAGIC
 from .permissions import allowances, options_of, policy_of, written
 from .sandbox_cells import MAGIC as SANDBOX
 from .sandbox_cells import SandboxMagics
-from .summary import summary_of
-from .touched import touched_of
+from .summary import summary_of, touched_of
 
 #: The functions that complete lines of the magics.
 COMPLETED = {
@@ -370,7 +369,7 @@ class AuditMagics(Magics):
                 session.permissions.line().removeprefix("%audit "),
                 f"{session.cells} cells guarded, {session.denied} operations denied",
             ]
-        shown = cell_errors.swallowed_lines(self._ip, denied, most=KEPT)
+        shown = cell_errors.untold(self._ip, denied, most=KEPT)
         return "\n".join([*lines, *(f"    {line}" for line in shown)])
 
     async def run_code(
@@ -448,9 +447,9 @@ class AuditMagics(Magics):
         cell.show_recorded()
         self._denied = cell.violations()
         error = result.error_before_exec or result.error_in_exec
-        for line in cell_errors.swallowed_lines(self._ip, self._denied, error):
-            is_rest = line.startswith("and ")
-            print(f"{line}; %audit shows them" if is_rest else f"denied: {line}", file=sys.stderr)
+        told = {"head": "denied: ", "more": "; %audit shows them"}
+        for line in cell_errors.untold(self._ip, self._denied, error, **told):
+            print(line, file=sys.stderr)
 
 
 def _started(command: str) -> "subprocess.Popen[str]":

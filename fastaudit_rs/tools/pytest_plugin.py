@@ -19,9 +19,9 @@ import pytest
 from .. import AuditDenied, Guard, Network, Policy
 from .._monitoring import MONITORING
 from .._native import _govern
+from .denials import lines
 from .pytest_guard import OF_FIXTURE, GuardedTest, temporary_files_in, with_root
 from .pytest_report import Reached, check_baseline, read_baseline, test_of, write_baseline
-from .swallowed import lines
 
 MODES = ("off", "record", "raise")
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import AuditDenied
-from .._harmless import printable
-from .swallowed import LONGEST, object_of
+from .denials import at_its_place, in_one_line, object_of
 
 HEADER = """\
 # Reached outside by tests, as `pytest --audit=record --audit-baseline=FILE` found it.
@@ -145,16 +144,12 @@ def _absolute(denied: AuditDenied) -> str | None:
 
 def _shown(denied: AuditDenied, root: Path) -> str:
     below = os.fspath(root) + os.sep
-    path = _absolute(denied)
-    told = object_of(denied) if path is None else path.removeprefix(below)
-    line = " ".join(f"{denied.event} {told}".split())
-    if len(line) > LONGEST:
-        line = line[: LONGEST - 1] + "…"
-    if denied.place is not None:
-        line += f", at {denied.place.removeprefix(below)}"
+    path, place = _absolute(denied), denied.place
+    named = None if path is None else path.removeprefix(below)
+    place = None if place is None else place.removeprefix(below)
+    # A marker allows the others: one line tells it of all of them.
     no_marker = denied.suggestion is None and denied.hint is not None
-    # Names are the test's: none moves the cursor.
-    return printable(f"{line}; {denied.hint}" if no_marker else line)
+    return (in_one_line if no_marker else at_its_place)(denied, named=named, place=place)
 
 
 def test_of(nodeid: str) -> str:

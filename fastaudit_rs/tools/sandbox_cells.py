@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import base64
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +13,17 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from .. import Policy, SandboxError
-from .._display import PNG, framed
+from .._cells import in_lines
+from .._display import framed, image_of
 from .._harmless import harmless
 from .._told import written as written_value
-from ..results import Result, is_displayed
+from ..results import Result, is_displayed, untold
 from ..sandbox.limits import Limits
 from ..sessions.base import Output
 from . import cell_options
 from .bounds import limits_of
+from .denials import lines
 from .permissions import OPTIONS, add_options, allowances, policy_of, written
-from .swallowed import lines
 
 if TYPE_CHECKING:
     from ..sandbox.host.session import SandboxSession
@@ -244,17 +244,16 @@ def show(result: Result, cell: str, value: str | None = None) -> None:
         if plain is not None and plain == value:
             continue
         bundle = {"text/plain": harmless(plain) if isinstance(plain, str) else "(displayed)"}
-        image = shown.get("image/png")
-        if isinstance(image, bytes) and image.startswith(PNG):
-            bundle["image/png"] = base64.b64encode(image).decode("ascii")
+        if (image := image_of(shown)) is not None:
+            bundle["image/png"] = image
         else:
             # Markup of the code's is shown without scripts.
             bundle["text/html"] = framed(shown)
         display(bundle, raw=True)
-    told = "" if result.error is None else f"{result.error.traceback}{result.error}"
-    swallowed = [denied for denied in result.violations if denied.message not in told]
-    for line in lines(swallowed, place_of=lambda denied: _place(denied.place)):
-        print(f"denied: {harmless(line)}", file=sys.stderr)
+    for line in lines(
+        untold(result), place_of=lambda denied: _place(denied.place), head="denied: "
+    ):
+        print(line, file=sys.stderr)
     if not result.success:
         raise SandboxCellError([harmless(line) for line in _failure(result, cell)])
 
@@ -270,9 +269,7 @@ def _failure(result: Result, cell: str) -> list[str]:
         written = cell.splitlines()
         if error.line is not None and 0 < error.line <= len(written):
             found += [f"  line {error.line}", f"    {written[error.line - 1].strip()}"]
-        if denied.hint is not None:
-            found.append(f"To allow it: {denied.hint}")
-        return [*found, str(denied).splitlines()[-1]]
+        return in_lines(denied, found)
     found = (error.traceback or str(error)).splitlines()
     if result.killed_by not in (None, "interrupt"):
         found.append(f"(It was ended by the limit {result.killed_by}.)")

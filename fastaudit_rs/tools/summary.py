@@ -1,12 +1,19 @@
-"""A short table of operations: the most important first, similar ones in one row."""
+"""Operations of code, and a short table of them: similar ones in one row."""
 
 import html
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from .touched import Touched
+from .._harmless import printable
+from ..timeline import target_of
+from .denials import COLOUR, cut
+from .permissions import needed_for
+
+#: Events that remove something, among those that write.
+DELETES = frozenset({"os.remove", "os.rmdir", "os.removexattr", "shutil.rmtree"})
 
 #: Rows of the table, with its head.
 ROWS = 25
@@ -24,6 +31,69 @@ FEW = {"native": 8, "read": 6}
 MANY = 10
 
 HEADS = ("needs", "effect", "times", "target")
+
+
+@dataclass
+class Touched:
+    """One operation, with its times."""
+
+    effect: str
+    event: str
+    target: str
+    verdict: str
+    #: True if it is a part of an import, or of a process's start, which is shown itself.
+    is_detail: bool
+    call_chain: Sequence[str] = ()
+    #: Seconds since the program began, if known.
+    times: list[float] = field(default_factory=list)
+    #: The number of times that it was done.
+    count: int = 0
+
+    @property
+    def is_allowed(self) -> bool:
+        """Return whether the policy allows it."""
+        return self.verdict == "allowed"
+
+    @property
+    def needs(self) -> str:
+        """Return the words that would allow it; empty if it is allowed."""
+        return needed_for(self.verdict)
+
+
+def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = None) -> Touched:
+    """Read an entry of a recording, or a line of its log.
+
+    Args:
+        entry: The entry, from JSON.
+        chain: The functions that led to it.
+        here: A directory. Paths below it are shown without it.
+    """
+    args, verdict = entry["args"], entry["verdict"]
+    effect = "delete" if entry["event"] in DELETES else entry["effect"] or "other"
+    is_plain = bool(args) and isinstance(args[0], str)
+    is_part = effect in ("network", "read") or not is_plain
+    is_named = target_of(entry) is not None
+    is_detail = effect == "import" or (verdict == "allowed" and not is_named and is_part)
+    count = entry.get("count", 0)
+    target = printable(_target(entry, here))
+    return Touched(effect, entry["event"], target, verdict, is_detail, chain, count=count)
+
+
+def _target(entry: dict[str, Any], here: str | None) -> str:
+    """Name the target of the operation."""
+    args, path = entry["args"], entry["path"]
+    is_plain = bool(args) and isinstance(args[0], str)
+    if path is None and entry["effect"] in ("read", "write") and is_plain:
+        path = os.path.normpath(args[0])
+    if path is not None:
+        below = path if here is None else str(path).removeprefix(here.rstrip("/") + "/")
+        return below or str(path)
+    if (named := target_of(entry)) is not None:
+        return named
+    if entry["event"] == "fastaudit.call" and len(args) > 1:
+        # The caller is in the call chain.
+        return str(args[1])
+    return cut(args[0] if is_plain else ", ".join(map(str, args)))
 
 
 @dataclass(frozen=True)
@@ -70,7 +140,7 @@ class Summary:
             f"<th style='{right if name == 'times' else left}'>{name}</th>" for name in HEADS
         )
         body = "".join(
-            f"<tr{' style=color:#d12f2f' if row.needs else ''}><td style='{left}'>"
+            f"<tr{f' style=color:{COLOUR}' if row.needs else ''}><td style='{left}'>"
             f"{html.escape(row.needs)}</td><td style='{left}'>{html.escape(row.effect)}</td>"
             f"<td style='{right}'>{row.times}</td><td style='{left}'>"
             f"<code>{html.escape(shortened(row.shown, COLUMNS))}</code></td></tr>"
@@ -183,9 +253,6 @@ def _named(group: str, effect: str) -> str:
 
 def shortened(text: str, room: int) -> str:
     """Shorten a text in its middle if it is too long: the ends of a path say most."""
-    text = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
     if len(text) <= room:
         return text
     head = room // 3

@@ -11,8 +11,10 @@ from string import Template
 from typing import Any, TextIO
 
 from .. import Recording, __version__
-from .summary import summary_of
-from .touched import Touched, touched_of
+from ..timeline import milliseconds
+from .._harmless import red
+from .denials import COLOUR
+from .summary import Touched, summary_of, touched_of
 
 TEMPLATE = Path(__file__).with_name("trace.html")
 
@@ -72,8 +74,8 @@ def write_table(trace: Trace, to: TextIO) -> None:
     summary = summary_of(trace.touched)
     colour = to.isatty() and "NO_COLOR" not in os.environ
     for number, line in enumerate(summary.lines()):
-        red = colour and number > 0 and summary.rows[number - 1].needs
-        print(f"\x1b[31m{line}\x1b[39m" if red else line, file=to)
+        is_denied = number > 0 and summary.rows[number - 1].needs
+        print(red(line) if colour and is_denied else line, file=to)
     rest = summary.rest("--all")
     if rest:
         print(rest, file=to)
@@ -116,7 +118,7 @@ def _write_end(trace: Trace, to: TextIO) -> None:
 
 def _row(touched: Touched) -> tuple[str, str, str, str, str, str]:
     return (
-        f"{touched.times[0] * 1000:.1f} ms",
+        milliseconds(touched.times[0]),
         touched.needs,
         touched.effect,
         touched.target,
@@ -134,6 +136,7 @@ def page(trace: Trace) -> str:
         else ""
     )
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        colour=COLOUR,
         command=html.escape(trace.command),
         version=__version__,
         status=trace.status,
@@ -151,14 +154,15 @@ def _html_row(touched: Touched) -> str:
     if not touched.is_allowed:
         kinds += " denied"
     chain = "<br>".join(html.escape(name) for name in touched.call_chain)
+    called = f"<details><summary>called by</summary>{chain}</details>" if chain else ""
+    at, needs, effect, target, event, times = map(html.escape, _row(touched))
     cells = (
-        f"<td class='n'>{touched.times[0] * 1000:.1f}</td>",
-        f"<td>{html.escape(touched.effect)}</td>",
-        f"<td class='t'>{html.escape(touched.target)}"
-        + (f"<details><summary>called by</summary>{chain}</details></td>" if chain else "</td>"),
-        f"<td>{html.escape(touched.event)}</td>",
-        f"<td>{html.escape(touched.needs)}</td>",
-        f"<td class='n'>{touched.count}</td>",
+        f"<td class='n'>{at.removesuffix(' ms')}</td>",
+        f"<td>{effect}</td>",
+        f"<td class='t'>{target}{called}</td>",
+        f"<td>{event}</td>",
+        f"<td>{needs}</td>",
+        f"<td class='n'>{times}</td>",
     )
     return f"<tr class='{kinds.strip()}'>{''.join(cells)}</tr>"
 

@@ -20,7 +20,7 @@ import pytest
 import fastaudit_rs
 from fastaudit_rs import AuditDenied, Network, Policy, mk_audit
 from fastaudit_rs.tools import permissions
-from fastaudit_rs.tools.swallowed import denial_in
+from fastaudit_rs.tools.denials import denial_in
 
 CALLS = pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
 

@@ -252,8 +252,8 @@ def test_in_a_kernel(tmp_path):
 def test_a_denial_acts_on_no_terminal(tmp_path):
     """Names are the code's: none moves the cursor, in the text and in the line at the end."""
     from fastaudit_rs.timeline import Act
+    from fastaudit_rs.tools.denials import in_one_line
     from fastaudit_rs.tools.pytest_report import Reached
-    from fastaudit_rs.tools.swallowed import in_one_line
 
     with Policy().guard()() as guard, pytest.raises(AuditDenied):
         open(f"{tmp_path}/\x1b[2J\u202ea", "w")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastaudit_rs import AuditDenied, Network, Policy
-from fastaudit_rs.tools.swallowed import denial_in, in_one_line, lines, swallowed
+from fastaudit_rs.tools.denials import denial_in, in_one_line, lines, swallowed
 
 HERE = Path(__file__)
 

@@ -77,6 +77,8 @@ def test_a_denial_that_was_swallowed(run):
     assert (ran.status, ran.out) == ("ok", "on\n")
     hint = "to allow it: %%sandbox --reset --write /srv"
     assert ran.err == f"denied: open /srv/a, at line 2; {hint}\n"
+    code = "".join(f"try: open('/srv/{name}', 'w')\nexcept OSError: 0\n" for name in "abcd")
+    assert run(f"%%sandbox\n{code}").err.splitlines()[3:] == ["and 1 more"]
 
 
 def test_an_error_is_that_of_the_sandbox(run):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastaudit_rs import Policy
-from fastaudit_rs.tools.summary import shortened, summary_of
-from fastaudit_rs.tools.touched import touched_of
+from fastaudit_rs.tools.summary import shortened, summary_of, touched_of
 
 
 def summary(recording):
@@ -150,6 +149,7 @@ class TestWidth:
 
         page = recorded(work).page()
         assert "&lt;b&gt;" in page and "<b>" not in page
+        assert page.count("<tr style=color:#d12f2f>") == 1
 
     @pytest.mark.parametrize("room", range(3, 12))
     def test_shortened(self, room):

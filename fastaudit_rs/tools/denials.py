@@ -1,8 +1,8 @@
-"""Denials that a library wrapped or swallowed, and each denial in one line.
+"""The words for a denial in a line, and denials that nobody was shown.
 
-A guard notes all of its denials. These functions find those that the user was not shown, and
-describe each in a line: the operation, the place in the user's files, and the words that would
-allow it.
+A guard notes all of its denials. These functions find those that a library wrapped or swallowed, so
+that the user was not shown them, and describe each: the operation, the place in the user's files,
+and the words that would allow it.
 """
 
 import os
@@ -16,6 +16,9 @@ LONGEST = 100
 
 #: The number of lines that are shown by default.
 MOST = 3
+
+#: The colour of what is denied, on a page.
+COLOUR = "#d12f2f"
 
 
 def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
@@ -58,29 +61,38 @@ def swallowed(
     return [denied for denied in violations if not any(denied._denial is known for known in shown)]
 
 
-def in_one_line(denied: AuditDenied, *, place: str | None = None, times: int = 1) -> str:
+def in_one_line(
+    denied: AuditDenied, *, named: str | None = None, place: str | None = None, times: int = 1
+) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
 
     Args:
         denied: The denial.
+        named: The name of its object, if not as ``object_of`` names it.
         place: The name of the place, if not ``file:line``.
         times: The number of times that it was denied.
 
     Example:
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
     """
-    parts = [operation(denied)]
+    line = at_its_place(denied, named=named, place=place, times=times)
+    if denied.hint is None:
+        return line
+    hint = ", ".join(denied.hint.splitlines())
+    return printable(f"{line}; {'to allow it: ' if denied.suggestion is not None else ''}{hint}")
+
+
+def at_its_place(
+    denied: AuditDenied, *, named: str | None = None, place: str | None = None, times: int = 1
+) -> str:
+    """Describe an operation and its place, as `in_one_line` does."""
+    parts = [operation(denied, named)]
     if times > 1:
         parts.append(f"{times} times")
     place = place or place_of(denied)
     if place is not None:
         parts.append(f"at {place}")
-    line = ", ".join(parts)
-    if denied.hint is None:
-        return printable(line)
-    hint = ", ".join(denied.hint.splitlines())
-    way = f"to allow it: {hint}" if denied.suggestion is not None else hint
-    return printable(f"{line}; {way}")
+    return printable(", ".join(parts))
 
 
 def lines(
@@ -89,6 +101,8 @@ def lines(
     *,
     most: int = MOST,
     place_of: Callable[[AuditDenied], str | None] | None = None,
+    head: str = "",
+    more: str = "",
 ) -> list[str]:
     """Describe the denials that the error at the end does not show, in a line for each place.
 
@@ -97,22 +111,30 @@ def lines(
         error: The error that is shown to the user, if there is one.
         most: The lines that are shown; a last one counts the others.
         place_of: Names the place of a denial, if not as ``file:line``.
+        head: The beginning of each line but that last one.
+        more: The end of that last one.
     """
     alike: dict[tuple[str, str | None], list[AuditDenied]] = {}
     for denied in swallowed(violations, error):
         alike.setdefault((denied.event, denied.place), []).append(denied)
     # The hint of the last one covers those before it.
     told = [
-        in_one_line(group[-1], place=place_of(group[-1]) if place_of else None, times=len(group))
+        head
+        + in_one_line(group[-1], place=place_of(group[-1]) if place_of else None, times=len(group))
         for group in alike.values()
     ]
     left_out = len(told) - most
-    return told if left_out <= 0 else [*told[:most], f"and {left_out} more"]
+    return told if left_out <= 0 else [*told[:most], f"and {left_out} more{more}"]
 
 
-def operation(denied: AuditDenied) -> str:
+def operation(denied: AuditDenied, named: str | None = None) -> str:
     """Name an operation and its object: ``os.mkdir /srv/out``, ``socket.connect 10.0.0.1:80``."""
-    text = f"{denied.event} {object_of(denied)}".strip() or denied.message
+    told = object_of(denied) if named is None else named
+    return cut(f"{denied.event} {told}".strip() or denied.message)
+
+
+def cut(text: str) -> str:
+    """The text in one line, without its end if it is long."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
