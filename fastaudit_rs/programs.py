@@ -17,6 +17,12 @@ from typing import Any
 #: The exit status for a denial that nobody caught: ``EX_NOPERM`` of sysexits.h(3).
 DENIED = 77
 
+#: The exit status for a program that took too long: that of timeout(1).
+TIMED_OUT = 124
+
+#: The exit status for a program that a signal ended, and the number of the signal more.
+BY_A_SIGNAL = 128
+
 #: The file of the code that runs a program.
 RUNNERS = (__file__, runpy.__file__, "<frozen runpy>")
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import AuditDenied, Policy
+from .. import AuditDenied
 from .._harmless import printable
 from .._native import _merged_approvals
 from ..approvals import Answer, Approvals
@@ -26,49 +26,6 @@ _VERBS = {
     "import": "import",
     "env": "set",
 }
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of questions to a parser."""
-    parser.add_argument(
-        "--ask", action="store_true", help="ask before an operation is denied, where one can"
-    )
-    parser.add_argument(
-        "--approvals", metavar="FILE", help="what was answered with 'always': add to it, obey it"
-    )
-
-
-def add_sandbox_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option of questions that a sandbox asks."""
-    parser.add_argument(
-        "--ask-up-to",
-        metavar="FILE",
-        help="with --sandbox and --ask: a policy in TOML, the most that answers may open",
-    )
-
-
-def up_to(options: argparse.Namespace) -> Policy | None:
-    """Return the most that answers may open in a sandbox; ``None`` if it is not to ask.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The options do not go together, or the file has no policy.
-    """
-    if options.approvals is not None:
-        raise ValueError(
-            "--approvals does not reach into a sandbox: the program words the questions there, and "
-            "the file would keep its words"
-        )
-    if not options.ask:
-        if options.ask_up_to is not None:
-            raise ValueError("--ask-up-to needs --ask")
-        return None
-    if options.ask_up_to is None:
-        raise ValueError(
-            "--ask --sandbox needs --ask-up-to FILE: the kernel holds the policy whatever is "
-            "answered, unless a policy in FILE says how much answers may open"
-        )
-    return Policy.from_toml(options.ask_up_to)
 
 
 def subject(denied: AuditDenied) -> str:

@@ -1,4 +1,4 @@
-"""The options of the magics ``%%audit`` and ``%audit on``: reading, help, completion."""
+"""The options of the magics ``%%audit`` and ``%%sandbox``: reading, help, completion."""
 
 import argparse
 import difflib
@@ -9,10 +9,15 @@ from typing import NoReturn
 
 from IPython.core.error import TryNext, UsageError
 
-from . import asking
-from .permissions import add_options
+from .options import AUDIT, SANDBOX, add_options
 
-MAGIC = "%%audit"
+DESCRIPTIONS = {
+    AUDIT: "Guard code, so that it does no accidental damage: it writes, reaches and starts "
+    "nothing but what the options name; 'any' stands for all.",
+    SANDBOX: "Run a cell in a sandbox: a process that the kernel confines. It writes, reaches and "
+    "starts nothing but what the options name; 'any' stands for all. It has a directory of its "
+    "own. Names last to the next %%sandbox.",
+}
 
 #: Options that ask for the others to be explained.
 HELP = ("--help", "-h")
@@ -34,25 +39,16 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageError(f"{message}\n{self.format_usage().strip()}")
 
 
-def parser(magic: str = MAGIC) -> argparse.ArgumentParser:
-    """A parser of the options.
+def parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
+    """A parser of the options of a magic.
 
     Args:
-        magic: The name of the magic in messages.
+        magic: The magic.
+        prog: Its name in messages, if another one.
     """
-    made = OptionParser(
-        prog=magic,
-        description="Guard code, so that it does no accidental damage: it writes, reaches and "
-        "starts nothing but what the options name; 'any' stands for all.",
-        add_help=False,
-    )
-    add_options(made)
-    asking.add_options(made)
-    made.add_argument(
-        "--record", action="store_true", help="stop nothing, and show the operations afterwards"
-    )
-    made.add_argument("--all", action="store_true", help="with --record: show all of it")
-    made.add_argument(*HELP, action="store_true", help="show this, and run nothing")
+    description = DESCRIPTIONS[magic]
+    made = OptionParser(prog=prog or magic, description=description, add_help=False)
+    add_options(made, magic)
     return made
 
 
@@ -62,15 +58,15 @@ def asks_for_help(line: str) -> bool:
 
 
 def completer(
-    made: argparse.ArgumentParser, verbs: tuple[str, ...] = ()
+    magic: str, verbs: tuple[str, ...] = ()
 ) -> Callable[[object, SimpleNamespace], list[str]]:
     """Return a function by which IPython completes a line of a magic.
 
     Args:
-        made: The parser of its options.
+        magic: The magic whose options it has.
         verbs: Words that may be the first one of the line.
     """
-    options = {name: action for action in made._actions for name in action.option_strings}
+    options = {name: action for action in parser(magic)._actions for name in action.option_strings}
 
     def complete(_: object, event: SimpleNamespace) -> list[str]:
         words = event.text_until_cursor.split()[1:]

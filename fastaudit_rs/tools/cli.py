@@ -5,34 +5,21 @@ import contextlib
 import difflib
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import time
-import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from .. import AuditDenied, Policy, Recording, __version__
+from .. import Policy, Recording, __version__
 from .._monitoring import MONITORING
-from ..approvals import Answer
-from ..programs import DENIED, RUNNERS, own_traceback, prepare, split, start_again
-from ..sandbox.limits import Limits
-from . import asking, mcp_command
-from .bounds import TIMED_OUT, add_bounds, enter, limits_of, run_until
-from .endings import Ending
+from ..programs import DENIED, TIMED_OUT, prepare, split, start_again
+from . import mcp_command, run_command
 from .learning import merged
-from .permissions import (
-    ANY,
-    add_options,
-    options_of,
-    policy_of,
-)
+from .options import ANY, LEARN, MCP, RUN, TRACE, add_options, options_of, policy_of
+from .run_command import exit_status, wrong
 
 DESCRIPTION = "Run Python programs under a policy, from the shell."
-
-OUTPUT = "write the policy to this file, and add to the one that it has"
 
 #: The commands that run a program, and what follows their options.
 PROGRAM = "(-m MODULE | -c CODE | SCRIPT | -) [ARGS...]"
@@ -92,30 +79,18 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run a program under a policy", epilog=EPILOG, allow_abbrev=False
     )
-    run.set_defaults(command=_run)
-    add_options(run)
-    add_bounds(run)
-    asking.add_options(run)
-    asking.add_sandbox_option(run)
-    run.add_argument(
-        "--sandbox", action="store_true", help="run it in a process that the kernel confines"
-    )
-    run.add_argument("--log", metavar="FILE", help="add each decision to this file, as JSON")
-    _add_program(run)
+    run.set_defaults(command=run_command.run)
     learn = commands.add_parser(
         "learn", help="run a program and print the policy that it needs", allow_abbrev=False
     )
     learn.set_defaults(command=_learn)
-    learn.add_argument("-o", "--output", metavar="FILE", help=OUTPUT)
-    _add_program(learn)
     trace = commands.add_parser(
         "trace", help="run a program and show what it touched", epilog=EPILOG, allow_abbrev=False
     )
     trace.set_defaults(command=_trace)
-    trace.add_argument("--all", action="store_true", help="show all, in the order of time")
-    trace.add_argument("--html", metavar="FILE", help="write a page with a timeline to this file")
-    add_options(trace)
-    _add_program(trace)
+    for parser_of_program, name in ((run, RUN), (learn, LEARN), (trace, TRACE)):
+        add_options(parser_of_program, name)
+        _add_program(parser_of_program)
     mcp = commands.add_parser(
         "mcp",
         help="serve a tool that runs Python, by the Model Context Protocol",
@@ -124,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     mcp.set_defaults(command=mcp_command.run)
-    mcp_command.add_options(mcp)
+    add_options(mcp, MCP)
     doctor = commands.add_parser("doctor", help="say what can be enforced here", allow_abbrev=False)
     doctor.set_defaults(command=_doctor)
     completion = commands.add_parser(
@@ -155,76 +130,12 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
-    if options.tmp is not None:
-        options.write.append(options.tmp)
-    try:
-        if options.tmp is not None and not os.path.isdir(options.tmp):
-            raise ValueError(f"--tmp: there is no directory {options.tmp}")
-        limits, policy = limits_of(options), policy_of(options)
-        if options.sandbox:
-            return _run_in_sandbox(options, limits, policy)
-        if options.ask_up_to is not None:
-            raise ValueError("--ask-up-to needs --sandbox: elsewhere an answer opens what it says")
-        program = prepare(options.kind, options.program)
-    except (OSError, ValueError) as error:
-        return _wrong(error)
-    if limits.wall_seconds is not None:
-        run_until(limits.wall_seconds)
-    enter(limits, options.tmp)
-    ending = Ending()
-    person = _person(options) if options.ask else None
-    # The process is the program's alone, so that the policy holds until its end.
-    with warnings.catch_warnings(record=True) as warned:
-        try:
-            on_ask = asking.on_ask(options, person)
-            policy.install(
-                monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask, log=options.log
-            )
-        except (OSError, ValueError) as error:
-            return _wrong(error)
-    for warning in warned:
-        print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
-    return _exit_status(program, ending)
-
-
-def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | None:
-    """Return the question to whoever sits at the terminal; ``None`` if there is none."""
-    try:
-        return asking.Terminal(options.approvals)
-    except OSError as error:
-        reason = error.strerror or error
-        print(
-            f"fastaudit-rs: --ask: nobody is asked, there is no terminal: {reason}", file=sys.stderr
-        )
-        return None
-
-
-def _run_in_sandbox(options: argparse.Namespace, limits: Limits, policy: Policy) -> int:
-    from .. import SandboxError
-    from .sandboxed import BY_A_SIGNAL, for_sandbox, run
-
-    ask_up_to = asking.up_to(options)
-    if options.tmp is not None:
-        raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
-    on_ask = _person(options) if options.ask else None
-    policy = for_sandbox(policy, options)
-    try:
-        return run(policy, limits, options.kind, options.program, on_ask, ask_up_to, options.log)
-    except SandboxError as error:
-        return _wrong(error)
-    except KeyboardInterrupt:
-        # The frames are ours, not the program's.
-        print("fastaudit-rs: interrupted", file=sys.stderr)
-        return BY_A_SIGNAL + signal.SIGINT
-
-
 def _learn(options: argparse.Namespace) -> int:
     try:
         before = _learned_before(options.output)
         program = prepare(options.kind, options.program)
     except (OSError, ValueError) as error:
-        return _wrong(error)
+        return wrong(error)
     recording = (before or Policy()).observe(monitor_calls=MONITORING)()
     status = _recorded(recording, program)
     learned = recording.suggest() if before is None else merged(before, recording)
@@ -262,7 +173,7 @@ def _trace(options: argparse.Namespace) -> int:
         program = prepare(options.kind, options.program)
         page = None if options.html is None else open(options.html, "w", encoding="utf-8")
     except (OSError, ValueError) as error:
-        return _wrong(error)
+        return wrong(error)
     command, here = shlex.join(sys.argv), os.getcwd()
     with tempfile.TemporaryDirectory(prefix="fastaudit-rs-") as directory:
         log = os.path.join(directory, "log")
@@ -289,7 +200,7 @@ def _recorded(recording: Recording, program: Callable[[], object]) -> int:
     process = os.getpid()
     with recording:
         try:
-            status = _exit_status(program)
+            status = exit_status(program)
         except SystemExit as end:
             status = _status_of(end)
         if os.getpid() != process:
@@ -308,25 +219,16 @@ def _completion(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        return _wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
+        return wrong(ImportError("completion needs shtab: pip install 'fastaudit-rs[shell]'"))
     parser = _parser()
-    kinds = {"write": shtab.DIR, "read": shtab.DIR, "policy": shtab.FILE, "html": shtab.FILE}
-    kinds |= {
-        "output": shtab.FILE,
-        "approvals": shtab.FILE,
-        "log": shtab.FILE,
-        "ask_up_to": shtab.FILE,
-        "program": shtab.FILE,
-        "tmp": shtab.DIR,
-        "directory": shtab.DIR,
-    }
+    kinds = {"DIR": shtab.DIR, "FILE": shtab.FILE, "SCRIPT": shtab.FILE}
     if options.shell not in shtab.SUPPORTED_SHELLS:
         upgrade = f"{options.shell} needs a newer shtab: pip install --upgrade shtab"
-        return _wrong(ImportError(upgrade))
+        return wrong(ImportError(upgrade))
     for command in _commands(parser).values():
         for action in command._actions:
-            if action.dest in kinds:
-                action.complete = kinds[action.dest]  # type: ignore[attr-defined]
+            if action.metavar in kinds:
+                action.complete = kinds[action.metavar]  # type: ignore[attr-defined]
     print(shtab.complete(parser, options.shell))
     return 0
 
@@ -338,47 +240,12 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(commands.choices)
 
 
-def _wrong(error: Exception) -> int:
-    print(f"fastaudit-rs: {error}", file=sys.stderr)
-    return 2
-
-
 def _status_of(end: SystemExit) -> int:
     """Return the status with which the interpreter would exit."""
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
     print(end.code, file=sys.stderr)
     return 1
-
-
-def _exit_status(program: Callable[[], object], ending: Ending | None = None) -> int:
-    """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
-    try:
-        program()
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
-        if ending is None:
-            _show(error)
-        else:
-            # A traceback shows lines of files that the program itself may not read.
-            ending.error, ending.listens = error, False
-            _show(error)
-            ending.listens = True
-        return DENIED if isinstance(error, AuditDenied) else 1
-    return 0
-
-
-def _show(error: BaseException) -> None:
-    """Print the error as the interpreter would; the program may have its own way."""
-    try:
-        if sys.excepthook is sys.__excepthook__:
-            traceback.print_exception(error)
-        else:
-            sys.excepthook(type(error), error, error.__traceback__)
-    except Exception:
-        traceback.print_exception(error)
 
 
 def script() -> NoReturn:

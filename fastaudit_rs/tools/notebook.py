@@ -30,18 +30,16 @@ from IPython.utils.text import LSString, SList
 from .. import AuditDenied, Guard, Recording
 from .._monitoring import MONITORING
 from .._native import AuditPerms, Observer, _TemporaryFiles
-from . import asking, cell_errors, cell_options, sandbox_cells
-from .cell_options import MAGIC
-from .permissions import allowances, options_of, policy_of, written
-from .sandbox_cells import MAGIC as SANDBOX
+from . import asking, cell_errors, cell_options
+from .options import AUDIT, SANDBOX, allowances, options_of, policy_of, written
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
 
 #: The functions that complete lines of the magics.
 COMPLETED = {
-    "%audit": cell_options.completer(cell_options.parser(), cell_options.VERBS),
-    MAGIC: cell_options.completer(cell_options.parser()),
-    SANDBOX: cell_options.completer(sandbox_cells.parser()),
+    "%audit": cell_options.completer(AUDIT, cell_options.VERBS),
+    AUDIT: cell_options.completer(AUDIT),
+    SANDBOX: cell_options.completer(SANDBOX),
 }
 
 #: The number of denials that `%audit` shows.
@@ -68,7 +66,7 @@ class Permissions:
             UsageError: They are not options, or there is no such policy.
         """
         try:
-            options = cell_options.parser(magic).parse_args(shlex.split(line))
+            options = cell_options.parser(AUDIT, magic).parse_args(shlex.split(line))
             policy = policy_of(options)
         except (OSError, ValueError) as error:
             raise UsageError(f"{magic}: {error}") from error
@@ -135,9 +133,9 @@ class Cell:
         if own is None or self.help is not None:
             return
         try:
-            permissions = Permissions(MAGIC, own)
+            permissions = Permissions(AUDIT, own)
             if not body.strip():
-                raise UsageError(f"{MAGIC} guards the cell below it, which is empty")
+                raise UsageError(f"{AUDIT} guards the cell below it, which is empty")
             if self.guards and isinstance(self.guards[0][1], Guard):
                 # No guard is entered under another one: it would take its place.
                 held = self.guards[0][0].line()
@@ -204,7 +202,7 @@ class Piece:
             raise cell.error
         if cell.help is not None:
             if cell.help:
-                print(cell_options.parser().format_help())
+                print(cell_options.parser(AUDIT).format_help())
             cell.help = ""
             return
         names = self.shell.user_global_ns, self.shell.user_ns
@@ -232,7 +230,7 @@ def run_piece() -> Coroutine[Any, Any, None]:
 def own_line(lines: list[str]) -> str | None:
     """Return the text after ``%%audit`` in the first line of a cell, if that is there."""
     words = lines[0].split(None, 1) if lines else []
-    if not words or words[0] != MAGIC or not lines[0].startswith(MAGIC):
+    if not words or words[0] != AUDIT or not lines[0].startswith(AUDIT):
         return None
     return words[1].strip() if len(words) > 1 else ""
 
@@ -338,13 +336,13 @@ class AuditMagics(Magics):
         piece = _piece.get()
         if cell is not None or verb == "cell":
             if piece is None or piece.cell.own != rest.strip() or cell is not None:
-                raise UsageError(f"{MAGIC} has to be the first line of a cell")
+                raise UsageError(f"{AUDIT} has to be the first line of a cell")
         elif not line.strip():
             print(self.state())
         elif cell_options.asks_for_help(line):
-            print(cell_options.parser("%audit on").format_help())
+            print(cell_options.parser(AUDIT, "%audit on").format_help())
         elif verb not in cell_options.VERBS or (verb == "off" and rest.strip()):
-            raise UsageError(f"%audit takes 'on', 'off' or nothing; {MAGIC} guards a cell")
+            raise UsageError(f"%audit takes 'on', 'off' or nothing; {AUDIT} guards a cell")
         elif piece is not None:
             raise UsageError(f"%audit {verb} has to be alone in its cell")
         else:

@@ -14,7 +14,7 @@ import pytest
 
 from .. import AuditDenied, Guard, Network, Policy
 from .._monitoring import MONITORING
-from .permissions import changed
+from .options import changed
 
 #: The most frames that `monkeypatch` and `mock` have between them and a change of the environment.
 _BETWEEN = 10

@@ -5,6 +5,7 @@ import asyncio
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +13,19 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from .. import Policy, SandboxError
+from .. import SandboxError
 from .._cells import in_lines
 from .._display import framed, image_of
 from .._harmless import harmless
 from .._told import written as written_value
 from ..results import Result, is_displayed, untold
-from ..sandbox.limits import Limits
 from ..sessions.base import Output
 from . import cell_options
-from .bounds import limits_of
 from .denials import lines
-from .permissions import OPTIONS, add_options, allowances, policy_of, written
+from .options import SANDBOX, allowances, lasting, limits_of, open_sandbox, sandbox_rules, written
 
 if TYPE_CHECKING:
     from ..sandbox.host.session import SandboxSession
-
-MAGIC = "%%sandbox"
 
 #: The time between two looks for Ctrl-C, in seconds.
 LOOK = 0.05
@@ -49,30 +46,6 @@ class SandboxCellError(Exception):
         return self._shown
 
 
-def parser() -> argparse.ArgumentParser:
-    """A parser of the options."""
-    made = cell_options.OptionParser(
-        prog=MAGIC,
-        description="Run a cell in a sandbox: a process that the kernel confines. It writes, "
-        "reaches and starts nothing but what the options name; 'any' stands for all. It has a "
-        "directory of its own. Names last to the next %%sandbox.",
-        add_help=False,
-    )
-    add_options(made)
-    made.set_defaults(ask=False, approvals=None)
-    made.add_argument("--memory", metavar="SIZE", help="the memory that it may use; 2G by default")
-    made.add_argument("--timeout", metavar="SECONDS", help="end this cell after the time")
-    for option, text in (("-i", "notebook to copy in"), ("-o", "sandbox to copy out")):
-        made.add_argument(
-            option, metavar="NAME", action="append", default=[], help=f"a name of the {text}"
-        )
-    made.add_argument(
-        "--reset", action="store_true", help="begin anew, with the permissions of this line"
-    )
-    made.add_argument(*cell_options.HELP, action="store_true", help="show this, and run nothing")
-    return made
-
-
 class Held:
     """A sandbox, its session, and the options that it began with."""
 
@@ -83,16 +56,12 @@ class Held:
             SandboxError: There are no sandboxes here.
             ValueError: An option has a wrong value.
         """
-        from .. import Sandbox
-        from .sandboxed import for_sandbox, tell_in_options
-
         self.options = options
-        limits = limits_of(options)
-        policy: Policy = for_sandbox(policy_of(options), options)
-        limits = Limits(memory=limits.memory or Limits().memory, wall_seconds=None)
-        self.sandbox = Sandbox(policy, limits)
+        policy, limits = sandbox_rules(options)
+        # The time is that of a cell.
+        rules = policy, replace(limits, wall_seconds=None)
+        self.sandbox = open_sandbox(rules, self.line("--reset"))
         try:
-            tell_in_options(self.sandbox, self.line("--reset"))
             self.session = self.sandbox.session()
         except BaseException:
             self.sandbox.close()
@@ -100,14 +69,12 @@ class Held:
 
     def line(self, *more: str) -> str:
         """The magic with the permissions that it began with."""
-        return " ".join(part for part in (MAGIC, *more, written(self.options)) if part)
+        return " ".join(part for part in (SANDBOX, *more, written(self.options)) if part)
 
     def fits(self, options: argparse.Namespace) -> bool:
         """Tell whether a later line asks for nothing else."""
-        names = [*(name for name, _, _ in OPTIONS), "policy", "memory"]
-        asked = {name: getattr(options, name) for name in names}
-        began = {name: getattr(self.options, name) for name in names}
-        return not any(asked.values()) or asked == began
+        asked = lasting(options)
+        return not any(asked.values()) or asked == lasting(self.options)
 
 
 @magics_class
@@ -133,11 +100,11 @@ class SandboxMagics(Magics):
         %sandbox --reset
             ends it.
         """
-        magic = MAGIC if cell is not None else MAGIC[1:]
+        magic = SANDBOX if cell is not None else SANDBOX[1:]
         try:
-            options = parser().parse_args(shlex.split(line))
+            options = cell_options.parser(SANDBOX).parse_args(shlex.split(line))
             if options.help:
-                print(parser().format_help())
+                print(cell_options.parser(SANDBOX).format_help())
                 return None
             if cell is None:
                 self._line(options)

@@ -10,7 +10,7 @@ from typing import Any
 from .._harmless import printable
 from ..timeline import target_of
 from .denials import COLOUR, cut
-from .permissions import needed_for
+from .options import needed_for
 
 #: Events that remove something, among those that write.
 DELETES = frozenset({"os.remove", "os.rmdir", "os.removexattr", "shutil.rmtree"})

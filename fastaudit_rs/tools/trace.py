@@ -11,8 +11,8 @@ from string import Template
 from typing import Any, TextIO
 
 from .. import Recording, __version__
-from ..timeline import milliseconds
 from .._harmless import red
+from ..timeline import milliseconds
 from .denials import COLOUR
 from .summary import Touched, summary_of, touched_of
 

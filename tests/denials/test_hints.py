@@ -19,7 +19,7 @@ import pytest
 
 import fastaudit_rs
 from fastaudit_rs import AuditDenied, Network, Policy, mk_audit
-from fastaudit_rs.tools import permissions
+from fastaudit_rs.tools import options
 from fastaudit_rs.tools.denials import denial_in
 
 CALLS = pytest.mark.skipif(sys.version_info < (3, 12), reason="watches calls")
@@ -352,10 +352,10 @@ class TestEachRule:
         file = tmp_path / "policy.toml"
         file.write_text(toml(case.fields))
         parser = argparse.ArgumentParser()
-        permissions.add_options(parser)
+        options.add_options(parser, options.RUN)
 
         def run(line):
-            policy = permissions.policy_of(parser.parse_args([*shlex.split(line), *given]))
+            policy = options.policy_of(parser.parse_args([*shlex.split(line), *given]))
             forget("graphlib")
             return denial(policy.guard(), case_again(case, places))
 

@@ -44,7 +44,8 @@ def test_it_is_installed():
 def test_it_begins_with_little():
     """It takes no longer than it must: these take longer than the rest of it."""
     code = (
-        "import sys, fastaudit_rs.tools.cli; print({'asyncio', 'socket', 'rich'} & {*sys.modules})"
+        "import sys, fastaudit_rs.tools.cli\n"
+        "print({'asyncio', 'socket', 'rich', 'mcp'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n"
@@ -82,9 +83,12 @@ class TestPrograms:
             ("raise SystemExit(3)", 3, ""),
             ("raise SystemExit('why')", 1, "why\n"),
         ]:
-            for name in ("run", "learn"):
+            for name in ("run", "learn", "trace"):
                 done = command(name, "-c", code)
-                assert (done.returncode, done.stderr) == (status, printed)
+                assert done.returncode == status
+                assert done.stderr.startswith(printed) and (
+                    done.stderr == printed or name == "trace"
+                )
 
     def test_errors_are_those_of_the_program(self, command, script):
         done = command("run", script("def f():\n    1 / 0\nf()"))
@@ -120,12 +124,9 @@ class TestPrograms:
     @pytest.mark.parametrize(
         "arguments, error",
         [
-            (["run"], "name a script"),
             (["run", "missing.py"], "No such file or directory: 'missing.py'"),
             (["run", "--policy", "missing.toml", "-c", "1"], "missing.toml"),
             (["run", "--net", "a:b", "-c", "1"], "a:b"),
-            (["run", "--wirte", "a"], "--wirte"),
-            (["learn"], "name a script"),
             ([], "required"),
         ],
     )
@@ -143,11 +144,6 @@ class TestPermissions:
         assert "fastaudit_rs.AuditDenied: open 'a': nothing may be written" in done.stderr
         assert "cli.py" not in done.stderr
         assert os.listdir() == []
-
-    def test_a_denial_that_is_caught(self, command):
-        code = "try:\n    open('a', 'w')\nexcept PermissionError:\n    print('caught')"
-        done = command("run", "-c", code)
-        assert (done.returncode, done.stdout) == (0, "caught\n")
 
     def test_it_holds_to_the_end(self, command):
         code = """
@@ -167,79 +163,21 @@ atexit.register(late, 'a')
         assert sorted(done.stdout.split()) == ["a", "b", "c"], done.stderr
         assert os.listdir() == []
 
-    @pytest.mark.parametrize(
-        "options, code",
-        [
-            (["--write", "."], "open('a', 'w')"),
-            (["--write", "any"], "open(OUT + '/a', 'w')"),
-            (["--write", ".", "--write=OUT"], "open(OUT + '/a', 'w'); open('a', 'w')"),
-            (["--run", "true"], "import subprocess; subprocess.run(['true'], check=True)"),
-            (["--run", "any"], "import subprocess; subprocess.run(['true'], check=True)"),
-            (["--env", "LANG"], "import os; os.environ['LANG'] = 'C'"),
-            (["--env", "any"], "import os; os.environ['A'] = 'C'"),
-            (["--net", "127.0.0.1"], "connect()"),
-            (["--net", "127.0.0.1:9", "--net", "localhost"], "connect()"),
-            (["--net", "any"], "connect()"),
-            (["--read", "any"], "open(OUT).close()"),
-        ],
-    )
-    def test_each(self, command, places, options, code):
-        prologue = f"""
-OUT = {places.out!r}
-def connect():
-    import socket
-    try:
-        socket.create_connection(("127.0.0.1", 9), 1)
-    except ConnectionRefusedError:
-        pass
-try:
-"""
-        program = prologue + f"    {code}\nexcept IsADirectoryError: pass"
-        options = [option.replace("OUT", places.out) for option in options]
-        done = command("run", *options, "-c", program)
-        assert (done.returncode, done.stderr) == (0, "")
-        if options != ["--read", "any"] and "--env" not in options:
-            assert command("run", "-c", program).returncode == 77
-
-    @pytest.mark.slow
-    def test_env_and_read_restrict(self, command, places):
-        Path(places.out, "a").write_text("x")
-        done = command("run", "--env", "LANG", "-c", "import os; os.environ['A'] = 'B'")
-        assert done.returncode == 77
-        read = f"open({places.out + '/a'!r}).read()"
-        assert command("run", "-c", read).returncode == 0
-        assert command("run", "--read", ".", "-c", read).returncode == 77
-        assert command("run", "--read", places.out, "-c", read).returncode == 0
-
-    @pytest.mark.slow
-    def test_a_policy_file(self, command, places):
-        Path("policy.toml").write_text(
-            f'write = ["{places.ok}"]\nnetwork = {{hosts = ["192.0.2.1"]}}\ncommands = ["true"]\n'
-        )
+    def test_what_options_allow(self, command, places):
+        """Each of them is in `test_options.py`."""
         code = f"""
 import os, socket, subprocess
-for work in (
-    lambda: os.mkdir({places.ok + "/a"!r}),
-    lambda: subprocess.run(["true"]),
-    lambda: os.mkdir({places.out + "/a"!r}),
-    lambda: subprocess.run(["false"]),
-    lambda: socket.create_connection(("127.0.0.1", 9), 1),
-):
-    try:
-        work()
-        print("passes")
-    except PermissionError as denied:
-        print(denied.event)
-    except ConnectionRefusedError:
-        print("passes")
+open("a", "w"), open({places.out!r} + "/a", "w")
+subprocess.run(["true"], check=True)
+os.environ["LANG"] = "C"
+with socket.socket() as made:
+    assert made.connect_ex(("127.0.0.1", 9))
 """
-        denied = ["os.mkdir", "subprocess.Popen", "socket.connect"]
-        done = command("run", "--policy", "policy.toml", "-c", code)
-        assert done.stdout.split() == ["passes", "passes", *denied], done.stderr
-        os.rmdir(places.ok + "/a")
-        more = ["--write", places.out, "--run", "false", "--net", "127.0.0.1"]
-        done = command("run", "--policy", "policy.toml", *more, "-c", code)
-        assert done.stdout.split() == ["passes"] * 5, done.stderr
+        options = ["--write", ".", f"--write={places.out}", "--run", "true", "--net", "127.0.0.1"]
+        done = command("run", *options, "--env", "LANG", "-c", code)
+        assert (done.returncode, done.stderr) == (0, "")
+        for left_out in (options[2:], options[:3], options[:5]):
+            assert command("run", *left_out, "-c", code).returncode == 77
 
 
 class TestLearn:

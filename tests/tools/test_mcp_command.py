@@ -260,7 +260,7 @@ class TestHttp:
 
     def test_no_session_waits_for_another(self, mcp):
         """Steps of all sessions are waited for side by side, however many processors there are."""
-        from fastaudit_rs.tools.mcp_serving import serve_http
+        from fastaudit_rs.tools.mcp_server import serve_http
 
         sessions, met = 40, []
 

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import sys
 import time
 
 import pytest
@@ -357,14 +356,6 @@ def test_sessions_are_closed(tmp_path):
     assert len(closed) == 1
     with pytest.raises(RuntimeError, match="closed"):
         closed[0].run("1")
-
-
-def test_it_is_not_imported_without_need():
-    code = "import sys, fastaudit_rs.tools.cli; print('mcp' in sys.modules)"
-    import subprocess
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
 
 
 def test_results_are_json(opens):

@@ -552,24 +552,10 @@ class TestSession:
         assert run("open('out.txt', 'w').close()").status == "ok"
         assert run("%audit").out.startswith("off\n")
 
-    @pytest.mark.parametrize(
-        ("options", "held"),
-        [
-            ("", "they may write nothing, reach no host and start no program"),
-            (
-                "--write a --write b --net pypi.org --run git --read any",
-                "they may write {0}/a or {0}/b, reach pypi.org and start git",
-            ),
-            (
-                "--read r --write any --net any --run any",
-                "they may read {0}/r, write anywhere, reach any host and start any program",
-            ),
-        ],
-    )
-    def test_it_says_what_holds(self, run, tmp_path, options, held):
-        ran = run(f"%audit on {options}")
-        held = held.format(tmp_path)
-        assert ran.out == f"Cells are guarded from now on: {held}. %audit off ends that.\n"
+    def test_it_says_what_holds(self, run, tmp_path):
+        held = f"they may write {tmp_path}/a, reach no host and start git"
+        said = run("%audit on --write a --run git").out
+        assert said == f"Cells are guarded from now on: {held}. %audit off ends that.\n"
 
     def test_it_says_that_cells_are_recorded(self, run):
         ran = run("%audit on --record")

@@ -156,18 +156,10 @@ class TestTable:
         ]
         assert Path("page.html").exists()
 
-    @pytest.mark.parametrize(
-        ("code", "status", "says"),
-        [
-            ("raise SystemExit(3)", 3, ""),
-            ("raise SystemExit('why')", 1, "why"),
-            ("1 / 0", 1, "ZeroDivisionError: division by zero"),
-        ],
-    )
-    def test_the_exit_status_is_the_programs(self, run, code, status, says):
-        done = run("trace", "-c", code)
-        assert done.returncode == status
-        assert says in done.stderr
+    @pytest.mark.parametrize("options", [[], ["--all"]])
+    def test_names_act_on_no_terminal(self, run, options):
+        told = run("trace", *options, "-c", r"open('a\x1b[2J', 'w').close()").stderr
+        assert r"a\x1b[2J" in told and "\x1b" not in told
 
 
 class TestPage:

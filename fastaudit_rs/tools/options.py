@@ -1,0 +1,353 @@
+"""The options of the command and of the magics: a row of one table for each.
+
+They are permissions in the manner of a shell, ``--write DIR``, ``--net HOST`` and so on, limits,
+and what the one command or the one magic has. Hints and traces are worded in them.
+"""
+
+import argparse
+import math
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import Network, Policy, Recording
+from ..programs import TIMED_OUT
+from ..sandbox.limits import Limits
+
+if TYPE_CHECKING:
+    from ..sandbox.host.sandbox import Sandbox
+
+#: The word for everything where a place, host, program or variable is named.
+ANY = "any"
+
+#: The policy where none is given: that of a workspace, but without writing and the network.
+DEFAULT = Policy.preset("workspace").replace(write=[], network=False)
+
+#: The seconds that a step of a server may take, and the sessions that it may have, by default.
+SECONDS, SESSIONS = "60", 16
+
+#: Where options are: the commands of the shell, and the magics of the notebook.
+RUN, TRACE, LEARN, MCP, AUDIT, SANDBOX = "run", "trace", "learn", "mcp", "%%audit", "%%sandbox"
+EACH = (RUN, TRACE, MCP, AUDIT, SANDBOX)
+
+#: The arguments of `argparse` for an option that may be given more than once.
+MANY: Mapping[str, Any] = {"action": "append", "default": []}
+
+
+class Option(NamedTuple):
+    """An option of some commands and magics."""
+
+    names: str
+    #: The commands and magics that have it.
+    on: tuple[str, ...]
+    #: The name of its value; ``None`` for a switch.
+    metavar: str | None
+    text: str
+    #: More arguments of `argparse`.
+    more: Mapping[str, Any] | None = None
+    #: The field of a policy that it adds to.
+    adds_to: str | None = None
+    #: True if a guard or a sandbox begins with it: the line that begins it has it.
+    lasts: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name among the options that were read."""
+        return self.names.split()[0].lstrip("-").replace("-", "_")
+
+
+#: In the order of the help texts.
+TABLE = (
+    Option("--all", (TRACE,), None, "show all, in the order of time"),
+    Option("--html", (TRACE,), "FILE", "write a page with a timeline to this file"),
+    Option("--write", EACH, "DIR", "a directory that may be written", MANY, "write", True),
+    Option(
+        "--read", EACH, "DIR", "a directory that may be read, and no others", MANY, "read", True
+    ),
+    Option("--net", EACH, "HOST[:PORT]", "a host that may be reached", MANY, "network.hosts", True),
+    Option(
+        "--listen", EACH, "[HOST:]PORT", "an address of this machine that may be listened at",
+        MANY, "network.listen", True,
+    ),
+    Option("--run", EACH, "CMD", "a program that may be started", MANY, "commands", True),
+    Option(
+        "--env", EACH, "NAME", "an environment variable that may be set, and no others",
+        MANY, "env", True,
+    ),
+    Option(
+        "--set", EACH, "FIELD=VALUE", "a field of the policy, its value as in TOML",
+        MANY, lasts=True,
+    ),
+    Option("--policy", EACH, "FILE", "a policy in TOML, or a pyproject.toml", lasts=True),
+    Option(
+        "--memory", (SANDBOX,), "SIZE", "the memory that it may use; 2G by default", lasts=True
+    ),
+    Option(
+        "--timeout", (RUN,), "SECONDS", f"end it after this time; the status is {TIMED_OUT}"
+    ),
+    Option(
+        "--timeout", (MCP,), "SECONDS",
+        f"end a call's code after this time; {SECONDS} by default", {"default": SECONDS},
+    ),
+    Option("--timeout", (SANDBOX,), "SECONDS", "end this cell after the time"),
+    Option("--memory", (RUN,), "SIZE", "address space of each of its processes"),
+    Option("--memory", (MCP,), "SIZE", "memory of a sandbox; 2G by default"),
+    Option("--tmp", (RUN,), "DIR", "directory for its temporary files"),
+    Option(
+        "--ask", (RUN, AUDIT), None, "ask before an operation is denied, where one can", lasts=True
+    ),
+    Option(
+        "--approvals", (RUN, AUDIT), "FILE",
+        "what was answered with 'always': add to it, obey it", lasts=True,
+    ),
+    Option(
+        "--ask-up-to", (RUN,), "FILE",
+        "with --sandbox and --ask: a policy in TOML, the most that answers may open",
+    ),
+    Option("--sandbox", (RUN,), None, "run it in a process that the kernel confines"),
+    Option("--log", (RUN,), "FILE", "add each decision to this file, as JSON"),
+    Option(
+        "-o --output", (LEARN,), "FILE",
+        "write the policy to this file, and add to the one that it has",
+    ),
+    Option(
+        "--sandbox", (MCP,), None,
+        "run code in a process that the kernel confines; or in this process, under a guard",
+        {"action": argparse.BooleanOptionalAction, "default": True},
+    ),
+    Option(
+        "--directory", (MCP,), "DIR",
+        "with --no-sandbox: where code begins; files that it changes there are told",
+    ),
+    Option(
+        "--http", (MCP,), "[HOST:]PORT",
+        "serve at this address of the loopback, for several clients; 0 is any free port",
+    ),
+    Option(
+        "--sessions", (MCP,), "N",
+        f"with --http: the sessions that there may be at a time; {SESSIONS} by default",
+        {"type": int, "default": SESSIONS},
+    ),
+    Option("--record", (AUDIT,), None, "stop nothing, and show the operations afterwards"),
+    Option("--all", (AUDIT,), None, "with --record: show all of it"),
+    Option("-i", (SANDBOX,), "NAME", "a name of the notebook to copy in", MANY),
+    Option("-o", (SANDBOX,), "NAME", "a name of the sandbox to copy out", MANY),
+    Option("--reset", (SANDBOX,), None, "begin anew, with the permissions of this line"),
+    Option("--help -h", (AUDIT, SANDBOX), None, "show this, and run nothing"),
+)  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
+    """Add the options of a command or a magic to its parser."""
+    for option in TABLE:
+        if surface in option.on:
+            kind: dict[str, Any] = {"action": "store_true"}
+            if option.metavar is not None:
+                kind = {"metavar": option.metavar}
+            kind |= option.more or {}
+            parser.add_argument(*option.names.split(), help=option.text, **kind)
+
+
+def policy_of(options: argparse.Namespace) -> Policy:
+    """Return the policy of the options. Their directories are resolved now.
+
+    Hints name the options to add.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not a policy, or an option does not name a host or a field.
+    """
+    policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
+    for text in options.set:
+        field = text.partition("=")[0].strip()
+        policy = policy.replace(**{field: getattr(Policy.parse_toml(text), field)})
+    changes: dict[str, Any] = {}
+    if ANY in options.write:
+        changes["write"] = None
+    elif policy.write is not None:
+        changes["write"] = [*policy.write, *map(os.path.abspath, options.write)]
+    if options.read:
+        own = () if policy.read is None else policy.read
+        read = [*own, *map(os.path.abspath, options.read)]
+        changes["read"] = None if ANY in options.read else read
+    if options.env:
+        # A policy may let variables be set without naming them: the list is then incomplete.
+        before = policy.env if options.policy else False
+        changes["env"] = _more(("*",) if before is True else before, options.env)
+    if options.run:
+        changes["commands"] = _more(policy.commands, options.run)
+    if options.net or options.listen:
+        changes["network"] = _network(policy.network, options.net, options.listen)
+    return policy.replace(**changes)._told_in("options")
+
+
+def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:
+    if allowed is True or ANY in names:
+        return True
+    return [*(allowed or ()), *names] or False
+
+
+def _network(allowed: bool | Network, hosts: list[str], listen: list[str]) -> bool | Network:
+    if allowed is True or ANY in hosts:
+        return True
+    before = Network(hosts=[], listen=False) if allowed is False else allowed
+    return changed(
+        before,
+        hosts=None if before.hosts is None else [*before.hosts, *hosts],
+        listen=_more(before.listen, [_address(text) for text in listen]),
+    )
+
+
+def changed(network: Network, **fields: Any) -> Network:
+    """The same network with these fields changed."""
+    names = ("hosts", "block", "ports", "listen", "unix", "lookup", "max_connections")
+    return Network(**{name: getattr(network, name) for name in names} | fields)
+
+
+def _address(text: str) -> str:
+    """Return an address to listen at: a port alone stands for all addresses."""
+    return f"*:{text}" if text.replace("-", "").isdigit() else text
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """Return the limits of the options; no limit for those that they do not name.
+
+    Raises:
+        ValueError: A value is not accepted.
+    """
+    seconds = None
+    if options.timeout is not None:
+        try:
+            seconds = float(options.timeout)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"--timeout takes seconds, such as 30 or 0.5, not {options.timeout}")
+    try:
+        return Limits(memory=options.memory, wall_seconds=seconds)
+    except ValueError:
+        raise ValueError(f"--memory takes a size such as 512M, not {options.memory}") from None
+
+
+def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, Limits]:
+    """Return the policy and the limits of a sandbox: paths are those of this process.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: An option has a wrong value.
+    """
+    from ..sandbox.host.setup import absolute
+
+    limits, policy = limits_of(options), policy_of(options)
+    if ANY in options.read:
+        # A sandbox reads what its policy names.
+        policy = policy.replace(read=["/"])
+    limits = replace(limits, memory=limits.memory or Limits().memory)
+    return absolute(policy, os.getcwd()), limits
+
+
+def open_sandbox(rules: tuple[Policy, Limits], line: str = "", **more: Any) -> "Sandbox":
+    """Start a sandbox whose denials name options; its own hints are worded for Python.
+
+    Args:
+        rules: Its policy and its limits.
+        line: The line that the options are added to, if hints are to show it.
+        more: Other arguments of `Sandbox`.
+
+    Raises:
+        SandboxError: There are no sandboxes here.
+    """
+    from ..sandbox.host.sandbox import Sandbox
+
+    sandbox = Sandbox(*rules, **more)
+    setup = sandbox._setup
+    setup.policy = setup.policy._told_in("sandbox options", sandbox.policy, line=line)
+    return sandbox
+
+
+def lasting(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that a guard or a sandbox begins with, by their names."""
+    names = {option.name for option in TABLE if option.lasts}
+    return {name: value for name, value in vars(options).items() if name in names}
+
+
+def written(options: argparse.Namespace) -> str:
+    """The same as a shell would read them."""
+    given = lasting(options)
+    parts: list[str] = []
+    for option in TABLE:
+        value = given.pop(option.name, None) if option.lasts else None
+        for each in value if isinstance(value, list) else [value]:
+            if each:
+                word = f"--{option.name}"
+                parts += [word] if option.metavar is None else [word, each]
+    return shlex.join(parts)
+
+
+def allowances(policy: Policy) -> str:
+    """Describe a policy in a sentence: ``write /srv/out, reach no host, …``."""
+    network = policy.network
+    hosts = network.hosts if isinstance(network, Network) else None if network else ()
+    commands = None if policy.commands is True else policy.commands or ()
+    parts = [
+        f"write {_named(policy.write, 'anywhere', 'nothing')}",
+        f"reach {_named(hosts, 'any host', 'no host')}",
+        f"start {_named(commands, 'any program', 'no program')}",
+    ]
+    if policy.read is not None:
+        parts.insert(0, f"read {_named(policy.read, 'anything', 'nothing')}")
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
+    if names is None:
+        return everything
+    return " or ".join(names) or nothing
+
+
+def needed_for(verdict: str) -> str:
+    """Return the option by which a recording's verdict would be allowed.
+
+    It is the name of an option, or of the field of the policy; empty for allowed operations.
+    """
+    if verdict == "allowed":
+        return ""
+    field = "network.hosts" if verdict == "network" else verdict
+    return next((option.names for option in TABLE if option.adds_to == field), verdict)
+
+
+def options_of(recording: Recording, given: argparse.Namespace) -> str | None:
+    """Return the options that would allow a recording; ``None`` if these do, or if none would.
+
+    Fields that no option can say, such as ``block``, are left out.
+    """
+    if given.policy is not None or all(done.verdict == "allowed" for done in recording.effects):
+        return None
+    needed = recording.suggest()
+    parts: list[str] = []
+    for option in TABLE:
+        if option.adds_to is None:
+            continue
+        # These restrict what is free without them.
+        is_free = option.adds_to in ("read", "env") and not getattr(given, option.name)
+        value: Any = needed
+        for name in option.adds_to.split("."):
+            value = getattr(value, name, None)
+        if isinstance(value, tuple) and not is_free:
+            parts += [f"{option.names} {_quoted(each)}" for each in value]
+    return " ".join(parts)
+
+
+def _quoted(word: str) -> str:
+    """The word as a shell reads it, and without characters that act on a terminal."""
+    if word.isprintable():
+        return shlex.quote(word)
+    letters = (
+        letter
+        if letter.isprintable() and letter not in "\\'"
+        else "".join(f"\\{byte:03o}" for byte in os.fsencode(letter))
+        for letter in word
+    )
+    return f"$'{''.join(letters)}'"

@@ -1,0 +1,341 @@
+"""``fastaudit-rs run``: a program in this process, or in a sandbox, and how it ends."""
+
+import argparse
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .. import AuditDenied, Policy
+from .._monitoring import MONITORING
+from ..approvals import Answer
+from ..programs import (
+    BY_A_SIGNAL,
+    DENIED,
+    RUNNERS,
+    TIMED_OUT,
+    directory_of,
+    own_traceback,
+    prepare,
+    source_of,
+)
+from ..sandbox.limits import Limits
+from . import asking
+from .denials import denial_in, in_one_line, lines
+from .options import limits_of, open_sandbox, policy_of, sandbox_rules
+
+if TYPE_CHECKING:
+    from ..results import Result
+
+#: The time for a program that took too long to end by itself, in seconds.
+PATIENCE = 1.0
+
+#: The time between looks at it, in seconds: longer once it has run for a while.
+SOON, LATER = 0.001, 0.05
+
+#: Signals that are passed on to the program.
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+#: The number of lines for denials that the program swallowed, and of denials kept for them.
+MOST, KEPT = 5, 1000
+
+#: The code that starts the program in a sandbox.
+CODE = """\
+from fastaudit_rs.programs import prepare
+prepare({kind!r}, {program!r}, {source!r})()
+"""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a program under the policy of options; return the exit status."""
+    if options.tmp is not None:
+        options.write = [*options.write, options.tmp]
+    try:
+        if options.tmp is not None and not os.path.isdir(options.tmp):
+            raise ValueError(f"--tmp: there is no directory {options.tmp}")
+        if options.sandbox:
+            return _run_in_sandbox(options)
+        limits, policy = limits_of(options), policy_of(options)
+        if options.ask_up_to is not None:
+            raise ValueError("--ask-up-to needs --sandbox: elsewhere an answer opens what it says")
+        program = prepare(options.kind, options.program)
+    except (OSError, ValueError) as error:
+        return wrong(error)
+    if limits.wall_seconds is not None:
+        _run_until(limits.wall_seconds)
+    _enter(limits, options.tmp)
+    ending = Ending()
+    person = _person(options) if options.ask else None
+    # The process is the program's alone, so that the policy holds until its end.
+    with warnings.catch_warnings(record=True) as warned:
+        try:
+            on_ask = asking.on_ask(options, person)
+            policy.install(
+                monitor_calls=MONITORING, on_denied=ending.note, on_ask=on_ask, log=options.log
+            )
+        except (OSError, ValueError) as error:
+            return wrong(error)
+    for warning in warned:
+        print(str(warning.message).replace("fastaudit_rs", "fastaudit-rs", 1), file=sys.stderr)
+    return exit_status(program, ending)
+
+
+def wrong(error: Exception | str) -> int:
+    """Say why nothing was run; return the exit status."""
+    print(f"fastaudit-rs: {error}", file=sys.stderr)
+    return 2
+
+
+def exit_status(program: Callable[[], object], ending: "Ending | None" = None) -> int:
+    """Run the program; `SystemExit` and `KeyboardInterrupt` pass."""
+    try:
+        program()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        error.__traceback__ = own_traceback(error, (__file__, *RUNNERS))
+        if ending is None:
+            _show(error)
+        else:
+            # A traceback shows lines of files that the program itself may not read.
+            ending.error, ending.listens = error, False
+            _show(error)
+            ending.listens = True
+        return DENIED if isinstance(error, AuditDenied) else 1
+    return 0
+
+
+def _show(error: BaseException) -> None:
+    """Print the error as the interpreter would; the program may have its own way."""
+    try:
+        if sys.excepthook is sys.__excepthook__:
+            traceback.print_exception(error)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        traceback.print_exception(error)
+
+
+def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | None:
+    """Return the question to whoever sits at the terminal; ``None`` if there is none."""
+    try:
+        return asking.Terminal(options.approvals)
+    except OSError as error:
+        reason = error.strerror or error
+        print(
+            f"fastaudit-rs: --ask: nobody is asked, there is no terminal: {reason}", file=sys.stderr
+        )
+        return None
+
+
+class Ending:
+    """Collects the denials of a program, and reports them when the process ends.
+
+    Denials that the error at the end shows already are left out.
+
+    Example:
+        ``policy.install(on_denied=Ending().note)``
+    """
+
+    def __init__(self) -> None:
+        """Report after the functions that the program registers with `atexit`, which run before."""
+        self.denials: list[AuditDenied] = []
+        self.error: BaseException | None = None
+        #: True if denials are the program's.
+        self.listens = True
+        self._process = os.getpid()
+        atexit.register(self.tell)
+
+    def note(self, denied: AuditDenied) -> None:
+        """Keep a denial."""
+        if self.listens and len(self.denials) < KEPT:
+            # The raised exception has a traceback, which would keep the program's objects alive.
+            kept = AuditDenied(*denied.args)
+            kept._denial = denied._denial
+            self.denials.append(kept)
+
+    def tell(self) -> None:
+        """Report them, in a line each. A copy of the process reports nothing."""
+        if os.getpid() != self._process:
+            return
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stdout.flush()
+        _tell(self.denials, self.error)
+        self.error = None
+
+
+def _tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> None:
+    """Report denials that an error does not show, in a line each.
+
+    Args:
+        denials: The denials.
+        error: The error that was shown. A denial that caused it has a line, for its hint.
+    """
+    denied = denial_in(error)
+    told = [] if denied is None or denied is error else [f"denied: {in_one_line(denied)}"]
+    own = (each for each in denials if not _is_bytecode(each))
+    told += lines(own, error, most=MOST, head="denied: ")
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        for line in told:
+            print(f"fastaudit-rs: {line}", file=sys.stderr)
+
+
+def _is_bytecode(denied: AuditDenied) -> bool:
+    """Tell whether an import was denied its cache. It does as well without."""
+    return "__pycache__" in (denied.path or "").split(os.sep)
+
+
+def _enter(limits: Limits, tmp: str | None) -> None:
+    """Bound the memory of this process, and of its children, and name their temporary directory."""
+    if limits.memory is not None:
+        import resource
+
+        size = int(limits.memory)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if hard != resource.RLIM_INFINITY:
+            size = min(size, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    if tmp is not None:
+        os.environ["TMPDIR"] = tempfile.tempdir = os.path.abspath(tmp)
+
+
+def _run_until(seconds: float) -> None:
+    """Go on in a copy of this process; the process itself waits, and exits as the copy does.
+
+    After this time it ends the copy, whatever it is doing.
+    """
+    child = os.fork()
+    if child == 0:
+        return
+    _pass_on(child)
+    status = _status_after(child, seconds)
+    if status is None:
+        _tell_of_timeout(seconds)
+        os.kill(child, signal.SIGTERM)
+        if _status_after(child, PATIENCE) is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os._exit(TIMED_OUT)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        # The parent of this process sees the outcome of the program.
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else BY_A_SIGNAL - code)
+
+
+def _tell_of_timeout(seconds: float) -> None:
+    print(f"fastaudit-rs: ended after {seconds:g} s (--timeout)", file=sys.stderr, flush=True)
+
+
+def _status_after(child: int, seconds: float) -> int | None:
+    """Return the status that a process ended with, ``None`` if it has not ended by then."""
+    begun = time.monotonic()
+    wait = SOON
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        left = begun + seconds - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(wait, left))
+        wait = min(wait * 2, LATER)
+
+
+def _pass_on(child: int) -> None:
+    """Pass signals on from now. A terminal sends its keys' signals to both."""
+
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for name in PASSED_ON:
+        signal.signal(getattr(signal, name), pass_on)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _run_in_sandbox(options: argparse.Namespace) -> int:
+    """Run a program in a sandbox, and show its output when it has ended.
+
+    Raises:
+        OSError: The script cannot be read.
+        ValueError: The options do not go together.
+    """
+    from .. import SandboxError
+    from ..sandbox.host.setup import absolute
+
+    rules, ask_up_to = sandbox_rules(options), _up_to(options)
+    if options.tmp is not None:
+        raise ValueError("--tmp: a sandbox has a directory of its own for temporary files")
+    on_ask = _person(options) if options.ask else None
+    kind, program, here = options.kind, options.program, os.getcwd()
+    try:
+        source = source_of(kind, program)
+        given = b""
+        if program[0] != "-" and sys.stdin is not None and not sys.stdin.isatty():
+            given = sys.stdin.buffer.read()
+        with open_sandbox(
+            rules,
+            path=[directory_of(kind, program) or here],
+            on_ask=on_ask,
+            ask_up_to=None if ask_up_to is None else absolute(ask_up_to, here),
+            log=options.log,
+        ) as sandbox:
+            # The program begins here, and not in the directory of the sandbox.
+            sandbox._cwd = here
+            code = CODE.format(kind=kind, program=program, source=source)
+            result = sandbox.run(code, input=given)
+        return _show_result(result, rules[1])
+    except SandboxError as error:
+        return wrong(error)
+    except KeyboardInterrupt:
+        # The frames are ours, not the program's.
+        print("fastaudit-rs: interrupted", file=sys.stderr)
+        return BY_A_SIGNAL + signal.SIGINT
+
+
+def _up_to(options: argparse.Namespace) -> Policy | None:
+    """Return the most that answers may open in a sandbox; ``None`` if it is not to ask.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The options do not go together, or the file has no policy.
+    """
+    if options.approvals is not None:
+        raise ValueError(
+            "--approvals does not reach into a sandbox: the program words the questions there, and "
+            "the file would keep its words"
+        )
+    if not options.ask:
+        if options.ask_up_to is not None:
+            raise ValueError("--ask-up-to needs --ask")
+        return None
+    if options.ask_up_to is None:
+        raise ValueError(
+            "--ask --sandbox needs --ask-up-to FILE: the kernel holds the policy whatever is "
+            "answered, unless a policy in FILE says how much answers may open"
+        )
+    return Policy.from_toml(options.ask_up_to)
+
+
+def _show_result(result: "Result", limits: Limits) -> int:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(result.stdout)
+        sys.stdout.flush()
+    sys.stderr.write(result.stderr)
+    _tell([denied for denied in result.violations if denied.message not in result.stderr])
+    if result.timed_out and limits.wall_seconds is not None:
+        _tell_of_timeout(limits.wall_seconds)
+        return TIMED_OUT
+    if result.killed_by is not None:
+        print(f"fastaudit-rs: ended by the limit on {result.killed_by}", file=sys.stderr)
+    return result.returncode if result.returncode >= 0 else BY_A_SIGNAL - result.returncode
