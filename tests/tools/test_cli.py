@@ -193,12 +193,6 @@ class TestLearn:
         assert command("run", path).returncode == 77
         assert command("run", "--policy", "policy.toml", path).returncode == 0
 
-    def test_to_a_file(self, command, places):
-        done = command("learn", "-o", "policy.toml", "-c", "open('a', 'w').close(); 1 / 0")
-        assert done.returncode == 1
-        assert done.stdout == ""
-        assert f'write = ["{places.cwd}/a"]' in Path("policy.toml").read_text()
-
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has another shell")
 @pytest.mark.slow

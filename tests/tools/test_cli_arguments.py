@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fastaudit_rs.programs import CommandLine, split
+
 COMMAND = [sys.executable, "-m", "fastaudit_rs"]
 SHOW = "import sys; print(sys.argv[1:])"
 
@@ -26,38 +28,41 @@ def learned(done, text):
 
 
 class TestWhatIsTheProgramsOwn:
-    ARGUMENTS = (
-        ["-x"],
-        ["-h"],
-        ["--help"],
-        ["--write", "/srv"],
-        ["--policy", "missing.toml"],
-        ["-m", "other"],
-        ["-c", "1/0"],
-        ["-u"],
-        ["--", "a", "--", "-o", "b"],
-        ["a", "--html", "b"],
-        [""],
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            *(["-x"], ["-h"], ["--write", "/srv"], ["-m", "other"], ["-c", "1/0"], ["-u"], [""]),
+            ["--", "a", "--", "-o", "b"],
+            ["a", "--html", "b"],
+        ],
+        ids=" ".join,
     )
-
-    @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
-    def test_all_after_the_target(self, command, arguments):
-        Path("own.py").write_text(SHOW)
-        done = command("run", "own.py", *arguments)
-        assert learned(done, str(arguments)), done
-        assert done.returncode == 0
+    @pytest.mark.parametrize(
+        ("target", "kind", "program"),
+        [
+            (["own.py"], "", "own.py"),
+            (["-"], "", "-"),
+            (["--", "-odd.py"], "", "-odd.py"),
+            (["-m", "own"], "-m", "own"),
+            (["-mown"], "-m", "own"),
+            (["-c", "code"], "-c", "code"),
+            (["-ccode"], "-c", "code"),
+        ],
+        ids=str,
+    )
+    def test_all_after_the_target(self, target, kind, program, arguments):
+        for own in ([], ["--write", "."], ["--write=."], ["--sandbox", "--write", "-x"]):
+            line = split([*own, *target, *arguments], {"--write"})
+            assert line == CommandLine(own, [], kind, [program, *arguments])
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["run", "learn", "trace"])
-    def test_after_each_target(self, command, name):
+    def test_of_each_command(self, command, name):
         Path("own.py").write_text(SHOW)
-        for target in (["-m", "own"], ["-mown"], ["-c", SHOW], ["-c" + SHOW], ["own.py"]):
-            done = command(name, *target, "--write", "/srv")
+        for target in (["own.py"], ["-mown"], ["--", "own.py"], ["-c", SHOW], ["-"]):
+            done = command(name, *target, "--write", "/srv", stdin=SHOW)
             assert learned(done, "['--write', '/srv']"), (target, done)
             assert done.returncode == 0
-
-    def test_of_standard_input(self, command):
-        assert command("run", "-", "-m", "a", stdin=SHOW).stdout == "['-m', 'a']\n"
 
     @pytest.mark.slow
     def test_it_grants_nothing(self, command, places):
@@ -65,12 +70,6 @@ class TestWhatIsTheProgramsOwn:
         for target in (["-m", "own"], ["own.py"], ["-c", Path("own.py").read_text()]):
             assert command("run", *target, "--write", places.out).returncode == 77
             assert os.listdir(places.out) == []
-
-    def test_own_options_come_before(self, command, places):
-        code = f"import sys; open({places.out!r} + '/a', 'w'); print(sys.argv)"
-        for own in (["--write", places.out], [f"--write={places.out}"]):
-            done = command("run", *own, "-c", code, "-x")
-            assert (done.stdout, done.stderr) == ("['-c', '-x']\n", "")
 
     @pytest.mark.slow
     def test_modules_of_the_standard_library(self, command):
@@ -81,10 +80,6 @@ class TestWhatIsTheProgramsOwn:
         assert (done.returncode, done.stdout[:7]) == (0, "1 loop,")
         done = command("run", "-m", "pytest", "--version", "-q")
         assert (done.returncode, done.stdout[:7]) == (0, "pytest "), done
-
-    def test_two_dashes_end_own_options(self, command):
-        Path("own.py").write_text(SHOW)
-        assert command("run", "--", "own.py", "--", "-x").stdout == "['--', '-x']\n"
 
     @pytest.mark.slow
     def test_where_modules_are_looked_for(self, command, places):

@@ -1,5 +1,7 @@
-"""`fastaudit-rs run --ask` on a terminal of its own, whatever the standard streams are."""
+"""The question before an operation is denied; `fastaudit-rs run --ask` on a terminal."""
 
+import contextlib
+import functools
 import os
 import select
 import signal
@@ -104,33 +106,77 @@ def test_the_question_is_as_the_page_shows_it(terminal):
     assert run.end()[0] == 77
 
 
-def test_yes_is_once(terminal, places):
-    run = terminal("--ask", "-c", writing(f"{places.out}/a", f"{places.out}/a"))
-    for _ in range(2):
-        asked = run.until(PROMPT)
-        assert f"┌ The program asks to write {places.out}/a\r\n│ open, at <string>:" in asked
-        assert "the rule write\r\n" in asked
-        run.type("y\n")
-    assert run.end() == (0, "a\na\n", "")
-    assert os.listdir(places.out) == ["a"]
+class TestQuestion:
+    """Of a guard, in the words of each surface."""
 
+    @staticmethod
+    def asked(acts, *lines, file=None, **fields):
+        """The questions, and the denials; `None` is the end of the input."""
+        given, questions = iter(lines), []
 
-def test_always_is_the_directory_until_the_end(terminal, places):
-    run = terminal("--ask", "-c", writing(f"{places.out}/a", f"{places.out}/b"))
-    run.until(PROMPT)
-    run.type("?\n")
-    told = run.until(PROMPT)
-    assert f'│ a: write = ["{places.out}"], until this ends\r\n' in told
-    run.type("a\n")
-    assert run.end() == (0, "a\nb\n", "")
+        def answered(text):
+            questions.append(text)
+            return next(given)
+
+        policy = Policy(**{"write": [], **fields})
+        on_ask = functools.partial(asking.ask, answered=answered, file=file)
+        with policy.guard(on_ask=on_ask, monitor_calls=False)() as guard:
+            for act in acts:
+                with contextlib.suppress(AuditDenied):
+                    sys.audit(*act)
+        assert list(given) == []
+        return questions, guard.violations
+
+    A, B = (("os.mkdir", f"/srv/{name}", 0o777, -1) for name in "ab")
+
+    @pytest.mark.parametrize(
+        ("lines", "denied"),
+        [
+            (["y", "YES\n"], 0),
+            (["a"], 0),
+            (["always"], 0),
+            (["n", "no"], 2),
+            (["x", "n", "", "N"], 2),
+            ([None, "y"], 1),
+            (["v"], 2),
+            (["?", "never"], 2),
+        ],
+    )
+    def test_answers(self, lines, denied):
+        """Yes and no are for once, the others for the directory."""
+        questions, violations = self.asked([self.A, self.B], *lines)
+        assert len(violations) == denied
+        assert questions[0].startswith("┌ The program asks to write /srv/a\n│ os.mkdir, at ")
+        assert all(question.endswith(PROMPT) for question in questions)
+
+    @pytest.mark.parametrize(
+        ("file", "until"), [(None, "until this ends"), ("kept.toml", "it is added to kept.toml")]
+    )
+    def test_what_is_explained(self, file, until):
+        [_, told], _ = self.asked([self.A], "?", "n", file=file)
+        rows = told.splitlines()[:-1]
+        assert [row[:5] for row in rows] == ["│ y: ", "│ a: ", "│ n: ", "│ v: "]
+        assert rows[1].startswith('│ a: write = ["/srv"], ') and rows[1].endswith(until)
+        assert rows[3].startswith('│ v: denied without a question: write = ["/srv"]')
+
+    def test_a_shell_has_no_always(self):
+        shell = ("os.system", b"exit 3")
+        questions, violations = self.asked([shell], "a", "v", "y", commands=False)
+        assert questions[0].endswith("└ Allow it? [y]es once / [n]o / [?]: ")
+        assert "asks to start " in questions[0] and "exit 3" in questions[0]
+        assert violations == []
+
+    def test_a_name_does_not_paint_it(self):
+        name = "/srv/\x1b[2K\r\n\u202e y"
+        [question], _ = self.asked([("os.mkdir", name, 0o777, -1)], "n")
+        assert "\x1b" not in question and "\u202e" not in question
+        assert r"\x1b[2K\r\n\u202e y" in question
 
 
 def test_always_is_kept_in_a_file(terminal, places, command):
     arguments = ["--approvals", "kept.toml", "-c", writing(f"{places.out}/a")]
     run = terminal("--ask", *arguments)
     run.until(PROMPT)
-    run.type("?\n")
-    assert "also later: it is added to kept.toml" in run.until(PROMPT)
     run.type("always\n")
     assert run.end() == (0, "a\n", "")
     assert Policy.from_toml(f"{places.cwd}/kept.toml") == Policy(write=[places.out])
@@ -141,12 +187,10 @@ def test_always_is_kept_in_a_file(terminal, places, command):
     assert "Asked for approval: there was no answer" in done.stderr
 
 
-@pytest.mark.parametrize("keys", ["n\n", "no\n", "x\n\nN\n", "\x04"])
-def test_no_is_a_denial(terminal, places, keys):
+def test_the_end_of_the_input_is_a_denial(terminal, places):
     run = terminal("--ask", "-c", writing(f"{places.out}/a"))
-    for key in keys.splitlines(keepends=True):
-        run.until(PROMPT)
-        run.type(key)
+    run.until(PROMPT)
+    run.type("\x04")
     status, out, err = run.end()
     assert (status, out) == (77, "")
     assert "Asked for approval: the answer was no" in err
@@ -191,42 +235,6 @@ print(termios.tcgetattr(terminal) == before)
     run.until(PROMPT)
     run.type("y\n")
     assert run.end() == (0, "a\nTrue\n", "")
-
-
-@pytest.mark.slow
-def test_never_is_kept_in_a_file(terminal, places, command):
-    arguments = ["--approvals", "kept.toml", "-c", writing(f"{places.out}/a")]
-    run = terminal("--ask", *arguments)
-    run.until(PROMPT)
-    run.type("?\n")
-    never = f'│ v: denied without a question: write = ["{places.out}"], also later: it is added to'
-    assert f"{never} kept.toml\r\n" in run.until(PROMPT)
-    run.type("v\n")
-    assert run.end()[0] == 77
-    again = terminal("--ask", *arguments)
-    status, _, err = again.end()
-    assert status == 77 and "Asked for approval: it was answered before: never" in err
-    assert "Allow it?" not in again.seen
-
-
-def test_a_shell_has_no_always(terminal):
-    run = terminal("--ask", "-c", "import os; print(os.system('exit 3') >> 8)")
-    asked = run.until("└ Allow it? [y]es once / [n]o / [?]: ")
-    assert "asks to start " in asked and "exit 3" in asked
-    run.type("a\n")
-    run.until("└ Allow it? [y]es once / [n]o / [?]: ")
-    run.type("y\n")
-    assert run.end() == (0, "3\n", "")
-
-
-def test_a_name_does_not_paint_the_question(terminal, places):
-    name = f"{places.out}/\x1b[2K\r\n\u202e y"
-    run = terminal("--ask", "-c", f"open({name!r}, 'w')")
-    asked = run.until(PROMPT)
-    assert "\x1b" not in asked and "\u202e" not in asked
-    assert r"\x1b[2K\r\n\u202e y" in asked
-    run.type("n\n")
-    assert run.end()[0] == 77
 
 
 def test_without_a_terminal_nobody_is_asked(places):

@@ -32,11 +32,32 @@ def line_of(event, number, hint):
     return f"denied: {event}, at job.py:{number}; to allow it: {hint}"
 
 
-def test_what_the_program_swallowed(told):
-    done, lines = told("try:\n    open('/srv/a', 'w')\nexcept OSError:\n    print('no')\n")
-    assert (done.returncode, done.stdout) == (0, "no\n")
-    assert lines == [line_of("open /srv/a", 2, "--write /srv/a")]
-    assert len(done.stderr.splitlines()) == 1
+SWALLOWED = "try:\n    open('/srv/a', 'w')\nexcept OSError:\n    "
+TOLD = line_of("open /srv/a", 2, "--write /srv/a")
+
+#: Programs, what they end with and print, and what is told of them.
+PROGRAMS = {
+    "swallowed": (f"{SWALLOWED}print('no')", 0, "no\n", [TOLD]),
+    "beside an error": (f"{SWALLOWED}pass\nopen('/srv/b', 'w')", 77, "", [TOLD]),
+    "beside an exit": (f"{SWALLOWED}raise SystemExit('failed')", 1, "", [TOLD]),
+    "with a closed stream": (f"import sys; sys.stderr.close()\n{SWALLOWED}pass", 0, "", []),
+    "shown": ("open('/srv/a', 'w')", 77, "", []),
+    "nothing": ("print('fine')", 0, "fine\n", []),
+    "after an error": (
+        f"import atexit\n@atexit.register\ndef late():\n"
+        f"  {SWALLOWED.replace(chr(10), chr(10) + '  ')}pass\n1 / 0",
+        1, "", [line_of("open /srv/a", 5, "--write /srv/a")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_told(told, name):
+    code, status, printed, expected = PROGRAMS[name]
+    done, lines = told(code)
+    assert (done.returncode, done.stdout, lines) == (status, printed, expected)
+    if name == "shown":
+        assert done.stderr.count("--write /srv/a") == 1
 
 
 def test_it_does_what_it_says(told, places):
@@ -65,31 +86,6 @@ def test_five_and_a_number(told):
     assert lines[5:] == ["and 3 more"]
 
 
-def test_what_is_shown_is_not_told_again(told):
-    done, lines = told("open('/srv/a', 'w')")
-    assert (done.returncode, lines) == (77, [])
-    assert done.stderr.count("--write /srv/a") == 1
-
-
-def test_beside_an_error(told):
-    code = (
-        "import os\ntry:\n    os.mkdir('/srv/a')\nexcept OSError:\n    pass\nopen('/srv/b', 'w')\n"
-    )
-    done, lines = told(code)
-    assert done.returncode == 77
-    assert lines == [line_of("os.mkdir /srv/a", 3, "--write /srv/a")]
-
-
-def test_an_exit(told):
-    code = (
-        "import sys\ntry:\n    open('/srv/a', 'w')\nexcept OSError as e:\n    sys.exit('failed')\n"
-    )
-    done, lines = told(code)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == "failed"
-    assert lines == [line_of("open /srv/a", 3, "--write /srv/a")]
-
-
 def test_to_the_end(told):
     """Also of threads, and of what is called when the interpreter ends; once each."""
     code = """
@@ -109,19 +105,6 @@ threading.Timer(0.05, late, ['/srv/a']).start()
     done, lines = told(code)
     assert done.returncode == 0
     assert len(lines) == 1 and "os.mkdir" in lines[0] and "2 times" in lines[0]
-
-
-def test_a_closed_stream(told):
-    code = (
-        "import sys\nsys.stderr.close()\ntry:\n    open('/srv/a', 'w')\nexcept OSError:\n    pass\n"
-    )
-    done, lines = told(code)
-    assert (done.returncode, lines) == (0, [])
-
-
-def test_nothing_was_denied(told):
-    done, lines = told("print('fine')")
-    assert (done.stdout, done.stderr, lines) == ("fine\n", "", [])
 
 
 def test_it_keeps_nothing_of_the_program_alive(told):
@@ -149,19 +132,3 @@ def test_files_that_python_itself_does_without(told, places):
     assert (done.returncode, lines) == (1, [])
     done, lines = told("1/0\n", "--read", places.out)
     assert (done.returncode, lines) == (1, [])
-
-
-def test_after_an_error(told):
-    code = """
-import atexit, os
-@atexit.register
-def late():
-    try:
-        os.mkdir('/srv/a')
-    except OSError:
-        pass
-1 / 0
-"""
-    done, lines = told(code)
-    assert done.returncode == 1
-    assert lines == [line_of("os.mkdir /srv/a", 6, "--write /srv/a")]

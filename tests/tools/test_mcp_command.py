@@ -367,7 +367,6 @@ class TestWrongOptions:
             (["--no-sandbox", "--memory", "1G"], "--memory: "),
             (["--no-sandbox", "--directory", "/nowhere"], "there is no directory /nowhere"),
             (["--directory", "."], "--directory: a sandbox has a directory of its own"),
-            (["--policy", "missing.toml"], "missing.toml"),
         ],
     )
     def test_message(self, refused, options, message):

@@ -78,10 +78,6 @@ class TestCell:
         "code",
         [
             "open('out.txt', 'w').close()",
-            "import os\nos.system('true')",
-            "import subprocess\nsubprocess.run(['/bin/true'])",
-            "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\n"
-            "except ConnectionRefusedError:\n    pass",
             "import socket\ntry:\n    socket.create_connection(('localhost', 9))\n"
             "except ConnectionRefusedError:\n    pass",
         ],
@@ -134,13 +130,6 @@ class TestCell:
         ran = run("%%audit --write . --read /\nos.chdir('..')\nos.chdir('b')\nopen('x', 'w')")
         assert ran.error.startswith(("AuditDenied: open 'x'", "AuditDenied: os.chdir"))
 
-    def test_a_policy(self, run, tmp_path):
-        (tmp_path / "policy.toml").write_text(f'write = ["{tmp_path}/out"]\n')
-        (tmp_path / "out").mkdir()
-        code = "%%audit --policy policy.toml\nopen('{}', 'w').close()"
-        assert run(code.format("out/a")).status == "ok"
-        assert run(code.format("a")).error.startswith("AuditDenied")
-
     def test_statements_of_a_cell_share_what_they_looked_up(self, run):
         """IPython runs each statement of its own."""
         ran = run(
@@ -181,16 +170,6 @@ WRAPPED = {
         "URLError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
         "--net 127.0.0.1:9",
     ),
-    "pandas": (
-        "import pandas\npandas.read_csv('http://127.0.0.1:9')",
-        "URLError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
-        "--net 127.0.0.1:9",
-    ),
-    "requests": (
-        "import requests\nrequests.get('http://127.0.0.1:9')",
-        "ConnectionError from AuditDenied: Audit: socket.getaddrinfo blocked in sandbox",
-        "--net 127.0.0.1:9",
-    ),
     "a direct one": (
         "import zipfile\nzipfile.ZipFile('/srv/a.zip', 'w')",
         "AuditDenied: open '/srv/a.zip': nothing may be written",
@@ -203,8 +182,6 @@ class TestWrapped:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", WRAPPED)
     def test_it_is_as_short_as_a_direct_one(self, run, name):
-        if name in ("pandas", "requests"):
-            pytest.importorskip(name)
         code, first, option = WRAPPED[name]
         lines = run(f"%%audit\n{code}").error.splitlines()
         assert lines[0].startswith(first)
@@ -490,41 +467,16 @@ class TestRecord:
             assert "out.txt" in text and "/sh" in text
         assert ran.out.startswith(f"%%audit --write {tmp_path}/out.txt --run ")
         assert ran.out.endswith(" would allow it\n")
-
-    @pytest.mark.slow
-    def test_a_plot_fits_one_screen(self, run):
-        pytest.importorskip("pandas")
-        pytest.importorskip("matplotlib")
-        code = (
-            "import os, pandas as pd\n"
-            "frame = pd.DataFrame({'a': range(5)})\nframe.to_csv('data.csv')\n"
-            "pd.read_csv('data.csv').plot()\nos.environ['MODE'] = 'x'"
+        assert (
+            run(f"{ran.out.removesuffix(' would allow it' + chr(10))}\nos.system('true');").out
+            == ""
         )
-        ran = run(f"%%audit --record\n{code}")
-        [shown] = [data for data in ran.data if "needs" in data["text/plain"]]
-        lines = shown["text/plain"].splitlines()
-        assert len(lines) <= 25 and max(map(len, lines)) <= 100
-        assert shown["text/html"].count("<tr") == len(lines)
-        assert lines[1].startswith("--write") and "('" not in shown["text/plain"]
-        assert lines[0].split()[2] == "times"
-        if sys.version_info >= (3, 12):
-            [numpy] = [line.split() for line in lines if " numpy" in line]
-            assert numpy[0] == "native" and int(numpy[1]) > 1
-        assert "%%audit --record --all shows all" in ran.out
 
-        ran = run(f"%%audit --record --all\n{code}")
-        [shown] = [data for data in ran.data if "verdict" in data["text/plain"]]
-        assert len(shown["text/plain"].splitlines()) > 25
-        assert "shows all" not in ran.out
-
-    def test_what_it_says_would_allow_it_does(self, run):
-        code = (
-            "import os, socket\nopen('out.txt', 'w').close()\nos.system('true')\n"
-            "try:\n    socket.create_connection(('localhost', 9))\n"
-            "except ConnectionRefusedError:\n    pass\n"
-        )
-        told = run(f"%%audit --record\n{code}").out.removesuffix(" would allow it\n")
-        assert run(f"{told}\n{code}").status == "ok"
+    def test_all_of_it(self, run):
+        ran = run("%%audit --record\nimport wave")
+        assert ran.out.endswith("modules imported: %%audit --record --all shows all\n")
+        ran = run("%%audit --record --all\nimport wave")
+        assert "verdict" in ran.data[0]["text/plain"] and ran.out == ""
 
     def test_nothing_more_to_allow(self, run):
         ran = run("%%audit --record --write .\nopen('out.txt', 'w').close()")
@@ -591,11 +543,6 @@ class TestSession:
         assert lines[3].startswith("To allow it: %audit on --write ") and len(lines) == 5
         assert run(lines[3].removeprefix("To allow it: ")).status == "ok"
         assert run("%store kept").out == "Stored 'kept' (int)\n"
-
-    def test_what_was_swallowed_is_counted(self, run):
-        run("%audit on")
-        run("try:\n    open('out.txt', 'w')\nexcept OSError:\n    pass")
-        assert "1 cells guarded, 1 operations denied" in run("%audit").out
 
     def test_a_cell_cannot_end_it(self, run, tmp_path):
         run("%audit on")
