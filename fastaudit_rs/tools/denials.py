@@ -62,7 +62,12 @@ def swallowed(
 
 
 def in_one_line(
-    denied: AuditDenied, *, named: str | None = None, place: str | None = None, times: int = 1
+    denied: AuditDenied,
+    *,
+    named: str | None = None,
+    place: str | None = None,
+    times: int = 1,
+    has_hint: bool = True,
 ) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
 
@@ -71,28 +76,20 @@ def in_one_line(
         named: The name of its object, if not as ``object_of`` names it.
         place: The name of the place, if not ``file:line``.
         times: The number of times that it was denied.
+        has_hint: False leaves out the words that would allow it.
 
     Example:
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
     """
-    line = at_its_place(denied, named=named, place=place, times=times)
-    if denied.hint is None:
-        return line
-    hint = ", ".join(denied.hint.splitlines())
-    return printable(f"{line}; {'to allow it: ' if denied.suggestion is not None else ''}{hint}")
-
-
-def at_its_place(
-    denied: AuditDenied, *, named: str | None = None, place: str | None = None, times: int = 1
-) -> str:
-    """Describe an operation and its place, as `in_one_line` does."""
-    parts = [operation(denied, named)]
+    line = operation(denied, named)
     if times > 1:
-        parts.append(f"{times} times")
-    place = place or place_of(denied)
-    if place is not None:
-        parts.append(f"at {place}")
-    return printable(", ".join(parts))
+        line += f", {times} times"
+    if (place := place or place_of(denied)) is not None:
+        line += f", at {place}"
+    if has_hint and denied.hint is not None:
+        hint = ", ".join(denied.hint.splitlines())
+        line += f"; {'to allow it: ' if denied.suggestion is not None else ''}{hint}"
+    return printable(line)
 
 
 def lines(

@@ -55,7 +55,7 @@ class Option(NamedTuple):
     @property
     def name(self) -> str:
         """Its name among the options that were read."""
-        return self.names.split()[0].lstrip("-").replace("-", "_")
+        return max(self.names.split(), key=len).lstrip("-").replace("-", "_")
 
 
 #: In the order of the help texts.
@@ -163,15 +163,9 @@ def policy_of(options: argparse.Namespace) -> Policy:
     for text in options.set:
         field = text.partition("=")[0].strip()
         policy = policy.replace(**{field: getattr(Policy.parse_toml(text), field)})
-    changes: dict[str, Any] = {}
-    if ANY in options.write:
-        changes["write"] = None
-    elif policy.write is not None:
-        changes["write"] = [*policy.write, *map(os.path.abspath, options.write)]
+    changes: dict[str, Any] = {"write": _places(policy.write, options.write)}
     if options.read:
-        own = () if policy.read is None else policy.read
-        read = [*own, *map(os.path.abspath, options.read)]
-        changes["read"] = None if ANY in options.read else read
+        changes["read"] = _places(policy.read or (), options.read)
     if options.env:
         # A policy may let variables be set without naming them: the list is then incomplete.
         before = policy.env if options.policy else False
@@ -181,6 +175,12 @@ def policy_of(options: argparse.Namespace) -> Policy:
     if options.net or options.listen:
         changes["network"] = _network(policy.network, options.net, options.listen)
     return policy.replace(**changes)._told_in("options")
+
+
+def _places(allowed: tuple[str, ...] | None, paths: list[str]) -> list[str] | None:
+    if allowed is None or ANY in paths:
+        return None
+    return [*allowed, *map(os.path.abspath, paths)]
 
 
 def _more(allowed: bool | tuple[str, ...], names: list[str]) -> bool | list[str]:

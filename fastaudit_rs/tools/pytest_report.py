@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import AuditDenied
-from .denials import at_its_place, in_one_line, object_of
+from .denials import in_one_line, object_of
 
 HEADER = """\
 # Reached outside by tests, as `pytest --audit=record --audit-baseline=FILE` found it.
@@ -148,8 +148,7 @@ def _shown(denied: AuditDenied, root: Path) -> str:
     named = None if path is None else path.removeprefix(below)
     place = None if place is None else place.removeprefix(below)
     # A marker allows the others: one line tells it of all of them.
-    no_marker = denied.suggestion is None and denied.hint is not None
-    return (in_one_line if no_marker else at_its_place)(denied, named=named, place=place)
+    return in_one_line(denied, named=named, place=place, has_hint=denied.suggestion is None)
 
 
 def test_of(nodeid: str) -> str:
