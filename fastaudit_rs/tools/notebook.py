@@ -102,8 +102,8 @@ class Permissions:
         return self._make()._keep()
 
 
-class Session:
-    """The state that ``%audit on`` began."""
+class AuditOn:
+    """The guard of each cell since ``%audit on``."""
 
     def __init__(self, line: str) -> None:
         """Read its options."""
@@ -116,7 +116,7 @@ class Session:
 class Cell:
     """A cell that is guarded."""
 
-    def __init__(self, own: str | None, body: str, session: Session | None) -> None:
+    def __init__(self, own: str | None, body: str, session: AuditOn | None) -> None:
         """Make its guards: the session's, and its own.
 
         They are new ones for each cell: cells can run side by side.
@@ -268,7 +268,7 @@ def is_control(raw: str) -> bool:
 class AuditMagics(Magics):
     """The magic ``audit``, and the parts of the shell that it needs."""
 
-    session: Session | None = None
+    session: AuditOn | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
         """Replace the function that runs cells."""
@@ -347,7 +347,7 @@ class AuditMagics(Magics):
             raise UsageError(f"%audit {verb} has to be alone in its cell")
         else:
             was_on = self.session is not None
-            self.session = Session(rest) if verb == "on" else None
+            self.session = AuditOn(rest) if verb == "on" else None
             if self.session is not None:
                 print(f"{self.session.permissions.held()} %audit off ends that.")
             else:

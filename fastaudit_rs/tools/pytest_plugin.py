@@ -38,7 +38,7 @@ DEFAULT = Policy.preset("workspace").replace(
 
 
 @dataclass
-class Run:
+class GuardedRun:
     """A run of pytest.
 
     Attributes:
@@ -60,7 +60,7 @@ class Run:
     accepted: frozenset[str] = frozenset()
 
 
-_run: pytest.StashKey[Run] = pytest.StashKey()
+_run: pytest.StashKey[GuardedRun] = pytest.StashKey()
 
 #: The properties of a report about the outside operations of a test: in lines, in the marker that
 #: would allow them, and in entries of a baseline.
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         base = Policy.from_toml(path) if named or file else DEFAULT
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{said_by}: {error}") from error
-    run = Run(mode, base)
+    run = GuardedRun(mode, base)
     baseline = config.getoption("--audit-baseline")
     if baseline:
         run.baseline = Path(here, baseline)
@@ -128,7 +128,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_run] = run
 
 
-def _read(run: Run, baseline: Path) -> None:
+def _read(run: GuardedRun, baseline: Path) -> None:
     """Read the baseline if it is to be accepted; otherwise check that it can be written."""
     try:
         if run.mode == "raise":
