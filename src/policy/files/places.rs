@@ -2,9 +2,9 @@
 //! that are kept from writing wherever they are.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use memchr::memchr_iter;
 
 use crate::policy::files::fs::FileSystem;
@@ -41,23 +41,24 @@ impl Blocked {
 /// The directories that were made for the temporary files of guards which share them. More are
 /// added while policies read it, without a lock.
 #[derive(Debug, Default)]
-pub struct TemporaryPaths(ArcSwapOption<Vec<Vec<u8>>>);
+pub struct TemporaryPaths(OnceLock<ArcSwap<Vec<Vec<u8>>>>);
 
 impl TemporaryPaths {
     /// Adds a directory.
     pub fn add(&self, directory: &Resolved) {
-        self.0.rcu(|all| {
-            let mut all = all.as_deref().cloned().unwrap_or_default();
+        self.0.get_or_init(ArcSwap::default).rcu(|all| {
+            let mut all = Vec::clone(all);
             all.push(directory.as_bytes().to_vec());
-            Some(Arc::new(all))
+            all
         });
     }
 
     /// Returns whether the path is one of them, or lies below one.
     pub fn hold(&self, path: &[u8]) -> bool {
-        let all = self.0.load();
-        let mut all = all.iter().flat_map(|all| all.iter());
-        all.any(|directory| is_within(path, directory))
+        self.0.get().is_some_and(|all| {
+            let all = all.load();
+            all.iter().any(|directory| is_within(path, directory))
+        })
     }
 }
 
