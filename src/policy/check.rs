@@ -12,6 +12,7 @@ pub use super::operation::{Operation, Verdict, Why};
 use super::packages::Packages;
 use super::rules;
 use super::rules_02::RuleSet;
+use super::switches::{Switch, Switches};
 use crate::policy::files::fs::FileSystem;
 use crate::policy::files::path::{Name, Resolved, Target};
 use crate::policy::files::places::{Blocked, Governing, Protected, Temporary, TemporaryPaths};
@@ -48,10 +49,8 @@ pub struct Policy {
 pub struct Rest {
     /// Packages whose import may do what is denied otherwise.
     pub import_allow: Vec<String>,
-    /// True if threads may be started, under the same guard.
-    pub threads: bool,
-    /// True if events that the tables do not name are denied.
-    pub denies_unknown: bool,
+    /// The switches that are on.
+    pub switches: Switches,
     /// True if what native code does is not judged.
     pub native_unjudged: bool,
     /// The bytes that may be written to files.
@@ -97,7 +96,9 @@ impl Policy {
     /// guard.
     #[must_use]
     pub fn with_packages(mut self, packages: Packages) -> Self {
-        self.rest.threads |= !packages.is_empty();
+        if !packages.is_empty() {
+            self.rest.switches.set(Switch::Threads, true);
+        }
         self.rest.packages = packages;
         self
     }
@@ -274,6 +275,13 @@ impl Policy {
         &self.rest
     }
 
+    /// Returns whether a switch is on.
+    #[must_use]
+    #[inline]
+    pub fn has(&self, switch: Switch) -> bool {
+        self.rest.switches.has(switch)
+    }
+
     /// Returns whether the policy restricts operations that fastaudit 0.1 lets pass: reading, the
     /// network, imports, unknown events.
     #[must_use]
@@ -281,7 +289,7 @@ impl Policy {
         self.checks_reads()
             || !self.network.is_open()
             || self.imports.is_some()
-            || self.rest.denies_unknown
+            || !self.has(Switch::UnknownEvents)
             || self.rules == RuleSet::Strict
     }
 

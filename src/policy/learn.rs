@@ -9,6 +9,7 @@ use crate::policy::files::fs::{DescriptorPlace, FileSystem, PathBuf};
 use crate::policy::files::opening::is_standing_device;
 use crate::policy::files::path::{self, Base, Name, Target};
 use crate::policy::sql::names::{self, Database, UriTarget};
+use crate::policy::switches::Switch;
 
 /// Ports from here on are handed out by the system, another one each time.
 const FIRST_PASSING_PORT: u16 = 32768;
@@ -46,8 +47,8 @@ pub enum Need {
     NameOfAddress,
     /// A use of the network that no rules let pass.
     OtherNetwork,
-    /// Starting threads.
-    Thread,
+    /// What a switch allows.
+    Switch(Switch),
     /// Writing this many bytes to files, in all.
     Bytes(u64),
     /// Calling this native module.
@@ -56,8 +57,6 @@ pub enum Need {
     Package(String),
     /// Importing this module.
     Module(String),
-    /// An event that the tables do not name.
-    UnknownEvent,
     /// Whatever importing this package does.
     ImportOf(String),
     /// This event, which no policy allows.

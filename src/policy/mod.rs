@@ -24,6 +24,7 @@ pub mod packages;
 pub mod rules;
 pub mod rules_02;
 pub mod sql;
+pub mod switches;
 pub mod wording;
 pub mod workers;
 pub mod written;

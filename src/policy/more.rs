@@ -52,7 +52,7 @@ impl Policy {
             policy.native = Some(union(&own, &spec.native));
             policy.native_modules = OnceLock::new();
         }
-        policy.rest.threads |= spec.threads;
+        policy.rest.switches.add(spec.switches);
         if let Some(rules) = &more.network {
             policy.network = policy.network.with(rules);
         }

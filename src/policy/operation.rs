@@ -1,6 +1,7 @@
 //! An operation, and the verdicts on it.
 
 use super::network::{Part, Reach};
+use super::switches::Switch;
 use crate::policy::files::path::{Name, Target};
 
 /// An operation that code is about to perform, decoded from one argument of an audit event.
@@ -92,10 +93,8 @@ pub enum Why {
     Import,
     /// The native code may not be called.
     Native,
-    /// Threads may not be started.
-    Thread,
-    /// The event is not in the tables.
-    Unknown,
+    /// The switch is off.
+    Switch(Switch),
     /// More bytes would be written than allowed.
     TooMuch,
 }
@@ -133,8 +132,7 @@ impl Why {
             Self::Command => "commands",
             Self::Import => "imports",
             Self::Native => "native",
-            Self::Thread => "threads",
-            Self::Unknown => "unknown_events",
+            Self::Switch(switch) => switch.name(),
             Self::TooMuch => "max_bytes",
         }
     }

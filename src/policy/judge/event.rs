@@ -13,6 +13,7 @@ use crate::policy::learn::Need;
 use crate::policy::operation::{Operation, Verdict, Why};
 use crate::policy::rules::{PathArg, Rule};
 use crate::policy::rules_02::RuleSet;
+use crate::policy::switches::Switch;
 
 /// The bits of a mode that say what kind of file it is, and the kinds of devices: inode(7).
 const FORMAT: i64 = 0o170_000;
@@ -31,10 +32,10 @@ pub fn judge_any<S: Surroundings>(event: &S, rule: Option<Rule>) -> Result<(), S
     if name.is_ok_and(|name| events::known(name).is_some()) {
         return Ok(());
     }
-    event.need(Need::UnknownEvent);
-    match event.policy().rest().denies_unknown {
-        true => Judge(event).deny(Reason::Switch(Why::Unknown)),
-        false => Ok(()),
+    event.need(Need::Switch(Switch::UnknownEvents));
+    match event.policy().has(Switch::UnknownEvents) {
+        true => Ok(()),
+        false => Judge(event).deny(Reason::Switch(Why::Switch(Switch::UnknownEvents))),
     }
 }
 
@@ -214,16 +215,16 @@ impl<'a, S: Surroundings> Judge<'a, S> {
     /// A thread runs under the guard that it carries; the rules of fastaudit 0.2 let an event loop
     /// start its own as well.
     fn thread(&self) -> Result<(), S::Error> {
-        self.0.need(Need::Thread);
+        self.0.need(Need::Switch(Switch::Threads));
         if self.args().count() > 0 {
             let policy = self.0.policy();
-            let passes = (policy.rest().threads && self.0.carries_guard())
+            let passes = (policy.has(Switch::Threads) && self.0.carries_guard())
                 || (policy.rules() == RuleSet::Strict && self.0.is_of_event_loop()?);
             if passes {
                 return Ok(());
             }
         }
-        self.deny(Reason::Switch(Why::Thread))
+        self.deny(Reason::Switch(Why::Switch(Switch::Threads)))
     }
 
     fn native(&self) -> Result<(), S::Error> {

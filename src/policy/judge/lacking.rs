@@ -106,8 +106,7 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 let callee = self.text(1);
                 one(callee.map(|callee| Need::Native(known.package_of(&callee))))
             }
-            Why::Thread => one(Some(Need::Thread)),
-            Why::Unknown => one(Some(Need::UnknownEvent)),
+            Why::Switch(switch) => one(Some(Need::Switch(switch))),
             Why::TooMuch => one(self.bytes().map(Need::Bytes)),
         })
     }

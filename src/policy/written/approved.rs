@@ -75,7 +75,7 @@ pub fn additions(
             (Need::Native(package), Why::Native) if extent == Extent::Pattern => {
                 push_name(&mut added.native, package.clone());
             }
-            (Need::Thread, _) => added.threads = true,
+            (Need::Switch(switch), _) => added.switches.set(*switch, true),
             (need, Why::Network(part)) => network(&mut added.network, need, part)?,
             _ => return None,
         }
@@ -184,7 +184,7 @@ pub fn merge(into: &mut Spec, more: &Spec) {
         }
         merge_choice(own, &more.imports.allow);
     }
-    into.threads |= more.threads;
+    into.switches.add(more.switches);
     let NetworkUse::Rules(more) = &more.network else {
         return;
     };
@@ -311,6 +311,7 @@ fn fields(spec: &Spec) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::switches::Switch;
     use crate::policy::written::approved::Kept;
 
     struct Flat;
@@ -414,7 +415,8 @@ mod tests {
         );
         gives(set("A*"), Why::Environment, None, None);
         gives(Need::Bytes(3), Why::TooMuch, None, None);
-        gives(Need::UnknownEvent, Why::Unknown, None, None);
+        let unknown = Switch::UnknownEvents;
+        gives(Need::Switch(unknown), Why::Switch(unknown), None, None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::stricter;
 use crate::policy::hosts::HostRule;
 use crate::policy::network::{NetworkRules, Ports};
 use crate::policy::packages::{self, no_package};
+use crate::policy::switches::{Switch, Switches};
 use crate::policy::written::spec::{Imports, NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, SpecError, Where};
 
@@ -30,7 +31,7 @@ pub enum FieldKind<S: 'static> {
     /// All, none, or a list of names.
     Choice(At<S, Choice>, Items),
     /// One of two names.
-    Switch(At<S, bool>, [(&'static str, bool); 2]),
+    Switch(At<S, Switches>, Switch),
     /// True or false.
     Flag(At<S, bool>),
     /// A number of bytes, or no limit.
@@ -176,14 +177,8 @@ pub static FIELDS: [Field<Spec>; 15] = [
         FieldKind::Names(at!(Spec.import_allow), IMPORTED),
     )
     .compared(|new, old| !stricter::are_within(&new.import_allow, &old.import_allow)),
-    field(
-        "threads",
-        FieldKind::Switch(at!(Spec.threads), [("deny", false), ("inherit", true)]),
-    ),
-    field(
-        "unknown_events",
-        FieldKind::Switch(at!(Spec.unknown_events), [("allow", true), ("deny", false)]),
-    ),
+    switch(Switch::Threads),
+    switch(Switch::UnknownEvents),
     field(
         "native",
         FieldKind::Native {
@@ -232,6 +227,10 @@ const fn field<S>(name: &'static str, kind: FieldKind<S>) -> Field<S> {
     }
 }
 
+const fn switch(switch: Switch) -> Field<Spec> {
+    field(switch.name(), FieldKind::Switch(at!(Spec.switches), switch))
+}
+
 impl<S> Field<S> {
     const fn compared(mut self, compare: fn(&S, &S) -> bool) -> Self {
         self.compare = Some(compare);
@@ -247,7 +246,10 @@ impl<S> Field<S> {
         match &self.kind {
             FieldKind::Places(at, _) => !stricter::is_where_within((at.get)(new), (at.get)(old)),
             FieldKind::Choice(at, _) => !stricter::is_choice_of((at.get)(new), (at.get)(old)),
-            FieldKind::Switch(at, _) | FieldKind::Flag(at) => *(at.get)(new) && !*(at.get)(old),
+            FieldKind::Switch(at, switch) => {
+                (at.get)(new).has(*switch) && !(at.get)(old).has(*switch)
+            }
+            FieldKind::Flag(at) => *(at.get)(new) && !*(at.get)(old),
             FieldKind::Bytes(at) => stricter::is_more((at.get)(new), (at.get)(old)),
             FieldKind::Count(at) => stricter::is_more((at.get)(new), (at.get)(old)),
             FieldKind::Packages(at) => !packages::are_of((at.get)(new), (at.get)(old)),

@@ -59,8 +59,7 @@ impl Spec {
         };
         let rest = Rest {
             import_allow: self.import_allow.clone(),
-            threads: self.threads,
-            denies_unknown: !self.unknown_events,
+            switches: self.switches,
             native_unjudged: self.native_unjudged,
             max_bytes: self.max_bytes,
             packages: Packages::default(),

@@ -4,6 +4,7 @@
 
 use crate::policy::files::places::PRESET;
 use crate::policy::network::NetworkRules;
+use crate::policy::switches::Switches;
 use crate::policy::written::values::{Choice, Where};
 
 /// The modules that may be imported if they are not imported yet.
@@ -65,10 +66,8 @@ pub struct Spec {
     pub env: Choice,
     /// Packages whose import may do what the policy denies otherwise.
     pub import_allow: Vec<String>,
-    /// True if threads may be started, under the same guard.
-    pub threads: bool,
-    /// True if events pass that the tables do not name.
-    pub unknown_events: bool,
+    /// The switches that are on.
+    pub switches: Switches,
     /// True if what native code does is not judged, all of which may be called then: `native` is
     /// `"unjudged"`.
     pub native_unjudged: bool,
@@ -96,8 +95,7 @@ impl Default for Spec {
             commands: Choice::All(false),
             env: Choice::All(false),
             import_allow: Vec::new(),
-            threads: false,
-            unknown_events: true,
+            switches: Switches::default(),
             native_unjudged: false,
             native: Choice::All(false),
             on_violation: OnViolation::Raise,

@@ -6,6 +6,7 @@ use crate::policy::files::places::Protected;
 use crate::policy::files::roots::is_within;
 use crate::policy::learn::{Need, parent_of};
 use crate::policy::network::{HostRules, NetworkRules};
+use crate::policy::switches::Switch;
 use crate::policy::written::spec::{NetworkUse, OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
 
@@ -60,8 +61,11 @@ pub fn suggest(
     spec.commands = some(programs);
     spec.env = some(variables);
     spec.set_native(Some(some(native)));
-    spec.threads = needs.contains(&Need::Thread);
-    spec.unknown_events = base.unknown_events || needs.contains(&Need::UnknownEvent);
+    for switch in Switch::ALL {
+        let is_kept = switch.by_default() && base.switches.has(switch);
+        let is_on = is_kept || needs.contains(&Need::Switch(switch));
+        spec.switches.set(switch, is_on);
+    }
     spec.network = network(needs);
     spec.max_bytes = None;
     spec.on_violation = OnViolation::Raise;

@@ -90,7 +90,9 @@ impl<S> Field<S> {
                 let accepted = format!("true, false or {}", an_array(items));
                 *(at.get_mut)(into) = choice(key, value, &accepted, items)?;
             }
-            FieldKind::Switch(at, names) => *(at.get_mut)(into) = one_of(key, value, names)?,
+            FieldKind::Switch(at, switch) => {
+                (at.get_mut)(into).set(*switch, one_of(key, value, &switch.values())?);
+            }
             FieldKind::Flag(at) => {
                 let flag = value.as_bool();
                 *(at.get_mut)(into) =
@@ -125,7 +127,9 @@ impl<S> Field<S> {
             },
             FieldKind::Names(at, _) | FieldKind::Packages(at) => array((at.get)(of)),
             FieldKind::Choice(at, _) => from_choice((at.get)(of)),
-            FieldKind::Switch(at, names) => text(name_of(names, (at.get)(of))?),
+            FieldKind::Switch(at, switch) => {
+                text(name_of(&switch.values(), &(at.get)(of).has(*switch))?)
+            }
             FieldKind::Flag(at) => Value::Boolean(*(at.get)(of)),
             FieldKind::Bytes(at) => from_limit(*(at.get)(of)),
             FieldKind::Count(at) => from_limit((at.get)(of).map(u64::from)),

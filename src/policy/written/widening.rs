@@ -95,8 +95,7 @@ fn widen(spec: &mut Spec, lack: &Lack, places: &impl Places) {
         }
         (Need::Native(package), _) => add_choice(&mut spec.native, package),
         (Need::Package(package), _) => add(&mut spec.packages, package),
-        (Need::Thread, _) => spec.threads = true,
-        (Need::UnknownEvent, _) => spec.unknown_events = true,
+        (Need::Switch(switch), _) => spec.switches.set(*switch, true),
         (Need::Bytes(bytes), _) => {
             // A file that is written piece by piece would otherwise need one more each time.
             let twice = |max: u64| max.saturating_mul(2);
@@ -258,6 +257,7 @@ fn reach(rules: &mut NetworkRules, host: &str, port: u16, part: Part) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::switches::Switch;
 
     struct Flat;
 
@@ -308,7 +308,12 @@ mod tests {
         becomes("", program("ls"), Why::Command, "commands = ['ls']");
         let two = "commands = ['true', 'ls']";
         becomes("commands = ['true']", program("ls"), Why::Command, two);
-        becomes("", Need::Thread, Why::Thread, "threads = 'inherit'");
+        becomes(
+            "",
+            Need::Switch(Switch::Threads),
+            Why::Switch(Switch::Threads),
+            "threads = 'inherit'",
+        );
         let bytes = Need::Bytes;
         becomes("max_bytes = 5", bytes(6), Why::TooMuch, "max_bytes = 10");
         becomes("max_bytes = 5", bytes(90), Why::TooMuch, "max_bytes = 90");

@@ -50,7 +50,10 @@ fn set_named<S>(
             let accepted = format!("True, False or {}", iterable(items));
             *(at.get_mut)(into) = readers::choice(key, given, &accepted)?;
         }
-        FieldKind::Switch(at, names) => *(at.get_mut)(into) = readers::switch(key, given, names)?,
+        FieldKind::Switch(at, switch) => {
+            let on = readers::switch(key, given, &switch.values())?;
+            (at.get_mut)(into).set(*switch, on);
+        }
         FieldKind::Flag(at) => *(at.get_mut)(into) = readers::flag(key, given)?,
         FieldKind::Bytes(at) => *(at.get_mut)(into) = readers::size(key, given)?,
         FieldKind::Count(at) => *(at.get_mut)(into) = count(key, given)?,
@@ -86,7 +89,9 @@ pub fn get<'py, S>(py: Python<'py>, of: &S, field: &Field<S>) -> PyResult<Bound<
             Ok(PyTuple::new(py, (at.get)(of))?.into_any())
         }
         FieldKind::Choice(at, _) => from_choice(py, (at.get)(of)),
-        FieldKind::Switch(at, names) => name(name_of(names, (at.get)(of))),
+        FieldKind::Switch(at, switch) => {
+            name(name_of(&switch.values(), &(at.get)(of).has(*switch)))
+        }
         FieldKind::Flag(at) => Ok(bool(*(at.get)(of))),
         FieldKind::Bytes(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),
         FieldKind::Count(at) => Ok((at.get)(of).into_pyobject(py)?.into_any()),

@@ -12,6 +12,7 @@ use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::packages::Packages;
+use crate::policy::switches::Switch;
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::written::wording::HintStyle;
@@ -89,15 +90,17 @@ impl Allowed {
         if has_all && self.policy.rules() == RuleSet::Classic {
             self.policy = self.policy.setting(Environment::Harmless);
         }
-        if self.policy.rules() == RuleSet::Classic && self.policy.rest().threads {
+        if self.policy.rules() == RuleSet::Classic && self.policy.has(Switch::Threads) {
             // As the preset "fastaudit-0.1" has it.
             let oks = self.oks.extract(py).ok();
             self.spec = oks.map(|oks| {
+                let mut switches = spec.switches;
+                switches.set(Switch::Threads, true);
                 Arc::new(Spec {
                     write: Where::Below(oks),
                     protect: Choice::All(false),
                     env: Choice::All(has_all),
-                    threads: true,
+                    switches,
                     ..spec
                 })
             });

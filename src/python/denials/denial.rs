@@ -18,6 +18,7 @@ use pyo3::types::{PyDict, PyString, PyTraceback, PyTuple, PyType};
 use crate::policy::events::{self, EventEffect};
 use crate::policy::judge::Moment;
 use crate::policy::network::Part;
+use crate::policy::switches::Switch;
 use crate::policy::written::widening::Lack;
 use crate::policy::written::wording;
 use crate::policy::{Policy, Why};
@@ -106,7 +107,7 @@ pub(super) struct Read {
 /// The permissions that an answer for this subject alone, and for its pattern, would give.
 pub(super) type Offers = [Option<Py<PyDict>>; 2];
 
-const WHYS: [Why; 11] = [
+const WHYS: [Why; 9] = [
     Why::Unapproved,
     Why::Unreadable,
     Why::Blocked,
@@ -115,8 +116,6 @@ const WHYS: [Why; 11] = [
     Why::Command,
     Why::Import,
     Why::Native,
-    Why::Thread,
-    Why::Unknown,
     Why::TooMuch,
 ];
 
@@ -124,6 +123,7 @@ const WHYS: [Why; 11] = [
 pub(super) fn why_of(rule: &str) -> Option<Why> {
     let network = Part::EACH.into_iter().map(Why::Network);
     WHYS.into_iter()
+        .chain(Switch::ALL.map(Why::Switch))
         .chain(network)
         .find(|why| why.field() == rule)
 }

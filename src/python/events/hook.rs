@@ -10,6 +10,7 @@ use pyo3::types::PyTuple;
 use crate::policy::judge::{self, is_open_for_reading};
 use crate::policy::rules::Rule;
 use crate::policy::rules_02;
+use crate::policy::switches::Switch;
 use crate::policy::{Policy, events};
 use crate::python::calls::monitor;
 use crate::python::configuration::config::EventWatch;
@@ -308,7 +309,7 @@ fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> R
     }
     let policy = config.get().policy();
     let rule = policy.rules().rule(event.to_bytes());
-    if rule.is_none() && !policy.rest().denies_unknown {
+    if rule.is_none() && policy.has(Switch::UnknownEvents) {
         return Ok(());
     }
     let event = Event {

@@ -11,6 +11,7 @@ use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
 use crate::policy::judge;
 use crate::policy::rules::Rule;
+use crate::policy::switches::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::entered_at;
@@ -37,7 +38,7 @@ pub fn event(
 ) -> PyResult<()> {
     let policy = config.policy();
     let rule = policy.rules().rule(event.to_bytes());
-    if rule.is_none() && !policy.rest().denies_unknown {
+    if rule.is_none() && policy.has(Switch::UnknownEvents) {
         return Ok(());
     }
     let logged = Logged {

@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::policy::environment::is_dangerous;
 use crate::policy::files::os::Os;
+use crate::policy::switches::Switch;
 use crate::policy::workers::{PACKAGES, STARTERS, Worker};
 use crate::policy::written::spec::{OnViolation, Spec};
 use crate::policy::written::values::{Where, is_within_module};
@@ -86,7 +87,7 @@ pub fn note_worker() {
 
 /// Returns whether workers may start under a guard: guarded ones, or Python itself.
 pub fn may_start(config: &AuditCfg) -> bool {
-    config.policy().rest().threads || may_start_python(config)
+    config.policy().has(Switch::Threads) || may_start_python(config)
 }
 
 /// Returns whether Python may be started under a guard, which is not guarded then.
@@ -127,7 +128,7 @@ pub fn is_starting(event: &Event<'_, '_>) -> bool {
 /// Returns whether `multiprocessing` copies the process for a worker, while threads may start:
 /// other running threads, such as those of the pool itself, do not stop it there.
 pub fn is_copied(event: &Event<'_, '_>) -> PyResult<bool> {
-    Ok(event.config.policy().rest().threads
+    Ok(event.config.policy().has(Switch::Threads)
         && imports::is_innermost(event.args.py(), "multiprocessing.popen_fork")?)
 }
 
@@ -325,7 +326,7 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         let Some(spec) = own.spec() else {
             return Ok(None);
         };
-        if !own.policy().rest().threads || own.records().is_some() {
+        if !own.policy().has(Switch::Threads) || own.records().is_some() {
             return Ok(None);
         }
         match &found {

@@ -8,6 +8,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
+use crate::policy::switches::Switch;
 use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
@@ -104,7 +105,7 @@ fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
     let denies = |config: &crate::python::configuration::config::AuditCfg| {
         // Before 3.12 guards that are of no policy see no thread start.
         let sees = cfg!(Py_3_12) || config.is_of_policy();
-        sees && !config.policy().rest().threads
+        sees && !config.policy().has(Switch::Threads)
     };
     let guards = scope::in_force(py)?;
     let configs = guards.iter().filter_map(|active| active.get().config());

@@ -11,6 +11,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::policy::switches::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
@@ -258,14 +259,15 @@ fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAn
     };
     let carries = active.get().config().is_some_and(|config| {
         let config = config.get();
-        let rest = config.policy().rest();
+        let policy = config.policy();
         // The host may answer that it starts.
         let is_asked = config.approvals().is_some() && config.is_of_policy();
-        rest.threads || is_asked || !rest.import_allow.is_empty() || config.records().is_some()
+        let may_import = !policy.rest().import_allow.is_empty();
+        policy.has(Switch::Threads) || is_asked || may_import || config.records().is_some()
     });
     let may_carry = active.get().config().is_some_and(|config| {
         let config = config.get();
-        config.is_of_policy() || config.policy().rest().threads
+        config.is_of_policy() || config.policy().has(Switch::Threads)
     });
     if !function.is_callable() {
         return Ok(None);
