@@ -89,7 +89,9 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             need.map(|need| Lack::new(need, why)).into_iter().collect()
         };
         Ok(match why {
-            Why::Unapproved | Why::Unreadable | Why::Blocked | Why::Protected => self.places()?,
+            Why::Unapproved | Why::Unreadable | Why::Blocked | Why::Protected => {
+                self.places(why)?
+            }
             Why::Network(part) => self.network(part, known)?,
             Why::Environment => one(self.text(0).map(Need::Variable)),
             Why::Command => {

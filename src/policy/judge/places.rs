@@ -15,7 +15,7 @@ use crate::policy::rules::{Access, PathArg, Rule};
 use crate::policy::written::widening::Lack;
 
 impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
-    pub(super) fn places(&self) -> Result<Vec<Lack>, A::Error> {
+    pub(super) fn places(&self, why: Why) -> Result<Vec<Lack>, A::Error> {
         let Some(rule) = events::lookup(self.event.as_bytes()) else {
             return Ok(Vec::new());
         };
@@ -40,14 +40,15 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
                 };
                 let reads = is_open_for_reading(self.args, rule);
                 let is_new = is_by_os && self.args.integer(2).is_some_and(open_makes_new);
+                // It is one operation: the denial said why.
                 self.at(0, base, |target| match reads {
-                    true => self.note(Operation::Read(target), &mut lacks),
+                    true => self.note_denied(why, Operation::Read(target), &mut lacks),
                     false => {
-                        let target = match is_new {
-                            true => self.directory_of_new(target),
+                        let target = match is_new && why == Why::Unapproved {
+                            true => directory_of_new(target),
                             false => target,
                         };
-                        self.note(Operation::OpenForWriting(target), &mut lacks);
+                        self.note_denied(why, Operation::OpenForWriting(target), &mut lacks);
                     }
                 })?;
             }
@@ -129,28 +130,13 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
         Ok(())
     }
 
-    /// The directory of a file that is to be made under a name that is another one each time.
-    fn directory_of_new<'t>(&self, target: Target<'t>) -> Target<'t> {
-        let verdict = self
-            .policy
-            .check(self.fs, Operation::OpenForWriting(target));
-        let Name::Path(path) = target.name else {
-            return target;
-        };
-        match path::split(path).0 {
-            _ if !matches!(verdict, Verdict::Deny(Why::Unapproved)) => target,
-            b"" | b"/" => target,
-            directory => Target {
-                name: Name::Path(directory),
-                ..target
-            },
+    fn note(&self, operation: Operation<'_>, lacks: &mut Vec<Lack>) {
+        if let Verdict::Deny(why) = self.policy.check(self.fs, operation) {
+            self.note_denied(why, operation, lacks);
         }
     }
 
-    fn note(&self, operation: Operation<'_>, lacks: &mut Vec<Lack>) {
-        let Verdict::Deny(why) = self.policy.check(self.fs, operation) else {
-            return;
-        };
+    fn note_denied(&self, why: Why, operation: Operation<'_>, lacks: &mut Vec<Lack>) {
         let mut whys = vec![why];
         if matches!(why, Why::Unapproved | Why::Unreadable)
             && let Some(beside) = self.policy.denies_beside_roots(self.fs, operation)
@@ -204,6 +190,20 @@ impl<A: Arguments, F: FileSystem> Denied<'_, A, F> {
             }
             need => need,
         }
+    }
+}
+
+/// The directory of a file that is to be made under a name that is another one each time.
+fn directory_of_new(target: Target<'_>) -> Target<'_> {
+    let Name::Path(path) = target.name else {
+        return target;
+    };
+    match path::split(path).0 {
+        b"" | b"/" => target,
+        directory => Target {
+            name: Name::Path(directory),
+            ..target
+        },
     }
 }
 
