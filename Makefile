@@ -194,6 +194,12 @@ bench-ordinary: ## Measure the CPU time that ordinary snippets take under each g
 	scripts/make-venv "$$(scripts/find-python --best)" .venvs/ordinary install $(ORDINARY)
 	.venvs/ordinary/bin/python benches/ordinary.py --publish
 
+.PHONY: bench-native
+bench-native: ## Measure what it costs to judge native code, and fail where a goal is missed
+	scripts/make-venv "$$(scripts/find-python --best)" .venvs/ordinary install $(ORDINARY)
+	.venvs/ordinary/bin/python -m pip --disable-pip-version-check install --quiet 'cython>=3'
+	.venvs/ordinary/bin/python benches/native.py
+
 .PHONY: bench-confined
 bench-confined: $(VENV)/.built ## Measure what a confined call costs beside a bare thread, and fail above 0.25 ms
 	$(PY) benches/confined.py
