@@ -83,8 +83,6 @@ fn roots(criterion: &mut Criterion) {
 }
 
 mod groups {
-    #![allow(missing_docs, reason = "made by the macro")]
-
     use super::{check, lookup, roots};
 
     criterion::criterion_group!(benches, lookup, check, roots);
