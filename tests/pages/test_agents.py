@@ -21,5 +21,5 @@ def test_it_prints_what_the_page_shows(place, tmp_path):
     done = subprocess.run(
         [sys.executable, PROGRAM, place], capture_output=True, text=True, cwd=tmp_path, timeout=120
     )
-    shown = re.search(r"prints\n\n```text\n(.*?)```", PAGE, re.DOTALL)[1]
+    shown = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1]
     assert (done.stdout, done.stderr) == (shown, "")

@@ -21,7 +21,7 @@ NAMES = (
     "docs/sandbox.md",
 )
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
-EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = [
     pytest.param(*example, id=f"{name}-{number}")
     for name, page in PAGES.items()

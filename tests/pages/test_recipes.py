@@ -30,7 +30,7 @@ def recipe(name):
 def shown(name):
     """The output of a recipe according to the page."""
     rest = PAGE.split(f'--8<-- "recipes/{name}.py"', 1)[1]
-    return re.match(r"\n```\n\nprints\n\n```text\n(.*?)```", rest, re.DOTALL)[1]
+    return re.match(r"\n```\n\n```text\n(.*?)```", rest, re.DOTALL)[1]
 
 
 def test_each_is_on_the_page():
