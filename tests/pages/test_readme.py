@@ -1,5 +1,6 @@
 """The examples of the README and of the docs print what is said there."""
 
+import os
 import re
 import subprocess
 import sys
@@ -54,12 +55,50 @@ def test_example(code, output, tmp_path):
     assert result.stdout == output
 
 
+def readme(language):
+    return re.search(rf"```{language}\n(.*?)```", PAGES["README.md"], re.DOTALL)[1]
+
+
+def test_cells_of_the_readme(tmp_path):
+    pytest.importorskip("IPython")
+    code = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for cell in sys.argv[1:]:
+    ran = shell.run_cell(cell)
+    print(type(ran.error_in_exec).__name__)
+"""
+    cells = [*readme("ipython").splitlines(), "open('a', 'w')", "import os; os.mkdir('out/a')"]
+    (tmp_path / "out").mkdir()
+    done = subprocess.run(
+        [sys.executable, QUIET, "-c", code, *cells],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")},
+        timeout=60,
+    )
+    ends = [line for line in done.stdout.splitlines() if line in ("NoneType", "AuditDenied")]
+    assert ends == ["NoneType", "NoneType", "AuditDenied", "NoneType"]
+    assert "To allow it: %audit on --write out --write " in done.stdout
+
+
+def test_the_test_of_the_readme(pytester):
+    pytester.makepyfile(readme("py"))
+    ran = pytester.runpytest_subprocess("-pno:xdist")
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines(["*To allow it: @pytest.mark.audit(write=[[]'/etc/notes'[]])*"])
+
+
 def test_every_example_is_tested():
     assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values()) == 49
 
 
 #: Where the blocks of code of other pages are run, and those of these that are no examples.
 ELSEWHERE = {
+    ("README.md", "ipython"): "test_readme.py",
+    ("README.md", "py"): "test_readme.py",
     ("docs/adapters.md", "python"): "test_page.py",
     ("docs/adapters.md", "text"): "test_page.py",
     ("docs/agents.md", "python"): "test_agents.py",
