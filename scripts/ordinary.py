@@ -37,14 +37,9 @@ def markdown(rows):
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cell(verdict, said):
+def cell(verdict):
     """A verdict in a table."""
-    # A path that is not approved has another name each time.
-    what = said.split(":")[0].replace("|", "\\|")
-    if verdict == "pass":
-        return "✓"
-    marks = {"pass*": "✓\\*", "denied": "✗"}
-    return f"{marks.get(verdict, f'**{verdict}**')} {what}".strip()
+    return {"pass": "✓", "pass*": "✓\\*", "denied": "✗"}.get(verdict, f"**{verdict}**")
 
 
 def counts(guards, found):
@@ -72,7 +67,8 @@ def table(snippets, guards, found):
                 continue
             row = [snippet["name"]]
             for guard in guards:
-                cells = [cell(*found[snippet["name"], guard, when]) for when in corpus.WHENS]
+                verdicts = (found[snippet["name"], guard, when][0] for when in corpus.WHENS)
+                cells = [cell(verdict) for verdict in verdicts]
                 row.append(cells[0] if len(set(cells)) == 1 else " / ".join(cells))
             rows.append(row)
         text += f"### {topic.capitalize()}\n\n{markdown(rows)}\n"
