@@ -15,7 +15,7 @@ pytest.importorskip("sandlock")
 #: Our own connection in the process of a run, and a way to write to it.
 OURS = """
 import gc, json, os, struct, threading
-channel = next(found for found in gc.get_objects() if type(found).__name__ == "Channel")
+channel = next(found for found in gc.get_objects() if type(found).__name__ == "HostChannel")
 def raw(head):
     data = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\\n"
     channel._connection.sendall(struct.pack("!Q", len(data)) + data)

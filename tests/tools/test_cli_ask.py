@@ -283,7 +283,7 @@ def test_operations_are_told_in_words(event, subject):
 #: A program that asks with words of its own, by the connection of its process.
 FORGED = """
 import gc, json, struct, fastaudit_rs
-channel = next(found for found in gc.get_objects() if type(found).__name__ == "Channel")
+channel = next(found for found in gc.get_objects() if type(found).__name__ == "HostChannel")
 try: open({path!r}, "w")
 except fastaudit_rs.AuditDenied as error: denied = error.to_dict()
 odd = "open\\x1b[2J\\x1b[H\\u202eharmless\\x1b]0;x\\x07\\r\\x1b[8m"
