@@ -47,11 +47,13 @@ from .denied import AuditDenied as AuditDenied
 from .denied import AuditWarning as AuditWarning
 from .guarded_functions import guarded as guarded
 from .requests import Request as Request
+from .results import Result as Result
 from .sandbox.host.manager import SandboxManager as SandboxManager
 from .sandbox.host.process import SandboxError as SandboxError
 from .sandbox.host.sandbox import Sandbox as Sandbox
 from .sandbox.limits import Limits as Limits
 from .sandbox.secrets import Secret as Secret
+from .sessions.base import Session as Session
 from .tool_error import ToolError as ToolError
 from .tools.notebook import load_ipython_extension as load_ipython_extension
 from .tools.notebook import unload_ipython_extension as unload_ipython_extension
@@ -72,10 +74,12 @@ __all__ = [
     "Policy",
     "Recording",
     "Request",
+    "Result",
     "Sandbox",
     "SandboxError",
     "SandboxManager",
     "Secret",
+    "Session",
     "Tool",
     "ToolError",
     "__version__",

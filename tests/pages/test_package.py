@@ -78,7 +78,8 @@ print(fastaudit_rs.sandbox.Sandbox is fastaudit_rs.Sandbox)
 @pytest.mark.parametrize(
     ("code", "names"),
     [
-        ("from fastaudit_rs import S", {"Sandbox", "SandboxError", "SandboxManager"}),
+        ("from fastaudit_rs import S", {"Sandbox", "SandboxError", "SandboxManager", "Session"}),
+        ("from fastaudit_rs import R", {"Recording", "Request", "Result"}),
         ("from fastaudit_rs import ", {*fastaudit_rs.__all__}),
         ("import fastaudit_rs\nfastaudit_rs.Li", {"Limits"}),
         (
