@@ -17,7 +17,7 @@ def kernel(tmp_path_factory):
         "session = Policy(packages=['matplotlib', 'numpy']).session()"
     )
     yield kernel
-    kernel.manager.shutdown_kernel(now=True)
+    kernel.stop()
 
 
 @pytest.mark.slow
