@@ -28,14 +28,7 @@ class Hinted(Protocol):
 
 
 def render(denied: Hinted, error: BaseException) -> list[str]:
-    """Return the lines that IPython shows of a denial: the operation, its place, and a hint.
-
-    With ``%xmode Verbose`` it is all frames, as for any exception.
-
-    Args:
-        denied: The denial.
-        error: The denial, or the error that a library raised for it.
-    """
+    """The lines that IPython shows of a denial; all frames with ``%xmode Verbose``."""
     shell = InteractiveShell.instance() if InteractiveShell.initialized() else None
     if shell is not None and shell.InteractiveTB.mode == "Verbose":
         frames: list[str] = shell.InteractiveTB.structured_traceback(
@@ -64,7 +57,6 @@ def in_lines(denied: Hinted, above: list[str]) -> list[str]:
 
 
 def cell_of(shell: InteractiveShell, file: str) -> str | None:
-    """Return the name of the cell that this file's code is from; ``None`` if it is from no cell."""
     name_of: Callable[[str], tuple[str, str] | None]
     name_of = getattr(shell.compile, "format_code_name", lambda name: None)
     name = name_of(file)

@@ -73,5 +73,4 @@ def block(head: str, texts: Iterable[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text of the code's in HTML."""
     return html.escape(harmless(text))

@@ -10,7 +10,6 @@ class _Escapes(dict[int, str]):
     """The escapes of characters that act on a display, or cannot be shown."""
 
     def __missing__(self, code: int) -> "int | str":
-        """Return the escape of a character, or the character."""
         character = chr(code)
         is_control = code < 0x20 or 0x7F <= code < 0xA0
         if is_control or 0xD800 <= code < 0xE000 or character in _ACTING:
@@ -32,14 +31,9 @@ def harmless(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return the text as `harmless` does, in one line: a name must not move the cursor.
-
-    >>> printable("a\nb")
-    'a\\nb'
-    """
+    r"""Return the text as `harmless` does, in one line: a name must not move the cursor."""
     return text if text.isprintable() else text.translate(_IN_ONE_LINE)
 
 
 def red(text: str) -> str:
-    """The text in the colour of what is denied, on a terminal."""
     return f"\x1b[31m{text}\x1b[39m"

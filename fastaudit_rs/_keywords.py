@@ -8,11 +8,7 @@ T = TypeVar("T")
 
 
 def checked(name: str) -> Callable[[T], T]:
-    """Make a decorator of a function or a class that refuses unknown keywords.
-
-    Args:
-        name: Its name in the package, ``"Limits"`` for example.
-    """
+    """Make a decorator of a function or a class that refuses unknown keywords."""
 
     def decorate(plain: Any) -> Any:
         if isinstance(plain, type):

@@ -46,34 +46,20 @@ _PLACES = (
 
 
 def near(name: str, names: Iterable[str]) -> str | None:
-    """Return the nearest of some names to this one.
-
-    >>> near("wirte", ["read", "write"])
-    'write'
-    """
+    """Return the nearest of some names to this one."""
     by_lower = {known.lower(): known for known in names}
     found = difflib.get_close_matches(name.lower(), by_lower, 1, 0.7)
     return by_lower[found[0]] if found else None
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the sentence that names the nearest; empty if none is near.
-
-    >>> suggestion("wirte", ["read", "write"])
-    " Did you mean 'write'?"
-    """
+    """Return the sentence that names the nearest; empty if none is near."""
     found = near(name, names)
     return f" Did you mean {found!r}?" if found else ""
 
 
 def unknown(function: str, name: str, plain: Callable[..., Any] | None = None) -> str:
-    """The message for an argument that a function of this package does not have.
-
-    Args:
-        function: Its name in the package, ``"Policy.guard"`` for example.
-        name: The name of the argument.
-        plain: The function itself, if the caller has it.
-    """
+    """The message for an argument that a function of this package does not have."""
     names = _names(function) if plain is None else _arguments(plain)
     hint = _hint(function, name, names)
     return f"{function}() has no argument {name!r}.{hint} It takes {', '.join(names)}."
@@ -116,7 +102,6 @@ def _place(function: str, name: str) -> str:
 
 @functools.cache
 def _names(function: str) -> list[str]:
-    """The arguments of a function of this package."""
     package: Any = sys.modules[_PACKAGE]
     names = _arguments(functools.reduce(getattr, function.split("."), package))
     if function == "Policy.session":

@@ -27,12 +27,6 @@ def shortened(text: str, most: int) -> str:
 
 
 def checked(most: Any) -> int:
-    """Check a number of characters.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is not positive.
-    """
     if isinstance(most, bool) or not isinstance(most, int):
         raise TypeError(f"most must be a number of characters, not {type(most).__name__}")
     if most < 1:

@@ -35,12 +35,7 @@ class Waiting:
     __slots__ = ("_ask", "_context", "_loop", "_seconds")
 
     def __init__(self, ask: Callable[[AuditDenied], Awaitable[object]], seconds: Any) -> None:
-        """Take the loop that runs now, and its context: the callback has the host's rights.
-
-        Raises:
-            TypeError: No loop runs, or ``seconds`` is not a number.
-            ValueError: ``seconds`` is not above zero.
-        """
+        """Take the loop that runs now, and its context: the callback has the host's rights."""
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -58,7 +53,6 @@ class Waiting:
         self._context = contextvars.copy_context()
 
     def __repr__(self) -> str:
-        """The function that is asked."""
         return repr(self._ask)
 
     def __call__(self, denied: AuditDenied) -> object:

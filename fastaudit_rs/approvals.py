@@ -52,7 +52,6 @@ class Approvals:
         self.ask = ask
 
     def __repr__(self) -> str:
-        """The call that makes it."""
         return f"Approvals({self.path!r}, ask={self.ask!r})"
 
     def __call__(self, denied: AuditDenied) -> object:
@@ -87,7 +86,6 @@ class _UpTo:
     __slots__ = ("ask", "held")
 
     def __init__(self, ask: _Ask, held: Policy) -> None:
-        """Name the function that is asked, and the policy that the kernel holds."""
         self.ask, self.held = ask, held
 
 

@@ -61,7 +61,6 @@ def install_as_fastaudit(version: str | None = None) -> str:
 
 
 def _installed() -> str | None:
-    """The version of ``fastaudit`` that is installed."""
     # Importing it takes ten times as long as this package.
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of

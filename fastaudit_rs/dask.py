@@ -21,7 +21,6 @@ class GuardPlugin(WorkerPlugin):
     name = "fastaudit_rs"
 
     def __init__(self, policy: Policy) -> None:
-        """Take the policy."""
         self.policy = policy
 
     def setup(self, worker: Any) -> None:

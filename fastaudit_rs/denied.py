@@ -236,7 +236,6 @@ class AuditDenied(PermissionError):
         return harmless(_of(self).text(self.__traceback__))
 
     def __repr__(self) -> str:
-        """As of any exception."""
         args = self.args
         shown = f"({args[0]!r})" if len(args) == 1 else repr(args)
         return type(self).__name__ + shown
@@ -252,7 +251,6 @@ class AuditDenied(PermissionError):
         return render(self, self)
 
     def __reduce__(self) -> "tuple[Any, ...]":
-        """Pickle what it tells."""
         return AuditDenied.from_dict, (self.to_dict(),), self.__dict__ or None
 
 

@@ -23,7 +23,6 @@ class Guarded(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], policy: Policy | None) -> None:
-        """Guard a function, by a policy or by that of its calling worker."""
         if not callable(function):
             raise TypeError(f"guarded takes a function or a Policy, not {type(function).__name__}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -54,7 +53,6 @@ class Guarded(Generic[P, R]):
             return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        """Name the function."""
         return f"<guarded {getattr(self.function, '__qualname__', self.function)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:

@@ -54,10 +54,6 @@ def split(arguments: Sequence[str], with_value: Collection[str]) -> CommandLine:
     As for the ``python`` command, all that follows ``-m MODULE``, ``-c CODE`` or a script belongs
     to the program.
 
-    Args:
-        arguments: The arguments of the command.
-        with_value: Its options that take a value.
-
     Example:
         >>> split(["--write", ".", "-m", "venv", "--help"], {"--write"})
         CommandLine(own=['--write', '.'], interpreter=[], kind='-m', program=['venv', '--help'])
@@ -89,21 +85,13 @@ def start_again(interpreter: Sequence[str], arguments: Sequence[str]) -> None:
     """Replace this interpreter by another, with these options.
 
     The start of this one stays: its own options, and the command that it runs.
-
-    Args:
-        interpreter: Options such as ``-O``.
-        arguments: The arguments of the command, in place of those that it has.
     """
     entry = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
     os.execv(sys.executable, [sys.executable, *interpreter, *entry, *arguments])
 
 
 def source_of(kind: str, program: list[str]) -> str | bytes:
-    """The code of a program; empty for a module.
-
-    Raises:
-        OSError: The script cannot be read.
-    """
+    """The code of a program; empty for a module."""
     if kind == "-m":
         return ""
     if kind == "-c":
@@ -126,19 +114,7 @@ def directory_of(kind: str, program: list[str]) -> str:
 def prepare(
     kind: str, program: list[str], source: str | bytes | None = None
 ) -> Callable[[], object]:
-    """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``.
-
-    Args:
-        kind: ``-m``, ``-c``, or nothing for a script.
-        program: The module, code or script (``-`` for standard input), and the arguments.
-        source: Its code, if it was read already.
-
-    Returns:
-        A function that runs it.
-
-    Raises:
-        OSError: The script cannot be read.
-    """
+    """Make a program ready to be run as ``__main__``, with its arguments in ``sys.argv``."""
     code = source_of(kind, program) if source is None else source
     _look_in(directory_of(kind, program))
     target, *arguments = program
@@ -179,17 +155,7 @@ def own_traceback(error: BaseException, runners: Collection[str]) -> TracebackTy
 def parts(
     code: str, file: str, *, flags: int = 0, wanted: Callable[[Any], bool] = lambda _: True
 ) -> list[CodeType]:
-    """Compile code in two parts, the last of which has the value of its last expression.
-
-    Args:
-        code: The code.
-        file: Its name in tracebacks.
-        flags: Flags of the compiler.
-        wanted: True if the value of this last expression is wanted: ``ast.Expr``.
-
-    Raises:
-        SyntaxError: It is no code.
-    """
+    """Compile code in two parts, the last of which has the value of its last expression."""
     tree: Any = compile(code, file, "exec", _ast.PyCF_ONLY_AST | flags, dont_inherit=True)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, _ast.Expr) or not wanted(last):

@@ -41,11 +41,9 @@ class Request:
     duration: float
 
     def __repr__(self) -> str:
-        """Describe it in one line."""
         return f"<Request {self}>"
 
     def __str__(self) -> str:
-        """Tell where it led, and how it ended."""
         place = f"[{self.host}]" if ":" in self.host else self.host
         where = place if self.port is None else f"{place}:{self.port}"
         request = " ".join(filter(None, (self.method, f"{where}{self.path or ''}")))

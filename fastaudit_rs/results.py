@@ -31,7 +31,6 @@ class Error:
     line: int | None = None
 
     def __str__(self) -> str:
-        """Show it as the last line of a traceback."""
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
@@ -89,7 +88,6 @@ class Result:
     requests_left_out: int = 0
 
     def __repr__(self) -> str:
-        """Describe it in one line, without the code's output."""
         parts = [f"exit status {self.returncode}"]
         if self.killed_by is not None:
             parts = [f"killed by {self.killed_by}"]

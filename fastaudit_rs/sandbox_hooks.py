@@ -54,7 +54,6 @@ class SandboxPolicy:
     raise_on_violation: bool = True
 
     def __post_init__(self) -> None:
-        """Check the values, and keep a copy of iterables that can be read only once."""
         for field in ("allowed_paths", "blocked_paths", "blocked_modules"):
             value = getattr(self, field)
             if isinstance(value, (str, bytes, os.PathLike)):

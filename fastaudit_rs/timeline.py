@@ -31,7 +31,6 @@ class Act:
     rule: str | None = None
 
     def __repr__(self) -> str:
-        """Describe it in one line."""
         return printable(f"<Act {self.verdict} {self.kind} {self.target}>")
 
 

@@ -7,16 +7,7 @@ from ._native import _enter_worker, _govern
 
 
 def enter(policy: str, monitor_calls: bool, module: str, governing: list[bytes], mark: str) -> None:
-    """Enter a policy, as TOML, for good.
-
-    Args:
-        policy: The policy.
-        monitor_calls: Whether calls are watched.
-        module: The module of the pool, which is going to run and which the policy need not let
-            import.
-        governing: The files by which the host governs code.
-        mark: What shared memory of the guard's processes is known by.
-    """
+    """Enter a policy, as TOML, for good."""
     package, _, name = module.rpartition(".")
     # A module that is going to run as a program must not be imported before.
     importlib.import_module(package if name.startswith("popen_") else module)

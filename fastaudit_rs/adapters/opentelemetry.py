@@ -46,7 +46,6 @@ class Events:
     """
 
     def __init__(self, provider: LoggerProvider | None = None) -> None:
-        """Get a logger."""
         self._logger = get_logger("fastaudit_rs", __version__, provider)
         self._context = get_current()
 
@@ -71,14 +70,7 @@ class Events:
 
 
 def attributes(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a line of a log.
-
-    Args:
-        told: The line.
-
-    Returns:
-        The attributes that it has: texts, numbers and lists of texts.
-    """
+    """The attributes of a line of a log."""
     found = {
         NAMES.get(key, f"fastaudit.{key}"): value
         for key, value in told.items()
@@ -99,7 +91,6 @@ def attributes(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(told: Mapping[str, Any]) -> str:
-    """A line of a log in words."""
     if "lost" in told:
         return f"{told['lost']} decisions were lost"
     target = told.get("path") or told.get("host") or told.get("command") or told.get("variable")

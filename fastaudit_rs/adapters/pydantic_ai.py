@@ -57,7 +57,6 @@ class PythonToolset(FunctionToolset[Any]):
         functions: Functions | None = None,
         **options: Any,
     ) -> None:
-        """Take the arguments of the sessions."""
         check(policy, place)
         if functions is not None:
             options["functions"] = functions

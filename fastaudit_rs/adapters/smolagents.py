@@ -85,7 +85,6 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         timeout: float | None = SECONDS,
         **options: Any,
     ) -> None:
-        """Open a session."""
         if authorized_imports is not None:
             if not isinstance(policy, Policy):
                 raise TypeError("authorized_imports needs a policy, not a session")
@@ -140,7 +139,6 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         self._steps.close()
 
     def __enter__(self) -> "GuardedExecutor":
-        """Use it."""
         return self
 
     def __exit__(
@@ -149,7 +147,6 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.cleanup()
 
     def _final(self, answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,28 +164,20 @@ class State(Mapping[str, Any]):
     """The names of a session and their values, by value."""
 
     def __init__(self, session: Session) -> None:
-        """Begin without output."""
         self._session = session
         #: The output of the last step.
         self.printed = PrintContainer()
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a name.
-
-        Raises:
-            KeyError: There is no such name.
-            TypeError: The value cannot be passed by value.
-        """
+        """The value of a name."""
         if name == "_print_outputs":
             return self.printed
         return "__main__" if name == "__name__" else self._session.get(name)
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
         return iter(["__name__", "_print_outputs", *self._session.names])
 
     def __len__(self) -> int:
-        """The number of names."""
         return len(self._session.names) + 2
 
     def __contains__(self, name: object) -> bool:

@@ -80,12 +80,7 @@ def as_data(ran: Result) -> dict[str, Any]:
 
 
 def check(where: object, place: object) -> None:
-    """Check where code is to run.
-
-    Raises:
-        TypeError: It is no policy and no session.
-        ValueError: There is no such place.
-    """
+    """Check where code is to run."""
     if not isinstance(where, (Policy, Session)):
         raise TypeError(f"policy must be a Policy or a Session, not {type(where).__name__}")
     if place not in ("here", "sandbox"):
@@ -106,19 +101,7 @@ class Steps:
     """Steps of a session, one after another, whoever asks for them."""
 
     def __init__(self, where: Policy | Session, place: Place = "here", /, **options: Any) -> None:
-        """Open a session, or take one of the host's.
-
-        Args:
-            where: The policy of the code; or a session, which is the host's to close.
-            place: The place of the session of a policy.
-            **options: Arguments of `Policy.session`, or of `Sandbox.session`, beside which
-                ``limits`` and ``ask_up_to`` are the sandbox's.
-
-        Raises:
-            SandboxError: The sandbox does not start.
-            TypeError: An argument has another type, or there is no such argument.
-            ValueError: An argument has a wrong value.
-        """
+        """Open a session, or take one of the host's."""
         self._ends = contextlib.ExitStack()
         self._last: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._last.set_result(None)
@@ -175,11 +158,7 @@ class Steps:
     def _go_back(self, error: RuntimeError) -> Result | None:
         """Have a session again, after a step that ended its process, or that still runs.
 
-        Returns:
-            The result of the step if it began; it is not run again then.
-
-        Raises:
-            RuntimeError: It is something else, such as a session that is closed.
+        Return the result of the step if it began: it is not run again then.
         """
         if isinstance(error, SandboxError):
             try:
@@ -197,7 +176,6 @@ class Steps:
         return None
 
     def _noted(self, ran: Result) -> Result:
-        """The result, for a model."""
         self._runs_on = ran.error is not None and ran.error.message == RUNS_ON
         return for_models(ran)
 

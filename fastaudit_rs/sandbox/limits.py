@@ -59,7 +59,6 @@ class Limits:
     output: int | str | None = "10M"
 
     def __post_init__(self) -> None:
-        """Check them, and turn sizes into bytes."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None:
@@ -78,12 +77,7 @@ class Limits:
 
 
 def size(name: str, value: object) -> int:
-    """A size in bytes, as `Policy` reads ``max_bytes``.
-
-    Raises:
-        TypeError: It has another type.
-        ValueError: It is not positive, or not a size.
-    """
+    """A size in bytes, as `Policy` reads ``max_bytes``."""
     if not isinstance(value, (int, str)):
         raise TypeError(f"{name} must be an int or a str, not {type(value).__name__}")
     try:
@@ -106,12 +100,8 @@ def limit_of(
 ) -> str | None:
     """The limit that ended a run, of those that its own process or the kernel holds.
 
-    Args:
-        status: Its exit status, or minus the number of a signal.
-        limits: Its limits.
-        was_short: True if the kernel told that memory was short.
-        counts_memory: True if the kernel may have killed it for memory without telling.
-        computed: The seconds that it has computed, if that is limited.
+    The kernel told that memory `was_short`, or may have killed it without telling where it
+    `counts_memory`. The seconds that it has `computed` are 0 without a limit.
     """
     if status == -signal.SIGXCPU and limits.cpu_seconds is not None:
         return "cpu_seconds"
@@ -128,13 +118,7 @@ def limit_of(
 
 
 def keep(found: bytearray, data: bytes, most: int | str | None) -> bytes:
-    """Add as much output as there is room for to what was found; return that.
-
-    Args:
-        found: What was found before.
-        data: What comes now.
-        most: The bytes that may be found in all.
-    """
+    """Add as much output to what was found as there is room for; return that."""
     kept = data if most is None else data[: max(int(most) - len(found), 0)]
     found += kept
     return kept

@@ -54,7 +54,6 @@ class Secret:
         value: str | None = None,
         header: str | None = None,
     ) -> None:
-        """Check it, and take the value."""
         for argument, given in (("name", name), ("value", value), ("header", header)):
             if not isinstance(given, str) and (given is not None or argument == "name"):
                 raise TypeError(f"{argument} must be a str, not {type(given).__name__}")
@@ -84,25 +83,16 @@ class Secret:
         self._value = value
 
     def __repr__(self) -> str:
-        """Show all of it but the value."""
         header = "" if self.header is None else f", header={self.header!r}"
         return f"Secret({self.name!r}, hosts={[*self.hosts]!r}{header})"
 
     def __reduce__(self) -> str:
-        """Refuse copies in files and other processes.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse copies in files and other processes."""
         raise TypeError("a Secret is not pickled: its value stays in this process")
 
 
 def secrets_of(given: Iterable[Secret]) -> tuple[Secret, ...]:
-    """Return the secrets of a sandbox.
-
-    Raises:
-        TypeError: They are something else.
-    """
+    """Return the secrets of a sandbox."""
     if isinstance(given, Secret):
         raise TypeError(f"secrets must be a list, not a Secret: write [{given!r}]")
     found = tuple(given)

@@ -74,16 +74,11 @@ class Malformed(ValueError):
 
 
 def encode(kind: str, body: bytes = b"", **head: object) -> bytes:
-    """Return a message as bytes."""
     return json.dumps({"kind": kind, **head}).encode() + b"\n" + body
 
 
 def decode(message: bytes | bytearray) -> tuple[dict[str, Any], memoryview]:
-    """Return the head and the body of a message.
-
-    Raises:
-        Malformed: It has none, or one that is too large.
-    """
+    """Return the head and the body of a message."""
     end = message.find(b"\n", 0, HEAD)
     if end < 0:
         raise Malformed("a message without a head")
@@ -106,11 +101,7 @@ def framed(message: bytes) -> bytes:
 
 
 def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Send a message with copies of these descriptors.
-
-    Raises:
-        OSError: The other side is gone.
-    """
+    """Send a message with copies of these descriptors."""
     passed = []
     if descriptors:
         rights = array.array("i", descriptors)
@@ -122,12 +113,7 @@ def send(control: _socket.socket, message: bytes, descriptors: Sequence[int] = (
 
 
 def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[int]]:
-    """Return the next message, and the descriptors that came with it, this many at most.
-
-    Raises:
-        EOFError: The other side is gone.
-        OSError: Reading fails.
-    """
+    """The next message, and the descriptors with it; `EOFError` if the other side is gone."""
     room = _socket.CMSG_SPACE(descriptors * _DESCRIPTOR) if descriptors else 0
     found = array.array("i")
     head = b""
@@ -150,11 +136,7 @@ def receive(control: _socket.socket, descriptors: int = 0) -> tuple[bytes, list[
 
 
 def take(found: bytearray) -> list[bytes]:
-    """Take the whole messages from the beginning of what was read.
-
-    Raises:
-        Malformed: It announces one that is too long.
-    """
+    """Take the whole messages from the beginning of what was read."""
     messages, at = [], 0
     while len(found) - at >= LENGTH.size:
         length = LENGTH.unpack_from(found, at)[0]

@@ -13,11 +13,6 @@ from .values import pack
 
 
 def text_of(code: object) -> str:
-    """Check the code of a step.
-
-    Raises:
-        TypeError: It is no text.
-    """
     if isinstance(code, str):
         return code
     instead = ": write path.read_text()" if isinstance(code, PurePath) else ""
@@ -25,12 +20,6 @@ def text_of(code: object) -> str:
 
 
 def identifier(argument: str, name: object) -> str:
-    """Check a name for code.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is no name.
-    """
     if type(name) is not str:
         raise TypeError(f"{argument}: names must be str, not {type(name).__name__}")
     if not name.isidentifier() or keyword.iskeyword(name):
@@ -42,12 +31,6 @@ def identifier(argument: str, name: object) -> str:
 
 
 def functions_of(given: object) -> dict[str, Callable[..., Any]]:
-    """Check the functions that a step may call.
-
-    Raises:
-        TypeError: They are no mapping from names to functions.
-        ValueError: Code cannot have such a name.
-    """
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -78,12 +61,7 @@ def is_async(function: object) -> bool:
 
 
 def inputs_of(given: object) -> bytes:
-    """Check the inputs of a step; return them packed, empty if there are none.
-
-    Raises:
-        TypeError: They are no mapping from names to data.
-        ValueError: Code cannot have such a name.
-    """
+    """Check the inputs of a step; return them packed, empty if there are none."""
     if given is None:
         return b""
     if not isinstance(given, Mapping):
@@ -101,12 +79,6 @@ def inputs_of(given: object) -> bytes:
 
 
 def seconds(name: str, value: object) -> float | None:
-    """Check a time in seconds, or ``None``.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is not positive.
-    """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -117,12 +89,7 @@ def seconds(name: str, value: object) -> float | None:
 
 
 def size(name: str, value: object) -> int:
-    """A size in bytes, as `Policy` reads ``max_bytes``.
-
-    Raises:
-        TypeError: It has another type.
-        ValueError: It is not positive, or not a size.
-    """
+    """A size in bytes, as `Policy` reads ``max_bytes``."""
     try:
         size = Policy(max_bytes=value).max_bytes  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -133,12 +100,6 @@ def size(name: str, value: object) -> int:
 
 
 def count(name: str, value: object, least: int = 0) -> int:
-    """Check a count.
-
-    Raises:
-        TypeError: It is no whole number.
-        ValueError: It is too small.
-    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
     if value < least:

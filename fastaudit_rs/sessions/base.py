@@ -183,7 +183,6 @@ class Session(ABC):
         """End it. A step that runs is ended. It runs nothing any more."""
 
     def __enter__(self: _Self) -> _Self:
-        """Use it."""
         return self
 
     def __exit__(
@@ -192,11 +191,9 @@ class Session(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     async def __aenter__(self: _Self) -> _Self:
-        """Use it."""
         return self
 
     async def __aexit__(
@@ -205,7 +202,6 @@ class Session(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it, without stopping the event loop."""
         await asyncio.to_thread(self.close)
 
 
@@ -220,23 +216,15 @@ class Stream(AsyncIterator[Output]):
         run: Callable[[Callable[[Output], None]], Awaitable[Result]],
         stop: Callable[[], object],
     ) -> None:
-        """Begin nothing yet.
-
-        Args:
-            run: Runs the step with a function that gets its output, in any thread.
-            stop: Interrupts it.
-        """
         self._run = run
         self._stop = stop
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()
         self._task: asyncio.Task[Result] | None = None
 
     def __aiter__(self) -> "Stream":
-        """Return it."""
         return self
 
     async def __anext__(self) -> Output:
-        """Return the next piece of output."""
         if self._task is None:
             self._task = self._begun()
         try:

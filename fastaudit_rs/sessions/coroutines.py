@@ -74,7 +74,6 @@ class _Answers:
         return number, future
 
     def drop(self, number: int) -> None:
-        """Wait for no answer with this number any more."""
         self._futures.pop(number, None)
 
     def _settle(self) -> None:
@@ -96,7 +95,6 @@ class Caller:
     """The context of the caller that runs a step: functions of the host see its variables."""
 
     def __init__(self) -> None:
-        """Begin with the context of whoever makes the session."""
         self.context = contextvars.copy_context()
 
     def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,11 +111,6 @@ class Coroutines:
     """The calls of coroutine functions that are under way: the host's side."""
 
     def __init__(self, caller: Caller) -> None:
-        """Begin without calls.
-
-        Args:
-            caller: The caller of the step.
-        """
         self._caller = caller
         self._pipe = _Pipe()
         self._asked: deque[tuple[int, Callable[[], Coroutine[Any, Any, Any]] | None]] = deque()
@@ -142,12 +135,10 @@ class Coroutines:
             loop.call_soon_threadsafe(self.serve, loop)
 
     def leave_alone(self) -> None:
-        """End that thread."""
         self._serves_alone = False
         self._own.close()
 
     def close(self) -> None:
-        """End all."""
         self.leave_alone()
         for pipe in (self._pipe, self._answers.pipe):
             pipe.close()

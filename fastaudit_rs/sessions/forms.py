@@ -35,26 +35,12 @@ class Packer:
     """Makes of values what JSON can hold, and of arrays bytes beside it."""
 
     def __init__(self, other: Callable[["Packer", Any, str, int], Any] | None) -> None:
-        """Begin without bytes.
-
-        Args:
-            other: Returns the form of any other value, or ``None``: the arguments of `form`.
-        """
         self._other = other
         self.count = 0
         self.blobs: list[bytes | memoryview] = []
 
     def form(self, value: object, place: str, depth: int) -> Any:
-        """Return the form of a value in JSON.
-
-        Args:
-            value: The value.
-            place: Its place, for errors: ``value['a'][0]``.
-            depth: The number of values that it is in.
-
-        Raises:
-            NotData: It has none.
-        """
+        """Return the form of a value in JSON. Its place is for errors: ``value['a'][0]``."""
         self.count += 1
         if self.count > VALUES:
             raise NotData(f"more than {VALUES} values")
@@ -120,13 +106,7 @@ class Unpacker:
         other: Callable[["Unpacker", Any, Any], Any] | None,
         own: bool,
     ) -> None:
-        """Begin with the bytes that are beside the head.
-
-        Args:
-            blobs: The bytes.
-            other: Returns the value of a form of any other kind: the kind, and the form.
-            own: True if the host made them: its keys may be any.
-        """
+        """Take the bytes beside the head. Keys may be any in the host's own."""
         self._blobs = dict(enumerate(blobs))
         self._other = other
         self._own = own
@@ -137,11 +117,7 @@ class Unpacker:
         return self._blobs.pop(at)
 
     def keys(self, forms: Any) -> list[Any]:
-        """Return values that are to be found by their hashes.
-
-        Raises:
-            ValueError: Looking for them could take long.
-        """
+        """Return values that are to be found by their hashes."""
         keys = [self.value(form) for form in forms]
         if self._own or all(type(key) is str for key in keys):
             return keys
@@ -187,11 +163,7 @@ class Unpacker:
 
 
 def size_of(shape: Sequence[int], item: int) -> int:
-    """The bytes of an array.
-
-    Raises:
-        ValueError: A size is not a number, or negative.
-    """
+    """The bytes of an array."""
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError("an array whose shape has something else than sizes")
     return math.prod(shape) * item

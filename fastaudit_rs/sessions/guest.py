@@ -30,13 +30,6 @@ class StepJob:
     def __init__(
         self, work: Callable[[], object], notify: Callable[[], object], limit: float | None
     ) -> None:
-        """Make it.
-
-        Args:
-            work: The function.
-            notify: A function that is called once it has ended, or is to be ended.
-            limit: The seconds that it may take.
-        """
         self.work = work
         self.notify = notify
         self.limit = limit
@@ -65,11 +58,7 @@ class StepJob:
             guest.interrupt(self)
 
     def wait(self, guest: "Guest") -> float | None:
-        """Return the seconds until it has to be looked at again, ending it if it must.
-
-        Returns:
-            ``None`` if it has ended, or is given up.
-        """
+        """End it if it must. Return the seconds until the next look; ``None`` if it is over."""
         if self.is_done:
             return None
         now = time.monotonic()
@@ -93,14 +82,6 @@ class Guest:
     """A thread that calls functions under a guard, one after another."""
 
     def __init__(self, perms: AuditPerms, directory: str, output: Capture, name: str) -> None:
-        """Begin without a thread.
-
-        Args:
-            perms: The maker of the guard.
-            directory: The directory that the thread begins in.
-            output: The session's output.
-            name: The name of the thread.
-        """
         self.directory = directory
         self.output = output
         self.interrupts = _Interrupts()
@@ -118,7 +99,6 @@ class Guest:
         self._next_directory: str | None = directory
 
     def start(self, job: StepJob) -> None:
-        """Run a job."""
         if self._thread is None:
             thread = threading.Thread(target=_serve, args=(self,), name=self._name)
             thread.daemon = True
@@ -163,7 +143,6 @@ class Guest:
         self._jobs.put(None)
 
     def join(self, seconds: float) -> None:
-        """Wait for its end."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 

@@ -68,7 +68,6 @@ class HereSession(Session):
         on_denied: Callable[[AuditDenied], object] | None = None,
         **options: Any,
     ) -> None:
-        """Begin without a step: the thread is started by the first one."""
         for wrong in options.keys() - _OPTIONS:
             from .._near import unknown
 
@@ -108,7 +107,6 @@ class HereSession(Session):
         self._begin()
 
     def _begin(self) -> None:
-        """Make a thread and its state."""
         is_here = self._perms._in_force if self._policy.threads != "deny" else None
         self._guest = Guest(self._perms, self._directory, Capture(self._most, is_here), self._name)
         self._steps = StepQueue(self._policy, self._functions, self._most)
@@ -239,7 +237,6 @@ class HereSession(Session):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run a step, and wait for its end."""
         start = self._prepared(code, inputs, functions, timeout)
         signs: SimpleQueue[None] = SimpleQueue()
         guest = self._guest
@@ -268,7 +265,6 @@ class HereSession(Session):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run a step without stopping the event loop."""
         return await self._run_in_loop(code, inputs, functions, timeout, None)
 
     async def _run_in_loop(
@@ -317,8 +313,6 @@ class HereSession(Session):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Stream:
-        """Run a step, and have its output as it comes."""
-
         async def run(tell: Callable[[Output], None]) -> Result:
             interrupts = self._guest.interrupts
             make = codecs.getincrementaldecoder("utf-8")
@@ -339,7 +333,6 @@ class HereSession(Session):
         return Stream(run, self.interrupt)
 
     def interrupt(self) -> bool:
-        """End the step that runs."""
         job = self._guest.job
         if job is None:
             return False
@@ -349,18 +342,15 @@ class HereSession(Session):
         return True
 
     def __repr__(self) -> str:
-        """Show its state."""
         state = "closed" if self._is_closed else f"{self._steps.number} steps"
         return f"<session in this process, {state}>"
 
     @property
     def names(self) -> list[str]:
-        """The names that steps have given values."""
         names: list[str] = self._between(self._steps.named)
         return names
 
     def get(self, name: str) -> Any:
-        """The value of a name, by value."""
         identifier("name", name)
         steps = self._steps
         packed = self._between(lambda: steps.get(name))
@@ -369,7 +359,6 @@ class HereSession(Session):
         return unpack(packed, own=True)
 
     def undo(self) -> None:
-        """Go back to the names and the directory before the last step."""
         steps = self._steps
         if steps.before is None:
             with self._lock:
@@ -378,7 +367,6 @@ class HereSession(Session):
         self._between(lambda: steps.undo(self._directory))
 
     def snapshot(self) -> Snapshot:
-        """Keep the names and the directory as they are now."""
         with self._lock:
             self._check()
         steps, number = self._steps, next(self._snapshots)
@@ -387,7 +375,6 @@ class HereSession(Session):
         return Snapshot(self, number, steps.number)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to the names and the directory of a snapshot."""
         number, steps = number_of(snapshot, self), self._steps
         with self._lock:
             self._check()
@@ -418,7 +405,6 @@ class HereSession(Session):
             self._begin()
 
     def close(self) -> None:
-        """End it."""
         with self._lock:
             if self._is_closed:
                 return
@@ -433,7 +419,6 @@ class HereSession(Session):
             self._changes.close()
 
     def _stop(self) -> None:
-        """End the step that runs."""
         job = self._guest.job
         if job is None or self._guest.is_given_up:
             return

@@ -11,11 +11,9 @@ class HostLoop:
     """An event loop in a thread of its own, from the first use on."""
 
     def __init__(self) -> None:
-        """Begin without a thread."""
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def __call__(self) -> asyncio.AbstractEventLoop:
-        """Return it."""
         if self._running is None:
             loop = asyncio.new_event_loop()
             run = loop.run_forever

@@ -13,9 +13,7 @@ _lock = threading.Lock()
 def when_imported(name: str, change: Callable[[Any], object]) -> None:
     """Change a module: now if it is there, else when somebody imports it.
 
-    Args:
-        name: Its name.
-        change: A function that changes it, and leaves one alone that it has changed already.
+    The function that changes it leaves one alone that it has changed already.
     """
     module = sys.modules.get(name)
     if module is not None:

@@ -36,13 +36,7 @@ class Capture:
     """The output of a session."""
 
     def __init__(self, most: int | None, is_here: Callable[[], bool] | None) -> None:
-        """Begin without output.
-
-        Args:
-            most: The bytes that a step may write to each stream.
-            is_here: A function that says whether a thread is one that the code has started;
-                ``None`` if it starts none.
-        """
+        """Begin without output; `is_here` knows the threads that the code has started."""
         self.most = most
         self.is_here = is_here
         #: A function that gets each piece, in the thread that writes it.
@@ -93,7 +87,6 @@ class Capture:
             _proxies.clear()
 
     def take(self, name: Name, data: bytes) -> None:
-        """Take a piece."""
         if not self._is_open:
             return
         left = sys.maxsize if self.most is None else self.most - self._sizes[name]
@@ -131,36 +124,28 @@ class StreamProxy:
     """
 
     def __init__(self, name: Name, other: Any) -> None:
-        """Stand in for another stream."""
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_other", other)
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute of the stream."""
         return getattr(_stream_of(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the stream."""
         setattr(_stream_of(self), name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute of the stream."""
         delattr(_stream_of(self), name)
 
     def __iter__(self) -> Any:
-        """The lines of the stream."""
         return iter(_stream_of(self))
 
     def __enter__(self) -> Any:
-        """Use the stream."""
         return _stream_of(self).__enter__()
 
     def __exit__(self, *error: Any) -> Any:
-        """Close the stream."""
         return _stream_of(self).__exit__(*error)
 
     def __repr__(self) -> str:
-        """Show the stream."""
         return repr(_stream_of(self))
 
 

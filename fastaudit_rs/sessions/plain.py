@@ -15,13 +15,11 @@ _QUALNAME = vars(type)["__qualname__"].__get__
 
 
 def limited(text: str, most: int = TEXT) -> str:
-    """Return the text, cut if it is too long."""
     text = str.__str__(text)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def exact_bytes(given: "bytes | bytearray") -> bytes:
-    """Return the bytes."""
     kind: Any = bytes if issubclass(type(given), bytes) else bytearray
     return bytes(kind.__getitem__(given, slice(None)))
 

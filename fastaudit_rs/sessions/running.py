@@ -34,14 +34,6 @@ class Running:
         changes: Callable[[], list[str]],
         denied: Callable[[], list[AuditDenied]],
     ) -> None:
-        """Note it.
-
-        Args:
-            guest: The thread that it runs on.
-            job: The same for the thread.
-            changes: Returns the names of the files that changed meanwhile, and looks no longer.
-            denied: Returns its denials.
-        """
         self.guest = guest
         self.job = job
         self._changes = changes

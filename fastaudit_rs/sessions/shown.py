@@ -39,11 +39,7 @@ _PYPLOT, _IPYTHON = "matplotlib.pyplot", "IPython.core.display_functions"
 
 
 def bundle(value: object) -> dict[str, str | bytes] | None:
-    """Return the display of an object; ``None`` if it has none but its `repr()`.
-
-    Returns:
-        A dictionary from MIME types to data, always with ``"text/plain"``.
-    """
+    """The display of an object, with ``"text/plain"``; ``None`` if it is its `repr()` alone."""
     kind: Any = type(value)
     found: dict[str, str | bytes] = {}
     figures: Any = sys.modules.get("matplotlib.figure")
@@ -81,12 +77,6 @@ class Shown:
     """The things that a step shows, up to a limit."""
 
     def __init__(self, most: int = BYTES, count: int = COUNT) -> None:
-        """Begin without any.
-
-        Args:
-            most: The bytes that they may have.
-            count: The number of them.
-        """
         self._most, self._count = most, count
         self._kept: list[dict[str, str | bytes]] = []
         self._left = most
@@ -99,7 +89,6 @@ class Shown:
         watch()
 
     def end(self) -> list[dict[str, str | bytes]]:
-        """Return the things that the step showed."""
         shown_here.set(None)
         kept, self._kept = self._kept, []
         if self._cut:
@@ -115,13 +104,7 @@ class Shown:
             self._keep(found)
 
     def display(self, *values: object, raw: bool = False, **options: object) -> None:
-        """Show objects: the function ``display`` of steps.
-
-        Args:
-            values: The objects.
-            raw: True if they are dictionaries from MIME types to data.
-            options: Others of IPython's function, which are left aside.
-        """
+        """The function ``display`` of steps; `raw` shows dictionaries from MIME types."""
         for value in values:
             found: dict[str, str | bytes] = {}
             if raw:

@@ -20,13 +20,6 @@ class Snapshot:
     __slots__ = ("_number", "_session", "_step")
 
     def __init__(self, session: Keeper, number: int, step: int) -> None:
-        """Make it; `Session.snapshot` does.
-
-        Args:
-            session: Its session.
-            number: The number that the session knows it by.
-            step: The number of steps that the session had run.
-        """
         self._session = session
         self._number = number
         self._step = step
@@ -45,27 +38,16 @@ class Snapshot:
         self._session._drop(self._number)
 
     def __repr__(self) -> str:
-        """Show when it was made."""
         return f"<Snapshot after {self._step} steps>"
 
     def _number_in(self, session: Keeper) -> int:
-        """Return its number.
-
-        Raises:
-            ValueError: It is one of another session.
-        """
+        """Return its number."""
         if self._session is not session:
             raise ValueError("snapshot must be one of this session: its snapshot() makes it")
         return self._number
 
 
 def number_of(snapshot: object, session: Keeper) -> int:
-    """Return the number of a snapshot of a session.
-
-    Raises:
-        TypeError: The argument is something else.
-        ValueError: It is one of another session.
-    """
     if not isinstance(snapshot, Snapshot):
         kind = type(snapshot).__name__
         raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
@@ -73,11 +55,7 @@ def number_of(snapshot: object, session: Keeper) -> int:
 
 
 def check_room(count: int, most: int) -> None:
-    """Check that there may be one more.
-
-    Raises:
-        RuntimeError: There may not.
-    """
+    """Check that there may be one more."""
     if count >= most:
         raise RuntimeError(
             f"the session keeps {most} snapshots (snapshots=): close() one that is not needed"
@@ -85,5 +63,4 @@ def check_room(count: int, most: int) -> None:
 
 
 def closed() -> RuntimeError:
-    """Return the error for a snapshot that is no more."""
     return RuntimeError("the snapshot is closed: by its close(), or by reset() of the session")

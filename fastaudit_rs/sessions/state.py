@@ -22,7 +22,6 @@ class StepQueue:
     def __init__(
         self, policy: Policy, functions: dict[str, Callable[..., Any]], most: int | None
     ) -> None:
-        """Begin without names but those of the session."""
         self.loop = step.Loop()
         self.sources = step.Sources(policy)
         self.shown = Shown(step.VALUE if most is None else most)
@@ -54,7 +53,6 @@ class StepQueue:
     def run(
         self, output: Capture, code: str, inputs: dict[str, Any], functions: dict[str, Any]
     ) -> step.Outcome:
-        """Run a step."""
         output.begin()
         before = self._now()
         self.before = None
@@ -68,7 +66,6 @@ class StepQueue:
         return step.run(self.names, code, self.number, self.loop, self.shown, self.sources)
 
     def named(self) -> list[str]:
-        """The names that steps have given values."""
         return [
             name
             for name, value in self.names.items()
@@ -78,26 +75,21 @@ class StepQueue:
         ]
 
     def get(self, name: str) -> bytes | None:
-        """The value of a name, packed; ``None`` if there is no such name."""
         if name not in self.named():
             return None
         return pack(self.names[name], place=name)
 
     def undo(self, below: str) -> None:
-        """Go back to the state before the last step."""
         assert self.before is not None
         self._go_back(self.before, below)
 
     def keep(self, number: int) -> None:
-        """Keep the state as it is."""
         self.snapshots[number] = self._now()
 
     def drop(self, number: int) -> None:
-        """Let go of a state."""
         self.snapshots.pop(number, None)
 
     def restore(self, number: int, below: str) -> None:
-        """Go back to a state that is kept."""
         self._go_back(self.snapshots[number], below)
 
     def _now(self) -> _State:
@@ -113,14 +105,12 @@ class StepQueue:
             os.chdir(directory)
 
     def reset(self, below: str) -> None:
-        """Begin anew."""
         self.end(below)
         self.number = 0
         self.loop = step.Loop()
         self.begin()
 
     def end(self, below: str) -> None:
-        """Let go of all that steps have made."""
         self.before = None
         self.snapshots.clear()
         try:

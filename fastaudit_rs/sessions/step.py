@@ -62,11 +62,6 @@ class Loop:
     """The event loop of a session, which is made when a step first awaits something."""
 
     def __init__(self, on_made: Callable[[asyncio.AbstractEventLoop], None] | None = None) -> None:
-        """Begin without a loop.
-
-        Args:
-            on_made: A function that is called with each loop that is made.
-        """
         self._on_made = on_made
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -110,11 +105,6 @@ class Sources:
     """The lines of the last steps of a session, for tracebacks."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        """Begin without steps.
-
-        Args:
-            policy: The policy of the steps: lines of files that they may not read are not shown.
-        """
         self._steps: deque[tuple[str, Any]] = deque()
         self._policy = policy
 
@@ -125,7 +115,6 @@ class Sources:
         return self._policy.explain("open", file, "r", 0).allowed
 
     def add(self, name: str, code: str) -> None:
-        """Add a step."""
         entry = (len(code), None, code.splitlines(keepends=True), name)
         self._steps.append((name, entry))
         linecache.cache[name] = entry
@@ -133,7 +122,6 @@ class Sources:
             self._drop(*self._steps.popleft())
 
     def clear(self) -> None:
-        """Drop all."""
         while self._steps:
             self._drop(*self._steps.pop())
 
@@ -160,20 +148,10 @@ def run(
     *,
     most: int = VALUE,
 ) -> Outcome:
-    """Run a step.
+    """Run a step, which tracebacks name by its number: ``<step 1>``.
 
-    Args:
-        namespace: The names of the session.
-        code: The code.
-        number: The number of the step, by which tracebacks name it: ``<step 1>``.
-        loop: The session's event loop.
-        shown: The things that it shows; `Shown.begin` was called for this step.
-        sources: The lines of the session's steps.
-        most: The bytes that the value may have.
-
-    Returns:
-        The outcome, whatever the code does: only an exception that arrives from outside while its
-        outcome is made can be raised.
+    There is an outcome whatever the code does: only an exception that arrives from outside while it
+    is made can be raised. `Shown.begin` was called for this step.
     """
     name = f"<step {number}>"
     outcome = Outcome()
@@ -295,7 +273,6 @@ def _is_step(frame: traceback.FrameSummary) -> bool:
 
 
 def _without_line(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """A frame whose line is not looked up."""
     return traceback.FrameSummary(
         frame.filename, frame.lineno, frame.name, lookup_line=False, line=""
     )

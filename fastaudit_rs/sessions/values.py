@@ -38,16 +38,7 @@ def pack_all(value: object, *, arrays: bool = True, place: str = "value") -> tup
 
 
 def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) -> Any:
-    """Return the value that `pack` made bytes of.
-
-    Args:
-        data: The bytes, of any origin.
-        arrays: True if there may be arrays and frames in it.
-        own: True if the host made it: its keys may be any.
-
-    Raises:
-        ValueError: They are not those of a value, or of one that is too large.
-    """
+    """The value of bytes of `pack`, or of any other; keys may be any in the host's own."""
     view = memoryview(data)
     if len(view) < LENGTH.size:
         raise ValueError("a message without a head")

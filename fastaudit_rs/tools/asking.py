@@ -70,14 +70,7 @@ def added(denied: AuditDenied, answer: Answer) -> str:
 
 
 def ask(denied: AuditDenied, answered: Callable[[str], str | None], file: str | None) -> Answer:
-    """Ask until there is an answer.
-
-    Args:
-        denied: The denial.
-        answered: Shows a question, and returns the line that was typed; ``None`` at the end of the
-            input.
-        file: The file that keeps answers.
-    """
+    """Ask until there is an answer. `answered` reads a line, ``None`` at the input's end."""
     place, name, kept = place_of(denied), name_of(denied), kept_by(denied)
     more = [f"by the name {name!r}"] if name is not None else []
     more += [f"at {place}"] if place is not None else []
@@ -121,14 +114,7 @@ class Terminal:
     """Asks on the terminal of this process."""
 
     def __init__(self, file: str | None = None) -> None:
-        """Open the terminal.
-
-        Args:
-            file: The file that keeps answers.
-
-        Raises:
-            OSError: The process has no terminal.
-        """
+        """Open the terminal; `OSError` if the process has none."""
         try:
             import termios
         except ImportError as error:
@@ -149,7 +135,6 @@ class Terminal:
             return ask(denied, self._answered, self._file)
 
     def _answered(self, text: str) -> str | None:
-        """Show a question, and read a line."""
         before = self._get(self._descriptor)
         mode = self._get(self._descriptor)
         mode[0] |= self._returns
@@ -177,25 +162,13 @@ class Frontend:
     """Asks by ``input()``, of a notebook or of IPython in a terminal."""
 
     def __init__(self, shell: Any, file: str | None = None) -> None:
-        """Note whom to ask.
-
-        Args:
-            shell: The shell of IPython.
-            file: The file that keeps answers.
-        """
         self._shell = shell
         self._file = file
 
     def __call__(self, denied: AuditDenied) -> Answer:
-        """Ask about a denial."""
         return ask(denied, self._answered, self._file)
 
     def _answered(self, text: str) -> str | None:
-        """Show a question, and read a line.
-
-        Raises:
-            RuntimeError: The frontend has no way to ask.
-        """
         from IPython.core.error import StdinNotImplementedError
 
         kernel = getattr(self._shell, "kernel", None)

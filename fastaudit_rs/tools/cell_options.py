@@ -30,7 +30,6 @@ class OptionParser(argparse.ArgumentParser):
     """A parser whose errors name the nearest option and show the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error of a magic that was used in a wrong way."""
         options = [name for action in self._actions for name in action.option_strings]
         for word in re.findall(r"--[\w-]+", message):
             near = difflib.get_close_matches(word, options, n=1)
@@ -40,12 +39,7 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
-    """A parser of the options of a magic.
-
-    Args:
-        magic: The magic.
-        prog: Its name in messages, if another one.
-    """
+    """A parser of the options of a magic."""
     description = DESCRIPTIONS[magic]
     made = OptionParser(prog=prog or magic, description=description, add_help=False)
     add_options(made, magic)
@@ -53,19 +47,13 @@ def parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
 
 
 def asks_for_help(line: str) -> bool:
-    """Tell whether the options ask to be explained."""
     return any(word in HELP for word in line.split())
 
 
 def completer(
     magic: str, verbs: tuple[str, ...] = ()
 ) -> Callable[[object, SimpleNamespace], list[str]]:
-    """Return a function by which IPython completes a line of a magic.
-
-    Args:
-        magic: The magic whose options it has.
-        verbs: Words that may be the first one of the line.
-    """
+    """Return a function by which IPython completes a line of a magic, and first words."""
     options = {name: action for action in parser(magic)._actions for name in action.option_strings}
 
     def complete(_: object, event: SimpleNamespace) -> list[str]:

@@ -34,7 +34,6 @@ denial that nobody caught, and {TIMED_OUT} where --timeout ended it.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     own = _commands(parser).get(words[0]) if words else None
@@ -152,12 +151,7 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _learned_before(file: str | None) -> Policy | None:
-    """Return the policy in a file that will be overwritten with another one.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It holds something else.
-    """
+    """Return the policy in a file that will be overwritten with another one."""
     if file is None or not os.path.exists(file) or not os.path.getsize(file):
         return None
     if os.path.basename(file) == "pyproject.toml":
@@ -249,5 +243,4 @@ def _status_of(end: SystemExit) -> int:
 
 
 def script() -> NoReturn:
-    """Run the command, and exit with its status."""
     sys.exit(main())

@@ -48,15 +48,7 @@ def denial_in(error: BaseException | None) -> AuditDenied | None:
 def swallowed(
     violations: Iterable[AuditDenied], error: BaseException | None = None
 ) -> list[AuditDenied]:
-    """Return the denials of a guard that are not in the error that came out at the end.
-
-    Args:
-        violations: ``guard.violations``.
-        error: The error that is shown to the user, if there is one.
-
-    Example:
-        ``swallowed(guard.violations, error)`` after ``error`` left the guard's ``with`` block.
-    """
+    """Return the denials of a guard that are not in the error that came out at the end."""
     shown = [denied._denial for denied in denials_in(error)]
     return [denied for denied in violations if not any(denied._denial is known for known in shown)]
 
@@ -70,13 +62,6 @@ def in_one_line(
     has_hint: bool = True,
 ) -> str:
     """Describe a denial in a line: the operation, the place, and the words that would allow it.
-
-    Args:
-        denied: The denial.
-        named: The name of its object, if not as ``object_of`` names it.
-        place: The name of the place, if not ``file:line``.
-        times: The number of times that it was denied.
-        has_hint: False leaves out the words that would allow it.
 
     Example:
         ``os.mkdir /srv/out, at job.py:7; to allow it: --write /srv/out``
@@ -101,16 +86,7 @@ def lines(
     head: str = "",
     more: str = "",
 ) -> list[str]:
-    """Describe the denials that the error at the end does not show, in a line for each place.
-
-    Args:
-        violations: ``guard.violations``.
-        error: The error that is shown to the user, if there is one.
-        most: The lines that are shown; a last one counts the others.
-        place_of: Names the place of a denial, if not as ``file:line``.
-        head: The beginning of each line but that last one.
-        more: The end of that last one.
-    """
+    """Describe denials that the error does not show: a line for each place, one for the rest."""
     alike: dict[tuple[str, str | None], list[AuditDenied]] = {}
     for denied in swallowed(violations, error):
         alike.setdefault((denied.event, denied.place), []).append(denied)

@@ -48,11 +48,7 @@ class Finding:
 
 
 def report(to: TextIO) -> int:
-    """Print what was found.
-
-    Returns:
-        0; 1 if guards do not work here.
-    """
+    """Print what was found; return 1 if guards do not work here."""
     found = list(findings())
     width = max(len(finding.about) for finding in found)
     marks = {"ok": "ok", "lacking": "--", "broken": "NO"}

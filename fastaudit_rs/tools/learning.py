@@ -13,10 +13,6 @@ _Native: TypeAlias = bool | Literal["unjudged"] | tuple[str, ...]
 def merged(before: Policy, recording: Recording) -> Policy:
     """Return the least policy that allows the operations of a policy and of a recording under it.
 
-    Args:
-        before: The policy that made the recording.
-        recording: The operations that were done.
-
     Example:
         >>> before = Policy(write=["/srv/a"])
         >>> with before.observe(monitor_calls=False)() as recording:

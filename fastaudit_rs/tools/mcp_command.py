@@ -58,14 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """The host and the port of an address of the loopback.
-
-    Args:
-        text: As ``"8000"``, ``"localhost:8000"`` or ``"[::1]:8000"``.
-
-    Raises:
-        ValueError: The text is no such address.
-    """
+    """The host and the port of an address of the loopback: ``"8000"`` or ``"localhost:8000"``."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -79,12 +72,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def _opens(options: argparse.Namespace) -> "Callable[[], AbstractContextManager[Session]]":
-    """Return the function that opens a client's session.
-
-    Raises:
-        OSError: A file or a directory is not there.
-        ValueError: An option has a wrong value, or there are no sandboxes here.
-    """
+    """Return the function that opens a client's session."""
     from .. import SandboxError
 
     if options.sessions < 1:

@@ -71,16 +71,7 @@ RanResult = Annotated[CallToolResult, Ran]
 
 
 def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
-    """The result of a step, for a client.
-
-    Args:
-        ran: The result.
-        restarted: True if names of earlier steps were lost before.
-        most: The characters of each text; the middle of a longer one is left out.
-
-    Returns:
-        A result that can be sent: its texts are valid, its numbers finite.
-    """
+    """A step's result, for a client; `restarted` if names of earlier steps were lost before."""
     ran = for_models(ran)
     told: dict[str, Any] = {
         "success": ran.success,

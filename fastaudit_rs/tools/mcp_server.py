@@ -198,17 +198,14 @@ class _Progress:
         self._ended = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Note a piece of output."""
         self._pieces.append(text)
         self._has_more.set()
 
     def end(self) -> None:
-        """Note that there will be no more."""
         self._ended.set()
         self._has_more.set()
 
     async def tell(self) -> None:
-        """Tell of the output, until its end."""
         while self._pieces or not self._ended.is_set():
             await self._has_more.wait()
             self._has_more.clear()
@@ -230,7 +227,6 @@ class _Clients:
         self._of: dict[str | None, _Client] = {}
 
     def of(self, ctx: Context[Any, Any]) -> _Client:
-        """The client that asks."""
         request = ctx.request_context.request
         key = None if request is None else request.headers.get(SESSION)
         if request is not None and key is None:
@@ -250,7 +246,6 @@ class _Clients:
             await client.close()
 
     async def close(self) -> None:
-        """End all sessions."""
         for client in list(self._of.values()):
             await client.close()
 
@@ -329,19 +324,10 @@ def _security(port: int) -> TransportSecuritySettings:
 
 
 def serve_http(server: MCPServer[Any], host: str, port: int, most: int) -> None:
-    """Serve clients at an address, until Ctrl-C.
+    """Serve clients at an address, until Ctrl-C. Port 0 is any that is free.
 
     Requests for another host, or from pages of another one, are refused: a page that a browser
     shows could reach the port by a name of its own (DNS rebinding).
-
-    Args:
-        server: The server.
-        host: An address of the loopback.
-        port: The port, or 0 for any that is free.
-        most: The sessions that there may be at a time.
-
-    Raises:
-        OSError: Nothing can be served there.
     """
     import uvicorn
 

@@ -60,11 +60,6 @@ class Permissions:
     """The permissions in the options of a line."""
 
     def __init__(self, magic: str, line: str) -> None:
-        """Read them.
-
-        Raises:
-            UsageError: They are not options, or there is no such policy.
-        """
         try:
             options = cell_options.parser(AUDIT, magic).parse_args(shlex.split(line))
             policy = policy_of(options)
@@ -98,7 +93,6 @@ class Permissions:
         return f"Cells are guarded from now on: they may {allowances(self.policy)}."
 
     def guard(self) -> Guard | Recording:
-        """A guard for a cell."""
         return self._make()._keep()
 
 
@@ -106,7 +100,6 @@ class AuditOn:
     """The guard of each cell since ``%audit on``."""
 
     def __init__(self, line: str) -> None:
-        """Read its options."""
         self.permissions = Permissions("%audit on", line)
         self.cells = 0
         self.denied = 0
@@ -159,7 +152,6 @@ class Cell:
             self.session.last.extend(guard.violations[before:])
 
     def violations(self) -> list[AuditDenied]:
-        """Return all denials of its guards."""
         guards = [guard for _, guard in self.guards if isinstance(guard, Guard)]
         return [denied for guard in guards for denied in guard.violations]
 
@@ -189,14 +181,12 @@ class Piece:
     """A piece of a cell: IPython runs each statement of its own."""
 
     def __init__(self, cell: Cell, code: CodeType, is_async: bool, shell: InteractiveShell) -> None:
-        """Note what is to be run."""
         self.cell = cell
         self.code = code
         self.is_async = is_async
         self.shell = shell
 
     async def run(self) -> None:
-        """Run it under the guards of the cell."""
         cell = self.cell
         if cell.error is not None:
             raise cell.error
@@ -271,7 +261,6 @@ class AuditMagics(Magics):
     session: AuditOn | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
-        """Replace the function that runs cells."""
         super().__init__(shell)
         self._cells: WeakKeyDictionary[ExecutionResult, Cell] = WeakKeyDictionary()
         self._ip = shell
@@ -284,7 +273,6 @@ class AuditMagics(Magics):
         self._denied: list[AuditDenied] = []
 
     def begin(self) -> None:
-        """Stand in."""
         shell = self._ip
         shell.register_magics(self)
         shell.register_magics(self._sandbox)
@@ -297,7 +285,6 @@ class AuditMagics(Magics):
             shell.set_hook("complete_command", complete, str_key=magic)
 
     def end(self) -> None:
-        """Go out of the way."""
         shell = self._ip
         shell.input_transformers_cleanup.remove(take_off)
         for name in ("run_code", "showtraceback", "system", "getoutput"):
@@ -354,7 +341,6 @@ class AuditMagics(Magics):
                 print("Cells are guarded no longer." if was_on else "Cells were not guarded.")
 
     def state(self) -> str:
-        """Describe whether cells are guarded, and the denials."""
         session = self.session
         if session is None:
             lines = ["off"]
@@ -482,9 +468,6 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Add the magics ``%audit`` and ``%%audit``: ``%load_ext fastaudit_rs``.
 
     ``docs/notebook.md`` describes the extension.
-
-    Args:
-        ipython: The shell.
     """
     if ipython not in _loaded:
         _loaded[ipython] = magics = AuditMagics(ipython)
@@ -492,14 +475,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(ipython: InteractiveShell) -> None:
-    """Take them away again: ``%unload_ext fastaudit_rs``.
-
-    Args:
-        ipython: The shell.
-
-    Raises:
-        UsageError: A guarded cell asks for it.
-    """
+    """Take them away again: ``%unload_ext fastaudit_rs``."""
     if _piece.get() is not None:
         raise UsageError("%unload_ext fastaudit_rs has to be alone in its cell")
     magics = _loaded.pop(ipython, None)

@@ -54,7 +54,6 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name among the options that were read."""
         return max(self.names.split(), key=len).lstrip("-").replace("-", "_")
 
 
@@ -140,7 +139,6 @@ TABLE = (
 
 
 def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
-    """Add the options of a command or a magic to its parser."""
     for option in TABLE:
         if surface in option.on:
             kind: dict[str, Any] = {"action": "store_true"}
@@ -154,10 +152,6 @@ def policy_of(options: argparse.Namespace) -> Policy:
     """Return the policy of the options. Their directories are resolved now.
 
     Hints name the options to add.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not a policy, or an option does not name a host or a field.
     """
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
@@ -201,7 +195,6 @@ def _network(allowed: bool | Network, hosts: list[str], listen: list[str]) -> bo
 
 
 def changed(network: Network, **fields: Any) -> Network:
-    """The same network with these fields changed."""
     names = ("hosts", "block", "ports", "listen", "unix", "lookup", "max_connections")
     return Network(**{name: getattr(network, name) for name in names} | fields)
 
@@ -212,11 +205,7 @@ def _address(text: str) -> str:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """Return the limits of the options; no limit for those that they do not name.
-
-    Raises:
-        ValueError: A value is not accepted.
-    """
+    """Return the limits of the options; no limit for those that they do not name."""
     seconds = None
     if options.timeout is not None:
         try:
@@ -232,12 +221,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, Limits]:
-    """Return the policy and the limits of a sandbox: paths are those of this process.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: An option has a wrong value.
-    """
+    """Return the policy and the limits of a sandbox: paths are those of this process."""
     from ..sandbox.host.setup import absolute
 
     limits, policy = limits_of(options), policy_of(options)
@@ -249,16 +233,7 @@ def sandbox_rules(options: argparse.Namespace) -> tuple[Policy, Limits]:
 
 
 def open_sandbox(rules: tuple[Policy, Limits], line: str = "", **more: Any) -> "Sandbox":
-    """Start a sandbox whose denials name options; its own hints are worded for Python.
-
-    Args:
-        rules: Its policy and its limits.
-        line: The line that the options are added to, if hints are to show it.
-        more: Other arguments of `Sandbox`.
-
-    Raises:
-        SandboxError: There are no sandboxes here.
-    """
+    """Start a sandbox whose denials name options to add to a line; its own hints are for Python."""
     from ..sandbox.host.sandbox import Sandbox
 
     sandbox = Sandbox(*rules, **more)

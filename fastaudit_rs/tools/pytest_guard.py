@@ -34,17 +34,11 @@ def with_root(policy: Policy, root: Path) -> Policy:
 
 
 class GuardedTest:
-    """A test under a guard; its fixtures are set up outside of it.
-
-    Args:
-        policy: The policy of the test.
-        on_denied: A function that is called with each denial.
-    """
+    """A test under a guard; its fixtures are set up outside of it."""
 
     def __init__(
         self, policy: Policy, on_denied: Callable[[AuditDenied], object] | None = None
     ) -> None:
-        """Make the guard."""
         perms = policy.guard(self._allows, monitor_calls=MONITORING, on_denied=on_denied)
         self.guard: Guard = perms()._keep()
         self._thread: int | None = None
@@ -52,7 +46,6 @@ class GuardedTest:
         self._is_trusted = False
 
     def run(self, test: Callable[[], object]) -> None:
-        """Run the test under the guard."""
         __tracebackhide__ = True
         self._other_threads = _thread._count()
         self._thread = _thread.get_ident()

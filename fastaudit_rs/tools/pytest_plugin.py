@@ -68,7 +68,6 @@ LINE, MARKER, ENTRY = "audit", "audit_marker", "audit_entry"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, and the ini keys ``audit`` and ``audit_policy``."""
     group = parser.getgroup("fastaudit_rs", "guards of fastaudit_rs")
     group.addoption(
         "--audit",
@@ -97,11 +96,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the mode, the policy and the baseline.
-
-    Raises:
-        pytest.UsageError: The ini key has no such mode, or a file cannot be read.
-    """
     config.addinivalue_line(
         "markers",
         "audit(policy=None, **fields): run the test under a guard of fastaudit_rs: of the policy "
@@ -180,7 +174,6 @@ def _given(item: pytest.Item) -> list[str]:
 
 
 def _is_asked(item: pytest.Item) -> bool:
-    """Tell whether the test is to run under a guard."""
     marker = item.get_closest_marker("audit")
     if marker is None:
         return item.config.stash[_run].mode != "off"
@@ -223,7 +216,6 @@ def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, obje
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test under the guard that it or the run asks for."""
     marked = _marked(item)
     run = item.config.stash[_run]
     if marked is False or (marked is None and run.mode == "off"):

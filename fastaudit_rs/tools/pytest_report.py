@@ -56,15 +56,7 @@ class Reached:
         accepted: frozenset[str] = frozenset(),
         temporary: Path | None = None,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            test: The name of the test.
-            root: The root directory of the tests.
-            accepted: The entries of a baseline.
-            temporary: A directory that the test may write to: copies of the process write their
-                operations to a file there.
-        """
+        """Begin with nothing. Copies of the process write operations to a file in `temporary`."""
         self.denials: list[AuditDenied] = []
         self.lines: list[str] = []
         self.entries: list[str] = []
@@ -200,23 +192,12 @@ def _places(root: Path) -> list[tuple[str, str]]:
 
 
 def read_baseline(file: Path) -> frozenset[str]:
-    """Read the entries of a baseline.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not text.
-    """
     lines = file.read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def check_baseline(file: Path) -> None:
-    """Check that a baseline can be written there.
-
-    Raises:
-        OSError: The directory does not exist, or the file cannot be read.
-        ValueError: The file is not text.
-    """
+    """Check that a baseline can be written there."""
     if file.exists():
         read_baseline(file)
     elif not file.parent.is_dir():
@@ -224,15 +205,7 @@ def check_baseline(file: Path) -> None:
 
 
 def write_baseline(file: Path, reached: Mapping[str, Iterable[str]]) -> int:
-    """Write a baseline, and return its number of entries.
-
-    Args:
-        file: The file. Its entries of tests that did not run now stay.
-        reached: The entries of each test that ran.
-
-    Raises:
-        OSError: The file cannot be read or written.
-    """
+    """Write a baseline, and return its number of entries. Those of tests that did not run stay."""
     ran = tuple(f"{test}: " for test in reached)
     before = read_baseline(file) if file.exists() else frozenset()
     entries = {own for own in before if not own.startswith(ran)}

@@ -54,7 +54,6 @@ prepare({kind!r}, {program!r}, {source!r})()
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a program under the policy of options; return the exit status."""
     if options.tmp is not None:
         options.write = [*options.write, options.tmp]
     try:
@@ -139,9 +138,6 @@ class Ending:
     """Collects the denials of a program, and reports them when the process ends.
 
     Denials that the error at the end shows already are left out.
-
-    Example:
-        ``policy.install(on_denied=Ending().note)``
     """
 
     def __init__(self) -> None:
@@ -154,7 +150,6 @@ class Ending:
         atexit.register(self.tell)
 
     def note(self, denied: AuditDenied) -> None:
-        """Keep a denial."""
         if self.listens and len(self.denials) < KEPT:
             # The raised exception has a traceback, which would keep the program's objects alive.
             kept = AuditDenied(*denied.args)
@@ -172,12 +167,7 @@ class Ending:
 
 
 def _tell(denials: Sequence[AuditDenied], error: BaseException | None = None) -> None:
-    """Report denials that an error does not show, in a line each.
-
-    Args:
-        denials: The denials.
-        error: The error that was shown. A denial that caused it has a line, for its hint.
-    """
+    """Report denials that an error does not show. One that caused it has a line, for its hint."""
     denied = denial_in(error)
     told = [] if denied is None or denied is error else [f"denied: {in_one_line(denied)}"]
     own = (each for each in denials if not _is_bytecode(each))
@@ -264,12 +254,7 @@ def _pass_on(child: int) -> None:
 
 
 def _run_in_sandbox(options: argparse.Namespace) -> int:
-    """Run a program in a sandbox, and show its output when it has ended.
-
-    Raises:
-        OSError: The script cannot be read.
-        ValueError: The options do not go together.
-    """
+    """Run a program in a sandbox, and show its output when it has ended."""
     from .. import SandboxError
     from ..sandbox.host.setup import absolute
 
@@ -304,12 +289,7 @@ def _run_in_sandbox(options: argparse.Namespace) -> int:
 
 
 def _up_to(options: argparse.Namespace) -> Policy | None:
-    """Return the most that answers may open in a sandbox; ``None`` if it is not to ask.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The options do not go together, or the file has no policy.
-    """
+    """Return the most that answers may open in a sandbox; ``None`` if it is not to ask."""
     if options.approvals is not None:
         raise ValueError(
             "--approvals does not reach into a sandbox: the program words the questions there, and "

@@ -38,7 +38,6 @@ class SandboxCellError(Exception):
     """The error of a cell in a sandbox: its text is that of the sandbox."""
 
     def __init__(self, shown: list[str]) -> None:
-        """Take the lines that are shown."""
         super().__init__(shown[-1] if shown else "")
         self._shown = shown
 
@@ -50,12 +49,6 @@ class Held:
     """A sandbox, its session, and the options that it began with."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Start it.
-
-        Raises:
-            SandboxError: There are no sandboxes here.
-            ValueError: An option has a wrong value.
-        """
         self.options = options
         policy, limits = sandbox_rules(options)
         # The time is that of a cell.
@@ -72,7 +65,6 @@ class Held:
         return " ".join(part for part in (SANDBOX, *more, written(self.options)) if part)
 
     def fits(self, options: argparse.Namespace) -> bool:
-        """Tell whether a later line asks for nothing else."""
         asked = lasting(options)
         return not any(asked.values()) or asked == lasting(self.options)
 
@@ -124,7 +116,6 @@ class SandboxMagics(Magics):
             print(f"names: {', '.join(held.session.names) or 'none'}")
 
     def end(self) -> None:
-        """End the sandbox."""
         held, self.held = self.held, None
         if held is not None:
             held.sandbox.close()
@@ -196,16 +187,7 @@ def run(
 
 
 def show(result: Result, cell: str, value: str | None = None) -> None:
-    """Show what a step displayed, and what was denied.
-
-    Args:
-        result: The result of the step.
-        cell: Its code.
-        value: The text of a thing that is shown otherwise.
-
-    Raises:
-        SandboxCellError: It failed.
-    """
+    """Show what a step displayed, and what was denied; raise `SandboxCellError` if it failed."""
     for shown in result.display:
         plain = shown.get("text/plain")
         if plain is not None and plain == value:
@@ -226,7 +208,6 @@ def show(result: Result, cell: str, value: str | None = None) -> None:
 
 
 def _failure(result: Result, cell: str) -> list[str]:
-    """The lines that tell of a step's end."""
     error = result.error
     if error is None:
         return [f"The cell was ended: {result.killed_by or f'exit status {result.returncode}'}"]

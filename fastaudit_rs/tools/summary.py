@@ -51,7 +51,6 @@ class Touched:
 
     @property
     def is_allowed(self) -> bool:
-        """Return whether the policy allows it."""
         return self.verdict == "allowed"
 
     @property
@@ -61,13 +60,7 @@ class Touched:
 
 
 def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = None) -> Touched:
-    """Read an entry of a recording, or a line of its log.
-
-    Args:
-        entry: The entry, from JSON.
-        chain: The functions that led to it.
-        here: A directory. Paths below it are shown without it.
-    """
+    """Read an entry of a recording, or of its log; paths below `here` are shown without it."""
     args, verdict = entry["args"], entry["verdict"]
     effect = "delete" if entry["event"] in DELETES else entry["effect"] or "other"
     is_plain = bool(args) and isinstance(args[0], str)
@@ -80,7 +73,6 @@ def touched_of(entry: dict[str, Any], chain: Sequence[str], here: str | None = N
 
 
 def _target(entry: dict[str, Any], here: str | None) -> str:
-    """Name the target of the operation."""
     args, path = entry["args"], entry["path"]
     is_plain = bool(args) and isinstance(args[0], str)
     if path is None and entry["effect"] in ("read", "write") and is_plain:
@@ -124,7 +116,6 @@ class Summary:
     modules: int
 
     def lines(self) -> list[str]:
-        """The table as text, its head first."""
         cells = [HEADS, *((row.needs, row.effect, str(row.times), row.shown) for row in self.rows)]
         needs, effect, times = (max(len(cell[column]) for cell in cells) for column in range(3))
         room = COLUMNS - needs - effect - times - 6
@@ -134,7 +125,6 @@ class Summary:
         ]
 
     def page(self) -> str:
-        """The table as HTML."""
         left, right = "text-align:left", "text-align:right"
         head = "".join(
             f"<th style='{right if name == 'times' else left}'>{name}</th>" for name in HEADS
@@ -149,11 +139,7 @@ class Summary:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def rest(self, all_of_it: str) -> str:
-        """Say in a sentence which operations have no row; empty if all have one.
-
-        Args:
-            all_of_it: The command that shows it.
-        """
+        """Count the operations that have no row, and name the command that shows them."""
         modules = f"{self.modules} modules imported" if self.modules else ""
         hidden = f"{self.hidden} more different operations" if self.hidden else ""
         told = ", ".join(part for part in (hidden, modules) if part)
@@ -165,10 +151,6 @@ def summary_of(touched: Iterable[Touched], rows: int = ROWS - 1) -> Summary:
 
     Native calls have a row for each package, reads one for each directory; other files are summed
     up by directories if they would take too many rows.
-
-    Args:
-        touched: The operations.
-        rows: The most rows there may be.
     """
     kinds: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
     modules: set[str] = set()

@@ -42,14 +42,7 @@ class Trace:
 
 
 def read(lines: Iterable[str], recording: Recording, begun: float, here: str) -> list[Touched]:
-    """Return the operations in the lines of a log, with the call chains of the recording.
-
-    Args:
-        lines: The log of the recording, JSON.
-        recording: The recording.
-        begun: When the program began, in seconds since 1970.
-        here: The directory that it began in. Paths below it are shown without it.
-    """
+    """Return the operations in the lines of a log, with the call chains of the recording."""
     chains = {
         _key(effect): effect["call_chain"] for effect in json.loads(recording.to_json())["effects"]
     }

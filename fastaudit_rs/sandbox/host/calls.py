@@ -72,18 +72,7 @@ class _Call(NamedTuple):
 
 
 class Calls:
-    """The calls of one step.
-
-    Args:
-        functions: The functions that may be called, by name.
-        send: Sends a message to the step, from any thread.
-        unread: Returns the number of bytes that the step has not read yet.
-        loop: Returns the event loop for coroutines.
-        most: The number of calls that there may be.
-        on_ask: The function that is asked before an operation is denied.
-        ask_seconds: The time for its answer, if it is a coroutine.
-        is_stopped: True once the step is to end.
-    """
+    """The calls of one step."""
 
     def __init__(
         self,
@@ -96,7 +85,6 @@ class Calls:
         ask_seconds: float | None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Begin without calls."""
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
         #: The thread that calls a plain function now.
@@ -110,11 +98,7 @@ class Calls:
         self._running: set[concurrent.futures.Future[Any]] = set()
 
     def call(self, head: dict[str, Any], body: memoryview) -> None:
-        """Call a function as the step asks for, and answer.
-
-        Raises:
-            BaseException: The function raises one that is no `Exception`.
-        """
+        """Call a function as the step asks for, and answer."""
         number, name = head.get("id"), head.get("name")
         if type(number) is not int or type(name) is not str:
             return
@@ -146,11 +130,7 @@ class Calls:
             self._answer(call, value)
 
     def ask(self, head: dict[str, Any]) -> None:
-        """Ask whether an operation may be done, and answer.
-
-        Raises:
-            BaseException: The function raises one that is no `Exception`.
-        """
+        """Ask whether an operation may be done, and answer."""
         number, ask = head.get("id"), self._on_ask
         if type(number) is not int or ask is None:
             return

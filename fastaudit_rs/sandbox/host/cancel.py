@@ -14,7 +14,6 @@ class CancelToken:
     """Cancels one run, from any thread. The thread that watches the run looks for it."""
 
     def __init__(self) -> None:
-        """Begin without a reason to."""
         #: The reason, as its error says it; empty as long as it may go on.
         self.why = ""
 
@@ -23,41 +22,27 @@ class CancelToken:
         self.why = self.why or why
 
     def check(self) -> None:
-        """Raise if the run is cancelled.
-
-        Raises:
-            RuntimeError: It is.
-        """
+        """Raise if the run is cancelled."""
         if self.why:
             raise RuntimeError(self.why)
 
 
 class InFlight:
-    """The cancel tokens of the runs in flight of a sandbox, or of a pool.
-
-    Args:
-        owner: Words for it in errors.
-    """
+    """The cancel tokens of the runs in flight of a sandbox, or of a pool."""
 
     def __init__(self, owner: str) -> None:
-        """Begin without runs."""
         self._owner = owner
         self._closed = False
         self.begin_anew()
         copies.note(self)
 
     def begin_anew(self) -> None:
-        """Forget the runs."""
         self._changed = threading.Condition()
         self._tokens: list[CancelToken] = []
 
     @contextlib.contextmanager
     def running(self, cancel: CancelToken) -> Iterator[None]:
-        """Note a run, as long as it lasts.
-
-        Raises:
-            RuntimeError: It is closed, or was closed meanwhile.
-        """
+        """Note a run, as long as it lasts."""
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._owner} is closed")

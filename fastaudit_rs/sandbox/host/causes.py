@@ -16,11 +16,7 @@ DESCRIPTORS, TASKS = 20, 4
 
 
 def causes(*, is_confined: bool) -> Iterator[str]:
-    """Look at what a start takes, and say what is lacking.
-
-    Args:
-        is_confined: True if the kernel is to hold the policy.
-    """
+    """Look at what a start takes, and say what is lacking."""
     checks = [_descriptors, _tasks]
     if is_confined:
         checks += [taking_descriptors, _shared_memory, _processes]

@@ -54,18 +54,9 @@ class _Place:
 
 
 class Cgroup:
-    """A control group with limits: a directory, or one in each tree of version 1.
-
-    Args:
-        places: Its directories, with the controllers that limit it there.
-    """
+    """A control group with limits: a directory, or one in each tree of version 1."""
 
     def __init__(self, places: Sequence[_Place]) -> None:
-        """Note it.
-
-        Raises:
-            OSError: It does not count memory, or there is no free descriptor.
-        """
         self.paths = [place.path for place in places]
         #: The controllers that limit it.
         self.held = frozenset().union(*(place.controllers for place in places))
@@ -79,11 +70,7 @@ class Cgroup:
         self._lock = threading.Lock()
 
     def add(self, process: int) -> None:
-        """Put a process into it; the processes that it starts from now on are in it too.
-
-        Raises:
-            OSError: The kernel refuses.
-        """
+        """Put a process into it; the processes that it starts from now on are in it too."""
         for path in self.paths:
             _write(path / "cgroup.procs", str(process))
 
@@ -131,11 +118,7 @@ def wanted(limits: Limits, is_confined: bool) -> dict[str, int]:
 
 
 def made(limits: Mapping[str, int]) -> Cgroup | None:
-    """Return a new group with those of the limits that can be set here, or `None` if none can.
-
-    Args:
-        limits: The limits, by their controllers.
-    """
+    """Return a new group with those of the limits that can be set here, or `None` if none can."""
     found: list[_Place] = []
     missing = dict(limits)
     for place in _places():
@@ -156,7 +139,6 @@ def made(limits: Mapping[str, int]) -> Cgroup | None:
 
 
 def joined(process: int, limits: Mapping[str, int]) -> Cgroup | None:
-    """Return a new group with a process in it, or `None` where there can be none."""
     group = made(limits)
     if group is not None:
         try:
@@ -196,7 +178,6 @@ def _made_in(place: _Place, limits: Mapping[str, int]) -> _Place | None:
 
 
 def _limit_memory(path: Path, version: int, most: int) -> None:
-    """Limit the memory of a new group, to bytes."""
     if version == 2:
         _write(path / "memory.max", str(most))
         # All of its processes are killed at once.
@@ -214,7 +195,6 @@ def _limit_memory(path: Path, version: int, most: int) -> None:
 
 
 def _limit_tasks(path: Path, _version: int, most: int) -> None:
-    """Limit the processes and threads of a new group, to a number."""
     _write(path / "pids.max", str(most))
 
 

@@ -18,14 +18,9 @@ class Broken(Exception):
 
 
 class Channel:
-    """Messages to the process and from it, without waiting.
-
-    Args:
-        connection: The socket.
-    """
+    """Messages to the process and from it, without waiting."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Begin without messages."""
         connection.setblocking(False)
         self._connection = connection
         self._lock = threading.Lock()
@@ -34,7 +29,6 @@ class Channel:
         self._found = bytearray()
 
     def fileno(self) -> int:
-        """The number of its descriptor."""
         return self._connection.fileno()
 
     def unread(self) -> int:
@@ -42,12 +36,7 @@ class Channel:
         return self._unread
 
     def send(self, message: bytes, passed: socket.socket | None = None) -> None:
-        """Send a message as soon as there is room for it, from any thread.
-
-        Args:
-            message: The message.
-            passed: A socket that goes with it, and is closed here.
-        """
+        """Send a message when there is room, from any thread; `passed` goes too, closed here."""
         with self._lock:
             self._waiting.append((memoryview(LENGTH.pack(len(message))), passed))
             self._waiting.append((memoryview(message), None))
@@ -83,11 +72,7 @@ class Channel:
         return True
 
     def messages(self) -> list[bytes]:
-        """Read what there is, and return whole messages of it.
-
-        Raises:
-            Broken: The other side is gone, or announces a message that is too long.
-        """
+        """Read what there is, and return whole messages of it."""
         try:
             data = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -108,7 +93,6 @@ class Channel:
         self.close()
 
     def close(self) -> None:
-        """Close it."""
         with self._lock:
             self._drop()
         self._connection.close()

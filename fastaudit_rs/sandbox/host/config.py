@@ -18,17 +18,10 @@ class SandboxConfig:
     Functions of the host are no part of it: they may lead to the sandbox, whose end needs this.
 
     Attributes:
-        policy: The policy for the code, its places with their full paths.
-        limits: The limits of each run.
-        env: Its variables.
-        path: Directories of modules that it finds.
         base: The directory that counts as its disk.
         kernel: The package `sandlock`, if the kernel holds the policy.
-        in_container: True if a daemon runs it in containers.
         asks: True if its runs ask the host.
         up_to: The most that answers of the host may open, besides the policy.
-        secrets: Values that the host puts into its requests.
-        log: The log of its decisions.
     """
 
     policy: Policy

@@ -48,14 +48,9 @@ VERDICTS = ("allowed", "denied", "reported")
 
 
 class Decisions:
-    """Reads the decisions of a guest.
-
-    Args:
-        log: The log of the host.
-    """
+    """Reads the decisions of a guest."""
 
     def __init__(self, log: AuditLog) -> None:
-        """Make the pipe, and begin to read."""
         self._log = log
         reading, self._writing = os.pipe()
         self._lost = 0
@@ -84,7 +79,6 @@ class Decisions:
         self._thread.join(PATIENCE)
 
     def add(self, requests: Iterable[Request], left_out: int) -> None:
-        """Add requests, as the host saw them, and the number of those that it left out."""
         found = [_of_request(request) for request in requests]
         if left_out:
             found.append(_lost(left_out))
@@ -146,7 +140,6 @@ def _lost(count: int) -> dict[str, Any]:
 
 
 def _of_request(request: Request) -> dict[str, Any]:
-    """A request as the fields of a line."""
     told: dict[str, Any] = {
         "time": request.time,
         "verdict": request.verdict,
@@ -165,13 +158,7 @@ def _of_request(request: Request) -> dict[str, Any]:
 
 
 def line_of(told: dict[str, Any], log: AuditLog, source: str) -> bytes:
-    """A line of the log.
-
-    Args:
-        told: Its fields.
-        log: The log.
-        source: The side that tells it: ``"guest"`` or ``"host"``.
-    """
+    """A line of the log; its source is the side that tells it: ``"guest"`` or ``"host"``."""
     own = {} if log.name is None else {"guard": log.name}
     line = json.dumps({"version": 2, **told, **own, "source": source}, separators=(",", ":"))
     return line.encode() + b"\n"

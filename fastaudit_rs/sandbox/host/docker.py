@@ -50,14 +50,7 @@ PATIENCE = 20.0
 
 
 class Docker:
-    """A daemon that runs containers of an image.
-
-    Args:
-        image: The image: it has Python, with this package installed.
-
-    Raises:
-        SandboxError: The package ``docker`` is not there, or no daemon answers.
-    """
+    """A daemon that runs containers of an image."""
 
     def __init__(self, image: str) -> None:
         """Ask the daemon that the environment names (``DOCKER_HOST``), or the usual one."""
@@ -81,18 +74,7 @@ class Docker:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
     def run(self, setup: Setup, job: Job, given: bytes, cancel: CancelToken) -> Result:
-        """Run a job in a container of its own.
-
-        Args:
-            setup: The policy and the environment that it is started with.
-            job: The job.
-            given: Its standard input.
-            cancel: Its cancel token.
-
-        Raises:
-            RuntimeError: It was ended from elsewhere.
-            SandboxError: The daemon cannot run it.
-        """
+        """Run a job in a container of its own."""
         config, begun = setup.config, time.monotonic()
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))
@@ -168,19 +150,11 @@ def _returncode(status: int) -> int:
 
 
 class Watch:
-    """One container, from its start to its end.
-
-    Args:
-        api: The daemon, of the package ``docker``.
-        container: The container, not started yet.
-        config: The sandbox's configuration.
-        cancel: Its cancel token.
-    """
+    """One container, from its start to its end."""
 
     def __init__(
         self, api: Any, container: str, config: SandboxConfig, cancel: CancelToken
     ) -> None:
-        """Prepare one."""
         self._api = api
         self._container = container
         self._limits = config.limits
@@ -192,12 +166,7 @@ class Watch:
         self._texts = {"stdout": bytearray(), "stderr": bytearray()}
 
     def result(self) -> tuple[int, str | None, dict[str, bytearray]]:
-        """Start it; return its status, the limit that ended it, and its output.
-
-        Raises:
-            RuntimeError: It was ended from elsewhere.
-            SandboxError: The runtime does not end it.
-        """
+        """Start it; return its status, the limit that ended it, and its output."""
         self._cancel.check()
         # Before it starts, so that nothing of its output is missed.
         output = self._api.attach(
@@ -289,15 +258,7 @@ def _close(output: Any) -> None:
 
 
 def _mounts(mount: Any, policy: Policy, path: Iterable[str], own: str, place: str) -> list[Any]:
-    """Return the mounts, each after those that it is in.
-
-    Args:
-        mount: The class of a mount, of the package ``docker``.
-        policy: The policy, its places with their full paths.
-        path: Directories of modules that the code finds.
-        own: The directory of the sandbox.
-        place: The directory of the job on the host.
-    """
+    """Return the mounts, each after those that it is in."""
     blocked = _outermost(existing(policy.block))
     # In a place that may be written an earlier run may have made a link of any directory, which
     # the runtime would follow: nothing that is in such a place is mounted once more.
@@ -343,7 +304,6 @@ def _named(paths: Iterable[str]) -> list[str]:
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that are in no other of them."""
     found: list[str] = []
     for path in sorted(set(paths)):
         if not _in(path, found):

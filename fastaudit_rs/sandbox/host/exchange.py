@@ -34,15 +34,7 @@ MESSAGES = 100_000
 
 
 class Exchange:
-    """A question to the process of a session, until its answer.
-
-    Args:
-        process: The process.
-        number: The number of the question.
-        config: The sandbox's configuration.
-        seconds: The time that there is.
-        cancel: Its cancel token.
-    """
+    """A question to the process of a session, until its answer."""
 
     def __init__(
         self,
@@ -52,7 +44,6 @@ class Exchange:
         seconds: float | None,
         cancel: CancelToken,
     ) -> None:
-        """Prepare it."""
         self._process = process
         self._number = number
         self._config = config
@@ -91,19 +82,13 @@ class Exchange:
                 os.write(self._wake, b"x")
 
     def text(self, name: str) -> str:
-        """Its output."""
         return self._found[name].decode(errors="replace")
 
     def is_stopped(self) -> bool:
-        """True once it is to end."""
         return self.killed_by is not None
 
     def stop(self, why: str, grace: float = GRACE) -> bool:
-        """End it, from any thread: by an exception in it, and else by killing it.
-
-        Returns:
-            False if it is over.
-        """
+        """End it, from any thread: by an exception in it, or by killing it. False if it is over."""
         with self._lock:
             if self._is_over:
                 return False
@@ -133,11 +118,7 @@ class Exchange:
             self._process.settle_signals()
 
     def watch(self) -> None:
-        """Watch it to its end: there is an answer then, or the process has ended.
-
-        Raises:
-            RuntimeError: The sandbox was closed.
-        """
+        """Watch it to its end: there is an answer then, or the process has ended."""
         begun = time.monotonic()
         disk = Disk(self._config.base, self._config.limits.disk)
         process = self._process
@@ -259,7 +240,6 @@ class Exchange:
                 self.on_output(Output(name, text))  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Close what is open for it."""
         with self._lock:
             os.close(self._waking)
             os.close(self._wake)

@@ -18,14 +18,9 @@ READ = "100M"
 
 
 class Files:
-    """The files of a sandbox.
-
-    Args:
-        directory: Their directory.
-    """
+    """The files of a sandbox."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the directory."""
         self._path = str(directory)
         self._opened: _Directory | None = self._open()
         copies.note(self)
@@ -45,19 +40,16 @@ class Files:
         return opened
 
     def write(self, name: str | os.PathLike[str], data: str | bytes) -> None:
-        """Write a file; see `Sandbox.write_file`."""
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
         given = data.encode() if isinstance(data, str) else bytes(data)
         self._directory.write(self._parts(name), given)
 
     def read(self, name: str | os.PathLike[str], max_bytes: int | str | None) -> bytes:
-        """Read a file; see `Sandbox.read_file`."""
         most = (1 << 64) - 1 if max_bytes is None else size("max_bytes", max_bytes)
         return self._directory.read(self._parts(name), most)
 
     def names(self) -> list[str]:
-        """The names of all files; see `Sandbox.list_files`."""
         return self._directory.names()
 
     @contextlib.contextmanager
@@ -74,7 +66,6 @@ class Files:
         changed += self._directory.end(run)
 
     def close(self) -> None:
-        """Close the directory. It is not used any more."""
         if self._opened is not None:
             self._opened.close()
 
@@ -90,25 +81,15 @@ class Files:
 
 
 class Disk:
-    """The bytes that the directory of a run takes, looked at by a thread of its own.
-
-    Args:
-        directory: The directory.
-        most: The bytes that may be in it, if that is limited.
-    """
+    """The bytes that the directory of a run takes, looked at by a thread of its own."""
 
     def __init__(self, directory: str, most: int | str | None) -> None:
-        """Look at nothing yet."""
         self._directory = directory
         self._most = None if most is None else int(most)
         self._watch: _DiskWatch | None = None
 
     def is_over(self, process: int | None = None) -> bool:
-        """True if it was more than it may be. The first question begins the looking.
-
-        Args:
-            process: The process whose open files count too, with its descendants.
-        """
+        """True if it was too much, with a process's open files. The first call begins to look."""
         if self._watch is not None:
             return self._watch.is_over()
         if self._most is not None:
@@ -120,7 +101,6 @@ class Disk:
         return False
 
     def close(self) -> None:
-        """Look no more."""
         if self._watch is not None:
             self._watch.close()
 

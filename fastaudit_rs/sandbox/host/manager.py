@@ -45,8 +45,6 @@ class HistoryEntry:
 
 
 class _Environment:
-    """A sandbox, and its runs."""
-
     def __init__(self, sandbox: Sandbox, most: int) -> None:
         self.sandbox = sandbox
         self.history: deque[HistoryEntry] = deque(maxlen=most)
@@ -96,7 +94,6 @@ class SandboxManager(Closing):
         history: int = 100,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        """Make one, without environments."""
         if policy is not None and not isinstance(policy, Policy):
             raise TypeError(f"policy must be a Policy, not {type(policy).__name__}")
         if isinstance(history, bool) or not isinstance(history, int):
@@ -165,7 +162,6 @@ class SandboxManager(Closing):
         return sandbox
 
     def _check(self, policy: Policy) -> None:
-        """Check that a policy opens nothing of other environments."""
         policy = absolute(policy, os.path.join(self._base, "own"))
         if policy.write is None:
             raise ValueError("policy opens all environments: write=None")
@@ -175,7 +171,6 @@ class SandboxManager(Closing):
                     raise ValueError(f"policy opens all environments: {field} has {place!r}")
 
     def __repr__(self) -> str:
-        """Name its environments."""
         names = ", ".join(map(repr, self.list())) or "no environments"
         return f"<SandboxManager: {names}{'' if self._remove.alive else ', closed'}>"
 

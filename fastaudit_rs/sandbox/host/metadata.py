@@ -84,7 +84,6 @@ class Metadata:
     """
 
     def __init__(self, roots: Sequence[str] | None, blocked: Sequence[str]) -> None:
-        """Prepare for this machine."""
         self.roots = ("/",) if roots is None else tuple(roots)
         self._roots = [f"{root.rstrip('/')}/" for root in self.roots]
         self._blocked = {_identity(path) for path in blocked}
@@ -97,11 +96,7 @@ class Metadata:
             self.numbers[CREAT[machine]] = None
 
     def answer(self, ctx: Any) -> int:
-        """Do the work of a system call. Return 0, or the number of an error.
-
-        Args:
-            ctx: The call, from `sandlock`: ``pid``, ``syscall_nr``, ``args``, its memory.
-        """
+        """Do the work of a system call of `sandlock`'s. Return 0, or the number of an error."""
         name = self.numbers.get(ctx.syscall_nr)
         if name is None:
             return errno.EPERM
@@ -213,11 +208,7 @@ class Metadata:
 
 
 def answering(answer: Callable[[Any], int | None]) -> Any:
-    """Make a handler for `sandlock`.
-
-    Args:
-        answer: Returns the number of an error, 0, or `None` to leave a call to the kernel.
-    """
+    """Make a handler for `sandlock`; `None` as an answer leaves a call to the kernel."""
     handler: Any = importlib.import_module("sandlock.handler")
 
     def handle(self: Any, ctx: Any) -> Any:
@@ -240,7 +231,6 @@ class _Where:
         self._flags = flags & 0xFFFFFFFF
 
     def open(self, ctx: Any) -> int:
-        """A descriptor of it, of our own."""
         follow = 0 if self._flags & AT_SYMLINK_NOFOLLOW else 1
         path = b"" if self._path is None else _text(ctx, self._path, PATH_MAX, errno.ENAMETOOLONG)
         own = b"/proc/self/"

@@ -39,11 +39,7 @@ class Reachable:
 
 
 def reachable(network: bool | Network) -> Reachable:
-    """Return the addresses that a policy lets be reached, and somewhat more where it names hosts.
-
-    Args:
-        network: The field of the policy.
-    """
+    """The addresses that a policy lets be reached, and somewhat more where it names hosts."""
     if isinstance(network, bool):
         return Reachable(["*:*", "udp://*:*"], [], ["*"]) if network else Reachable([], [], [])
     named = ("*",) if network.hosts is None else network.hosts
@@ -61,29 +57,17 @@ def reachable(network: bool | Network) -> Reachable:
 
 
 def has_name(host: str) -> bool:
-    """Return whether a host of a policy has a name, so that its addresses are not known.
-
-    Args:
-        host: An item of ``Network.hosts``.
-    """
+    """Return whether a host of a policy has a name, so that its addresses are not known."""
     return any(addresses is None for addresses, _ in _reached(host))
 
 
 def is_named(network: bool | Network) -> bool:
-    """Return whether a policy names hosts to connect to.
-
-    Args:
-        network: The field of the policy.
-    """
+    """Return whether a policy names hosts to connect to."""
     return isinstance(network, Network) and any(map(has_name, network.hosts or ()))
 
 
 def is_local(network: bool | Network) -> bool:
-    """Return whether nothing but the machine itself may be reached.
-
-    Args:
-        network: The field of the policy.
-    """
+    """Return whether nothing but the machine itself may be reached."""
     if isinstance(network, bool):
         return not network
     if network.hosts is None or network.lookup:

@@ -20,16 +20,9 @@ _Coming = Future[tuple[Worker, Hashable]]
 
 
 class ReadyWorkers:
-    """A number of workers that are started in advance, and again when one has ended.
-
-    Args:
-        setup: Starts one.
-        preload: Names of modules that each run finds imported.
-        count: The number of workers.
-    """
+    """A number of workers that are started in advance, and again when one has ended."""
 
     def __init__(self, setup: Setup, preload: Sequence[str], count: int) -> None:
-        """Start them, and wait until the first is ready."""
         self._setup = setup
         self._preload = preload
         self._count = count
@@ -79,11 +72,6 @@ class ReadyWorkers:
                 return self._workers.get(timeout=INTERVAL)
 
     def wait(self) -> None:
-        """Wait until all are ready.
-
-        Raises:
-            SandboxError: One does not start.
-        """
         all_of_them = [self._submitted(self._workers.get()) for _ in range(self._count)]
         try:
             for coming in all_of_them:
@@ -97,7 +85,6 @@ class ReadyWorkers:
         self._closed = True
 
     def close(self) -> None:
-        """End them."""
         self.start_no_more()
         for _ in range(self._count):
             coming = self._workers.get()
@@ -121,7 +108,6 @@ class Pool(Runner):
         size: int,
         preload: Iterable[str],
     ) -> None:
-        """Start the processes, and wait until they are ready."""
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"size must be a whole number, not {type(size).__name__}")
         if size <= 0:
@@ -141,7 +127,6 @@ class Pool(Runner):
             raise
 
     def __repr__(self) -> str:
-        """Tell how many processes it has, and of which sandbox."""
         closed = ", closed" if self._closed else ""
         return f"<Pool of {self._size} in {str(self._directory)!r}{closed}>"
 

@@ -59,8 +59,6 @@ class ProcessEnded(SandboxError):
 
 @dataclass
 class Ended:
-    """The end of a process."""
-
     exit_code: int
     signal: int
     was_killed: bool
@@ -144,11 +142,7 @@ class _Confined:
 
 
 def _without_privileges(sandbox: Any) -> None:
-    """Leave out the places that are closed to a thread without privileges.
-
-    Raises:
-        SandboxError: The interpreter is in such a place.
-    """
+    """Leave out the places that are closed to a thread without privileges."""
     for name in ("fs_readable", "fs_writable"):
         setattr(sandbox, name, [path for path in getattr(sandbox, name) if os.path.exists(path)])
     for path in (sys.executable, os.__file__, __file__):
@@ -162,16 +156,8 @@ def _without_privileges(sandbox: Any) -> None:
 class Worker:
     """A process that waits for work.
 
-    Args:
-        config: The sandbox's configuration.
-        options: The options of `sandlock`.
-        metadata: The answers to the kernel's questions about metadata.
-        is_alone: True if it uses no network: it gets an empty one, where the system lets it.
-        task: Preparations of the process: a policy, directories and names of modules, pickled.
-        connects: The answers to the kernel's questions about connecting, if the host connects.
-
-    Raises:
-        SandboxError: It does not start.
+    Its task is the preparation of the process: a policy, directories and names of modules, pickled.
+    One that is alone uses no network: it gets an empty one, where the system lets it.
     """
 
     def __init__(
@@ -183,7 +169,6 @@ class Worker:
         task: bytes,
         connects: "Connects | None" = None,
     ) -> None:
-        """Start one, and wait until it is ready."""
         self._connects = connects
         self._kernel = config.kernel
         self._limits = config.limits
@@ -290,7 +275,6 @@ class Worker:
         return control
 
     def _said(self) -> str:
-        """Return its last words if it failed to start."""
         if self._process.stderr is None:
             return str(self._process.said)
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -369,16 +353,11 @@ class Worker:
             self._connects.log.clear()
 
     def requests(self, *, are_over: bool) -> "list[Request]":
-        """Return its requests over the network since then, if the host carries them.
-
-        Args:
-            are_over: True if the processes that made them have ended.
-        """
+        """Its requests over the network since then; `are_over` if their processes have ended."""
         return [] if self._connects is None else self._connects.log.taken(wait=are_over)
 
     @property
     def requests_left_out(self) -> int:
-        """The requests that `requests` left out the last time."""
         return 0 if self._connects is None else self._connects.log.left_out
 
     @property
@@ -388,7 +367,6 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """True if it still runs, as far as can be told."""
         return self._waiter.is_alive()
 
     def kill(self) -> None:

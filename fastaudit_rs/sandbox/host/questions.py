@@ -25,12 +25,6 @@ Ask = Callable[[AuditDenied], object]
 
 
 def check_ask(on_ask: Any, ask_seconds: object) -> None:
-    """Check who is asked, and the time for an answer.
-
-    Raises:
-        TypeError: They have another type.
-        ValueError: The time is not positive.
-    """
     if isinstance(on_ask, Approvals):
         # The sandbox words what an answer would add, and code there may lie.
         raise TypeError(
@@ -60,13 +54,6 @@ class Questions:
     def __init__(
         self, on_ask: Ask, ask_seconds: float | None, loop: asyncio.AbstractEventLoop | None
     ) -> None:
-        """Make the connection.
-
-        Args:
-            on_ask: The function that is asked, in the thread that watches the run.
-            ask_seconds: The time for its answer, if it is a coroutine function.
-            loop: The event loop for that; ``None`` for one in a thread of its own.
-        """
         mine, self._theirs = socket.socketpair()
         self._channel = Channel(mine)
         self._own_loop = HostLoop()
@@ -77,7 +64,6 @@ class Questions:
         self._left = MESSAGES
 
     def fileno(self) -> int:
-        """The number of its descriptor."""
         return self._channel.fileno()
 
     def passed(self) -> int:
@@ -85,19 +71,13 @@ class Questions:
         return self._theirs.fileno()
 
     def sent(self) -> None:
-        """Note that the run has its descriptor."""
         self._theirs.close()
 
     def flush(self) -> None:
-        """Send what there was no room for."""
         self._channel.flush()
 
     def hear(self) -> bool:
-        """Answer what is asked. False if nothing more can be asked: each question is denied then.
-
-        Raises:
-            BaseException: The function raises one that is no `Exception`.
-        """
+        """Answer what is asked. False if no more can be asked: each question is denied then."""
         try:
             for message in self._channel.messages():
                 self._left -= 1
@@ -112,7 +92,6 @@ class Questions:
         return True
 
     def close(self) -> None:
-        """Answer no more."""
         self._calls.end()
         self._channel.close()
         self._theirs.close()

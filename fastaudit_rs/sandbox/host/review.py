@@ -59,29 +59,16 @@ class _File:
 
 
 class Review:
-    """The files of a directory beside those that it had.
-
-    Args:
-        directory: The directory.
-        names: Returns the names of all files in it, links among them.
-    """
+    """The files of a directory beside those that it had."""
 
     def __init__(self, directory: str, names: Callable[[], list[str]]) -> None:
-        """Keep the files that there are."""
         self._directory = directory
         self._names = names
         #: The files that there were; `None` if they are too many bytes to keep.
         self._before: dict[str, _File] | None = self._now()
 
     def changes(self, steps: int = STEPS) -> list[Change]:
-        """Return the changes, by name.
-
-        Args:
-            steps: The steps for comparing texts; 0 compares none.
-
-        Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be read.
-        """
+        """The changes, by name. Comparing texts takes so many steps at most; 0 compares none."""
         before = self._kept()
         diffs = _Diffs(steps)
         found = []
@@ -102,14 +89,6 @@ class Review:
         """Copy what was added and changed to a directory, and remove there what was removed.
 
         Each file is whole at any moment. All are written before the first one takes its place.
-
-        Returns:
-            The changes.
-
-        Raises:
-            OSError: A file cannot be read or written, or it is too large; `to` is as it was, unless
-                the last step, in which files take their places, fails.
-            ValueError: A link leads to the place of a file.
         """
         changes = self.changes(steps=0)
         os.makedirs(to, exist_ok=True)
@@ -161,11 +140,7 @@ class Review:
             _write(parent, temporary, file)
 
     def discard(self) -> list[Change]:
-        """Put the directory back to the files that it had. Return the changes that are no more.
-
-        Raises:
-            OSError: The directory had more than 100 MB, or a file cannot be written.
-        """
+        """Put the directory back to the files that it had. Return the changes that are no more."""
         changes = self.changes(steps=0)
         before = self._kept()
         with _opened(self._directory) as root:
@@ -299,7 +274,6 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """Count the steps, and look."""
         ahi = len(self._steps) - 1 if ahi is None else ahi
         self.left = max(self.left - (self._steps[ahi] - self._steps[alo]), 0)
         if self.left == 0:
@@ -356,11 +330,7 @@ def _status(root: int, name: str) -> os.stat_result | None:
 
 
 def _read(root: int, name: str, most: int) -> _File | None:
-    """Read a regular file; `None` if there is none.
-
-    Raises:
-        OSError: It cannot be read, or has more bytes.
-    """
+    """Read a regular file; `None` if there is none."""
     status = _status(root, name)
     if status is None or not stat.S_ISREG(status.st_mode):
         return None

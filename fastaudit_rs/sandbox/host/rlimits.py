@@ -8,13 +8,7 @@ from ..limits import Limits
 
 
 def of(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
-    """Return the limits of each process, by their numbers.
-
-    Args:
-        limits: The sandbox's limits.
-        memory: True if no control group counts the memory.
-        others: True if the kernel part holds no limits.
-    """
+    """The limits of each process, by their numbers; memory and others if nothing else does it."""
     # Not on all systems on which this package can be imported.
     import resource
 

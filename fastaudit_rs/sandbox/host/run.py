@@ -46,13 +46,6 @@ class Run:
     def __init__(
         self, config: SandboxConfig, cancel: CancelToken, questions: Questions | None = None
     ) -> None:
-        """Prepare one.
-
-        Args:
-            config: The sandbox's configuration.
-            cancel: Its cancel token.
-            questions: Its questions, if it asks.
-        """
         self._decisions = None if config.log is None else Decisions(config.log)
         self._cancel = cancel
         self._questions = questions
@@ -65,17 +58,7 @@ class Run:
         self._is_clean = False
 
     def result(self, workers: WorkerSource, job: Job, given: bytes) -> Result:
-        """Run a job in a child of a worker, to its end. An error ends the worker.
-
-        Args:
-            workers: The source of the worker.
-            job: The job.
-            given: Its standard input.
-
-        Raises:
-            RuntimeError: It was ended from elsewhere.
-            SandboxError: The worker ended by itself.
-        """
+        """Run a job in a child of a worker, to its end. An error ends the worker."""
         decisions = self._decisions
         with contextlib.ExitStack() as stack:
             for reader in (self._questions, decisions):
@@ -201,7 +184,6 @@ class Run:
             self._status, self._is_clean = status, bool(is_clean)
 
     def _write(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        """Write more of its standard input, and close it at the end."""
         rest: memoryview = key.data
         try:
             while rest:

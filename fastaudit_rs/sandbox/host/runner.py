@@ -20,20 +20,7 @@ _Self = TypeVar("_Self", bound="Closing")
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run, as it was asked for.
-
-    Attributes:
-        code: Python code, or the path of a file of it.
-        args: Its arguments.
-        input: Its standard input.
-        value: True if the value of the last expression is wanted.
-        cancel: Its cancel token.
-        loop: The event loop for an ``on_ask`` that is a coroutine function.
-
-    Raises:
-        TypeError: An argument has another type.
-        ValueError: The code is the name of a file.
-    """
+    """A run, as it was asked for."""
 
     code: str | os.PathLike[str]
     args: Sequence[str]
@@ -43,7 +30,6 @@ class RunRequest:
     loop: "asyncio.AbstractEventLoop | None" = None
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         code, args, given = self.code, self.args, self.input
         if isinstance(code, str):
             # As code it would be an attribute of what has the file's name.
@@ -63,7 +49,6 @@ class Closing(ABC):
     """Closes at the end of a ``with`` statement."""
 
     def __enter__(self: _Self) -> _Self:
-        """Use it."""
         return self
 
     def __exit__(
@@ -72,7 +57,6 @@ class Closing(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     @abstractmethod

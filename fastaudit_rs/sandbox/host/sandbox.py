@@ -115,7 +115,6 @@ class Sandbox(Runner):
         secrets: Iterable[Secret] = (),
         log: AuditLog | str | os.PathLike[str] | None = None,
     ) -> None:
-        """Make one, with a directory of its own."""
         if policy is None:
             policy = Policy.preset("sandbox")
         if not isinstance(policy, Policy):
@@ -181,7 +180,6 @@ class Sandbox(Runner):
         self._cwd: str | None = None
 
     def __repr__(self) -> str:
-        """Show where it is, and its policy."""
         closed = "" if self._remove.alive else ", closed"
         return f"<Sandbox in {str(self.directory)!r}: {self.policy._shown()}{closed}>"
 
@@ -398,7 +396,6 @@ class Sandbox(Runner):
 
 
 def check_backend(backend: str, image: str | None, confine: str) -> None:
-    """Check that these arguments go together."""
     if confine not in CONFINE:
         raise ValueError(f"confine must be 'require', 'prefer' or 'audit', not {confine!r}")
     if backend not in ("process", "docker"):

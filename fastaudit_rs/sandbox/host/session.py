@@ -58,7 +58,6 @@ class SandboxSession(States):
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
     ) -> None:
-        """Start its process."""
         check_ask(on_ask, ask_seconds)
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
@@ -102,7 +101,6 @@ class SandboxSession(States):
         self._process.forget_all()
 
     def __repr__(self) -> str:
-        """Show its state."""
         state = "closed" if self._closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
@@ -115,7 +113,6 @@ class SandboxSession(States):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run a step, and wait for its end; see `Session.run`."""
         return self._step(code, inputs, functions, timeout, self._loop)
 
     @checked("Session.run")
@@ -127,7 +124,6 @@ class SandboxSession(States):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run a step as `run` does, without stopping the event loop; see `Session.arun`."""
         return await self._arun(code, inputs, functions, timeout)
 
     async def _arun(
@@ -168,7 +164,6 @@ class SandboxSession(States):
         functions: Functions | None = None,
         timeout: float | None = None,
     ) -> Stream:
-        """Run a step as `arun` does, and have its output as it comes; see `Session.stream`."""
         stopped = threading.Event()
 
         async def run(on_output: Callable[[Output], None]) -> Result:
@@ -187,7 +182,6 @@ class SandboxSession(States):
 
     @property
     def names(self) -> list[str]:
-        """The names that steps have given values; see `Session.names`."""
         with self._free():
             answer, body = self._asked("names")
             found = _unpacked(body)
@@ -196,7 +190,6 @@ class SandboxSession(States):
             return [name for name in found if type(name) is str]
 
     def get(self, name: str) -> Any:
-        """The value of a name, by value; see `Session.get`."""
         identifier("name", name)
         with self._free():
             answer, body = self._asked("get", name=name)
@@ -253,7 +246,6 @@ class SandboxSession(States):
             return self._review.discard()
 
     def close(self) -> None:
-        """End it; see `Session.close`."""
         self._closed = True
         if self._is_foreign:
             return
@@ -437,11 +429,6 @@ def _displays(given: Any) -> list[dict[str, str | bytes]]:
 
 
 def _unpacked(body: memoryview) -> Any:
-    """Return the value of an answer.
-
-    Raises:
-        SandboxError: It is malformed.
-    """
     try:
         return unpack(body)
     except Exception as error:
@@ -449,12 +436,7 @@ def _unpacked(body: memoryview) -> Any:
 
 
 def _packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
-    """Return the inputs of a step as bytes; none if there are none.
-
-    Raises:
-        TypeError: They are no mapping from names, or one of them is no data.
-        ValueError: Code cannot use a name, or they are too large.
-    """
+    """Return the inputs of a step as bytes; none if there are none."""
     data = inputs_of(inputs)
     if len(data) > min(INPUTS, MESSAGE):
         raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")

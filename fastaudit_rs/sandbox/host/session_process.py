@@ -29,7 +29,6 @@ class Copy:
     """A copy of the process that waits, from before a step."""
 
     def __init__(self, connection: socket.socket, step: int) -> None:
-        """Begin without its number."""
         self.channel = Channel(connection)
         self.step = step
         #: Its number; not known before it tells, and not positive if there is none.
@@ -42,16 +41,9 @@ class Copy:
 
 
 class Process:
-    """The process of a session.
-
-    Args:
-        worker: The process that it is a child of.
-        job: Its job.
-        decisions: The reader of its decisions, if they are logged.
-    """
+    """The process of a session."""
 
     def __init__(self, worker: Worker, job: Job, decisions: "Decisions | None" = None) -> None:
-        """Start it."""
         self.worker = worker
         #: The copies from before the last steps, in order.
         self.copies: list[Copy] = []
@@ -103,7 +95,6 @@ class Process:
         self.snapshots.pop(number).channel.close()
 
     def drop_all(self) -> None:
-        """Let all copies end."""
         for copy in self._kept():
             copy.channel.close()
         self.copies.clear()
@@ -114,7 +105,6 @@ class Process:
         return [*self.copies[::-1], *self.snapshots.values()]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         self._say(b"signal %d" % number)
 
     def settle_signals(self) -> None:
@@ -145,11 +135,7 @@ class Process:
             self.status = -signal.SIGKILL if self.status is None else self.status
 
     def keep_only_copies(self, *copies: Copy) -> bool:
-        """End all processes but these copies, of which the first is the session's then.
-
-        Returns:
-            True if nothing else is left.
-        """
+        """End all processes but these copies, of which the first is the session's then, if any."""
         numbers = [copy.process for copy in copies if copy.process is not None]
         return self._asked(b" ".join([b"only", *(b"%d" % number for number in numbers)]))
 
@@ -178,11 +164,7 @@ class Process:
                 self.drop(copy)
 
     def go_back(self) -> bool:
-        """Go on from the latest copy.
-
-        Returns:
-            False if that fails. If there is one at all, everything has ended then.
-        """
+        """Go on from the latest copy. False if there is none, or if everything has ended."""
         self._drop_unmade()
         if self.copies:
             return self._go_on_from(self.copies.pop())
@@ -191,11 +173,7 @@ class Process:
         return False
 
     def restore(self, number: int) -> bool:
-        """Use up a snapshot: go on from it.
-
-        Returns:
-            False if everything has ended instead.
-        """
+        """Use up a snapshot: go on from it. False if everything has ended instead."""
         for copy in list(self.copies):
             self.drop(copy)
         return self._go_on_from(self.snapshots.pop(number))
@@ -225,7 +203,6 @@ class Process:
         return False
 
     def drained(self) -> Iterator[tuple[str, bytes]]:
-        """Return the output that is in the pipes."""
         for descriptor, name in self.pipes.items():
             # As much as a pipe holds, and no more: somebody may still write.
             for _ in range(64):
@@ -250,7 +227,6 @@ class Process:
         self.status = -signal.SIGKILL if self.status is None else self.status
 
     def release(self) -> None:
-        """Close what is open for it."""
         self._mine.close()
 
     def forget_all(self) -> None:
@@ -260,13 +236,11 @@ class Process:
         self.release()
 
     def close(self) -> None:
-        """End it, and close what is open for it."""
         self.end()
         self.release()
 
 
 def _readable(descriptor: int, deadline: float) -> bool:
-    """True if something can be read in time."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

@@ -59,7 +59,6 @@ class States(Session):
         """Send the process a question between steps, and wait for the answer."""
 
     def reset(self) -> None:
-        """Begin anew, in another process; see `Session.reset`."""
         with self._free():
             process = self._process
             process.drop_all()
@@ -107,7 +106,6 @@ class States(Session):
             return Snapshot(self, number, self._steps)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a state that is kept; see `Session.restore`."""
         number = number_of(snapshot, self)
         with self._free():
             process = self._process
@@ -144,7 +142,6 @@ class States(Session):
                 self._process.forget(number)
 
     def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
-        """Ask the process a question between steps."""
         self._check_process()
         exchange = self._question(kind, **told)
         if exchange.answer is None:
@@ -180,7 +177,6 @@ class States(Session):
             raise ProcessEnded(f"the session's process has ended ({how}): {self._ways()}")
 
     def _ways(self) -> str:
-        """Say how it can go on."""
         ways = ["reset() starts another"]
         if self._process.copies:
             ways.append("undo() goes back")

@@ -62,7 +62,6 @@ class Setup:
     """The policy and the environment that a sandbox's processes are started with."""
 
     def __init__(self, config: SandboxConfig) -> None:
-        """Start none yet."""
         self.config = config
         policy, up_to, directory = config.policy, config.up_to, str(config.directory)
         held = policy if up_to is None else bound(policy, up_to)
@@ -91,22 +90,12 @@ class Setup:
         copies.note(self)
 
     def begin_anew(self) -> None:
-        """Forget what was started."""
         self._lock = threading.Lock()
         self._started: weakref.WeakSet[Worker] = weakref.WeakSet()
         self._proxy: Proxy | None = None
 
     def start(self, preload: Sequence[str] = (), copies: int = 0) -> Worker:
-        """Start a process that waits for work.
-
-        Args:
-            preload: Names of more modules that each run finds imported.
-            copies: The number of processes of ours that it may have besides those of the code.
-
-        Raises:
-            RuntimeError: All were ended meanwhile.
-            SandboxError: It does not start.
-        """
+        """Start a process that waits for work; `copies` of ours do not count as the code's."""
         config = self.config
         modules = [*(MODULES if config.asks else ()), *preload]
         task = pickle.dumps((self.policy, self._bound(), [*config.path], modules, _governing()))
@@ -256,12 +245,7 @@ def _both(own: bool | tuple[str, ...], more: bool | tuple[str, ...]) -> bool | l
 
 
 def check_network(kernel: Any, policy: Policy, secrets: Sequence["Secret"]) -> None:
-    """Check that the host can carry the network of a policy, with its secrets.
-
-    Raises:
-        SandboxError: A package is missing, or the kernel cannot hold the policy.
-        ValueError: The policy names no hosts, or two secrets have one name.
-    """
+    """Check that the host can carry the network of a policy, with its secrets."""
     is_named = sandbox_network.is_named(policy.network)
     if kernel is not None and is_named and find_spec("h11") is None:
         raise SandboxError(
@@ -283,12 +267,7 @@ def check_network(kernel: Any, policy: Policy, secrets: Sequence["Secret"]) -> N
 
 
 def absolute(policy: Policy, directory: str) -> Policy:
-    """The policy with its places resolved here: the sandbox has another home and directory.
-
-    Args:
-        policy: The policy.
-        directory: The directory that ``"."`` means.
-    """
+    """The policy with its places resolved here, where ``"."`` means this directory."""
 
     def full(path: str) -> str:
         return directory if os.path.normpath(path) == os.curdir else _full(path)
@@ -375,7 +354,6 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def directories(named: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The full paths of directories."""
     if isinstance(named, (str, os.PathLike)):
         raise TypeError(f"path must be directories, not {type(named).__name__}")
     return [_full(os.fspath(path)) for path in named]
@@ -411,11 +389,7 @@ def _some_home() -> Iterator[None]:
 
 
 def kernel(confine: str) -> Any:
-    """Return the package `sandlock`, if it and the kernel can do what is needed.
-
-    Raises:
-        SandboxError: They cannot, and are required.
-    """
+    """Return the package `sandlock`, if it and the kernel can do what is needed."""
     if getattr(sys, "frozen", False):
         raise SandboxError(
             "a sandbox starts sys.executable, which is this frozen application itself and "

@@ -16,19 +16,16 @@ class Workers:
     """Workers that are started as they are needed. One of them waits for the next run."""
 
     def __init__(self, setup: Setup) -> None:
-        """Begin without any."""
         self._setup = setup
         self.begin_anew()
         copies.note(self)
 
     def begin_anew(self) -> None:
-        """Forget the one that waits."""
         self._lock = threading.Lock()
         self._idle: tuple[Worker, Hashable] | None = None
 
     @contextlib.contextmanager
     def worker(self, cancel: CancelToken) -> Iterator[Worker]:
-        """Return an idle worker."""
         # A worker from another state is stale.
         key = self._setup.state()
         with self._lock:

@@ -24,13 +24,9 @@ class HostChannel:
     """The connection to the host.
 
     Each thread that waits for a message reads those of the others too, one thread at a time.
-
-    Args:
-        connection: The socket.
     """
 
     def __init__(self, connection: _socket.socket) -> None:
-        """Begin without messages."""
         self._connection = connection
         self._next = 0
         #: True while the main thread runs code of a step: a signal may end it there.
@@ -58,7 +54,6 @@ class HostChannel:
         return os.getpid() == self._process
 
     def fileno(self) -> int:
-        """The number of its descriptor."""
         return self._connection.fileno()
 
     def interrupted(self, *_: object) -> None:
@@ -97,17 +92,12 @@ class HostChannel:
                 raise KeyboardInterrupt
 
     def send(self, kind: str, body: bytes = b"", **head: object) -> None:
-        """Send a message."""
         message = framed(encode(kind, body, **head))
         with self._shielded(), self._sending:
             self._connection.sendall(message)
 
     def command(self) -> Message:
-        """Wait for the host's next command.
-
-        Raises:
-            EOFError: The host is gone.
-        """
+        """Wait for the host's next command; `EOFError` if the host is gone."""
         self._pump(lambda: bool(self._commands))
         return self._commands.popleft()
 
@@ -175,11 +165,7 @@ class HostChannel:
                         self._changed.notify_all()
 
     def _wait(self, is_main: bool) -> None:
-        """Wait until there is something to read. A signal gets through here: nothing is half read.
-
-        Raises:
-            KeyboardInterrupt: It was one for an interrupt.
-        """
+        """Wait for something to read. A signal gets through here: nothing is half read."""
         try:
             self._waits = is_main
             if is_main:

@@ -36,14 +36,8 @@ def run(
 ) -> NoReturn:
     """Run a job, and end with its status.
 
-    Args:
-        children: The descendants of the worker.
-        worker: The process that this is a child of.
-        policy: The policy to install.
-        most: The policy that the kernel holds whatever the host answers, if it holds one.
-        job: The job.
-        descriptors: Standard input, output and error, the one for its report, the one for its
-            questions, if it asks, and that of its log, if it has one.
+    The kernel holds `most`, whatever the host answers. The descriptors are standard input, output
+    and error, the one for its report, and where it has them those for its questions and its log.
     """
     child = _Child(children)
     status = 1
@@ -76,19 +70,7 @@ def program(
     most: Policy | None = None,
     log: AuditLog | None = None,
 ) -> int:
-    """Run a job from its beginning to its end.
-
-    Args:
-        policy: The policy to install.
-        job: The job.
-        report: The descriptor for its report.
-        asked: The descriptor for its questions, if it asks.
-        most: The policy that the kernel holds whatever the host answers, if it holds one.
-        log: The log of its decisions, if it has one.
-
-    Returns:
-        Its exit status.
-    """
+    """Run a job from its beginning to its end; return its exit status."""
     os.set_inheritable(report, False)
     names = begin(job)
     names["__file__"] = job["file"]
@@ -150,14 +132,12 @@ def _run(job: Job, names: dict[str, Any]) -> object:
 
 
 def _log(descriptor: int) -> AuditLog:
-    """Return the log that the host reads."""
     log = AuditLog(descriptor)
     os.close(descriptor)
     return log
 
 
 def _asking(descriptor: int, most: Policy | None) -> Callable[[AuditDenied], object]:
-    """Return a function that asks the host."""
     os.set_inheritable(descriptor, False)
     from .channel import HostChannel
     from .functions import asking
@@ -184,7 +164,6 @@ class _Report:
         return len(data)
 
     def write_error(self, error: BaseException, file: str) -> None:
-        """Write the exception that ends the run, as far as it can be told."""
         with contextlib.suppress(BaseException):
             found = {
                 "kind": class_name(type(error)),

@@ -32,12 +32,6 @@ class Function:
     _parameters: list[str]
 
     def __init__(self, channel: HostChannel, told: dict[str, Any]) -> None:
-        """Make one.
-
-        Args:
-            channel: The connection to the host.
-            told: Its name, its documentation, its parameters, and whether it is a coroutine.
-        """
         parameters, is_async = told["parameters"], told["is_async"]
         vars(self).update(
             __name__=told["name"],
@@ -61,11 +55,9 @@ class Function:
         return _result(self.__name__, await self._channel.acall(self.__name__, packed))
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse."""
         raise AttributeError(f"a tool cannot be changed: {name}")
 
     def __repr__(self) -> str:
-        """Show it as a tool of the host's process."""
         return f"<tool {self.__name__}({', '.join(self._parameters)})>"
 
 
@@ -96,12 +88,7 @@ def _signature(parameters: list[Any], returns: str | None) -> inspect.Signature:
 
 
 def asking(channel: HostChannel, most: Policy | None) -> Callable[[AuditDenied], object]:
-    """Return an ``on_ask`` that asks the host. Processes that the code starts ask nobody.
-
-    Args:
-        channel: The connection to the host.
-        most: The policy that the kernel holds whatever the host answers, if it holds one.
-    """
+    """Return an ``on_ask`` that asks the host. Processes that the code starts ask nobody."""
 
     def ask(denied: AuditDenied) -> object:
         if not channel.is_here:

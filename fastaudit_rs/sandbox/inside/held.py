@@ -12,17 +12,7 @@ from ..wire import Job, KernelPart
 
 
 def hold(children: _Children, policy: Policy, held: KernelPart) -> None:
-    """Put them on this process, and on those that it starts, for good.
-
-    Args:
-        children: The descendants of this process.
-        policy: The policy of its runs.
-        held: The parts that are held.
-
-    Raises:
-        OSError: The kernel refuses.
-        ValueError: A limit is greater than the one that there is.
-    """
+    """Put them on this process, and on those that it starts, for good."""
     for number, most in held["limits"].items():
         _, greatest = resource.getrlimit(number)
         if greatest != resource.RLIM_INFINITY:

@@ -32,16 +32,7 @@ def serve(
 ) -> int:
     """Run steps until the host is gone.
 
-    Args:
-        child: This process.
-        policy: The policy to install.
-        most: The policy that the kernel holds whatever the host answers, if it holds one.
-        job: The job, without code.
-        descriptor: The socket to the host.
-        log: The log of its decisions, if it has one.
-
-    Returns:
-        The exit status of a process that a step has started, and that comes to the step's end.
+    It returns the exit status of a process that a step has started, and that comes to its end.
     """
     os.set_inheritable(descriptor, False)
     channel = HostChannel(_socket.socket(fileno=descriptor))
@@ -83,13 +74,11 @@ class _Steps:
         names["display"] = self._shown.display
 
     def tell(self, denied: AuditDenied) -> None:
-        """Tell the host of a denial."""
         self._denials += 1
         if self._denials <= DENIALS and self._channel.is_here:
             self._channel.send("denied", denied=denied.to_dict())
 
     def obey(self, message: Message) -> None:
-        """Do what the host says."""
         head, body, descriptors = message
         number = head["number"]
         if head["kind"] == "step":

@@ -33,11 +33,7 @@ DESCRIPTORS = 6
 
 
 def main(control: _socket.socket) -> NoReturn:
-    """Prepare, and run what the host sends until it is gone.
-
-    Args:
-        control: The connection to it.
-    """
+    """Prepare, and run what the host sends until it is gone."""
     children = _Children()
     null = os.open(os.devnull, os.O_RDWR)
     # The standard streams were pipes when their objects were made, as they are in each child.
@@ -100,7 +96,6 @@ def _prepared(children: _Children, policy: Policy, preload: list[str]) -> Policy
 
 
 def _import(names: Iterable[str]) -> None:
-    """Import the modules for the next runs."""
     for name in names:
         importlib.import_module(name)
     # Collecting would copy the pages that are shared with the children.
@@ -122,11 +117,6 @@ def _attend(children: _Children, control: _socket.socket, child: int) -> None:
     It says ``signal NUMBER``; ``signals``, to be told when all have been sent; or ``only
     PROCESS...``: all others end, and the first one is the session's from then on. Without one the
     session is over.
-
-    Args:
-        children: The descendants of this process.
-        control: The connection to the host.
-        child: The process of the session.
     """
     is_running = True
     while True:

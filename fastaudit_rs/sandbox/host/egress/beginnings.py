@@ -15,8 +15,6 @@ Said = TypeVar("Said")
 
 
 class Protocol(enum.Enum):
-    """A protocol that is spoken in a connection."""
-
     HTTP = "HTTP"
     #: A lenient server could take it for a request of HTTP, and a strict one does not.
     MALFORMED = "malformed HTTP"
@@ -109,15 +107,10 @@ class FirstLine:
     """The first line of another protocol, in which no request of HTTP may come later."""
 
     def __init__(self) -> None:
-        """Begin with nothing said."""
         self._said: bytes | None = b""
 
     def look(self, data: bytes) -> None:
-        """Look at the next bytes of the sandbox.
-
-        Raises:
-            Failed: They are a request.
-        """
+        """Look at the next bytes of the sandbox; raise `Failed` if they are a request."""
         if self._said is None:
             return
         self._said = (self._said + data).lstrip(BLANKS)
@@ -132,15 +125,10 @@ class _Hello:
     """The first message of TLS: `ssl` tells the host's standard error of names that are none."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._at, self._message = 0, bytearray()
 
     def has_a_fit_name(self, said: bytes) -> bool:
-        """Return whether `ssl` can read the name, if the message has come as a whole.
-
-        Args:
-            said: All that the client has said, of which the beginning is known.
-        """
+        """Return whether `ssl` can read the name, if the message has come as a whole."""
         while len(said) >= self._at + 5:
             end = self._at + 5 + _number(said[self._at + 3 : self._at + 5])
             if len(said) < end:
@@ -181,11 +169,7 @@ def _is_fit(name: bytes) -> bool:
 
 
 async def server_name(guest: ByteStream) -> str | None:
-    """Return the name that a client of TLS asks for, in small letters; `None` if it names none.
-
-    Raises:
-        Failed: It is no beginning of TLS that is understood.
-    """
+    """Return the name that a client of TLS asks for, in small letters; `None` if it names none."""
     said = b""
     hello = _Hello()
     names: list[str | None] = []

@@ -37,14 +37,9 @@ UNDER_WAY = (0, errno.EINPROGRESS, errno.EINTR)
 
 
 class Connects:
-    """Answers the kernel's questions about connecting, for one process of a sandbox.
-
-    Args:
-        proxy: The proxy of the sandbox.
-    """
+    """Answers the kernel's questions about connecting, for one process of a sandbox."""
 
     def __init__(self, proxy: Proxy) -> None:
-        """Prepare for this machine."""
         self._proxy = proxy
         most = proxy.network.max_connections
         self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
@@ -55,15 +50,10 @@ class Connects:
         self.numbers = () if number is None else (number,)
 
     def end(self) -> None:
-        """End the connections of the process."""
         self._proxy.end(self.log)
 
     def answer(self, ctx: Any) -> int | None:
-        """Connect a socket to the proxy. Return 0, the number of an error, or `None`: not for us.
-
-        Args:
-            ctx: The call, from `sandlock`: ``pid``, ``args``, its memory.
-        """
+        """Connect a socket to the proxy. Return 0, an error's number, or `None`: not for us."""
         descriptor, place, size = ctx.args[0], ctx.args[1], ctx.args[2] & 0xFFFFFFFF
         told = ctx.read(place, min(size, ADDRESS))
         if told is None:
@@ -106,7 +96,6 @@ class Connects:
         return error
 
     def _rule(self, name: str | None, address: Address, port: int) -> str | None:
-        """Return the rule that denies a connection, if one does."""
         self._proxy.waiting.expire()
         is_lookup = port == DOMAIN
         if not self.log.has_room(LOOKUPS if is_lookup else self._most, is_lookup=is_lookup):
@@ -141,11 +130,7 @@ def _descriptors() -> int:
 
 
 def _destination(told: bytes) -> tuple[int, Address, int] | None:
-    """Return the family, the address and the port of a `sockaddr`; `None` for other families.
-
-    Raises:
-        OSError: It is too short.
-    """
+    """Return the family, the address and the port of a `sockaddr`; `None` for other families."""
     if len(told) < 2:
         raise OSError(errno.EINVAL, "the address is too short")
     (family,) = struct.unpack_from("=H", told)

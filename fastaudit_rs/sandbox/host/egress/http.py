@@ -42,15 +42,7 @@ PATH = 1024
 
 
 class HttpExchange:
-    """The requests of one connection.
-
-    Args:
-        guest: The side of the sandbox.
-        wanted: The place that it leads to.
-        connect: Connects to the server there.
-        server: A connection to it, if there is one already.
-        swap: Puts secrets into the requests.
-    """
+    """The requests of one connection."""
 
     def __init__(
         self,
@@ -60,7 +52,6 @@ class HttpExchange:
         server: ByteStream | None = None,
         swap: Swap | None = None,
     ) -> None:
-        """Begin with the first request."""
         self._guest = guest
         self._wanted = wanted
         self._connect = connect
@@ -289,11 +280,7 @@ class HttpExchange:
 
 
 def _asked(request: h11.Request) -> tuple[str | None, str]:
-    """Return the host that a request names, if it names one, and the target on it.
-
-    Raises:
-        h11.RemoteProtocolError: It is of another version, or its target has another form.
-    """
+    """Return the host that a request names, if it names one, and the target on it."""
     if request.http_version not in (b"1.0", b"1.1"):
         raise h11.RemoteProtocolError("another version", error_status_hint=505)
     target = request.target.decode("ascii")
@@ -315,9 +302,7 @@ def _asked(request: h11.Request) -> tuple[str | None, str]:
 def _end_to_end(message: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
     """The headers that are not about one connection alone.
 
-    Raises:
-        h11.RemoteProtocolError: They say in two ways where the message ends: each server would
-            choose one (RFC 9112, 6.1).
+    A message must say in one way where it ends: each server would choose another (RFC 9112, 6.1).
     """
     headers = message.headers
     names = {name for name, _ in headers}
@@ -335,7 +320,6 @@ def _end_to_end(message: h11.Request | h11.Response | h11.InformationalResponse)
 
 
 async def _next(connection: h11.Connection, stream: ByteStream) -> Any:
-    """The next event of one side."""
     while True:
         event = connection.next_event()
         if event is not h11.NEED_DATA:

@@ -22,15 +22,9 @@ ENDING = 0.05
 
 
 class Entry:
-    """One request that goes on, or is over.
-
-    Args:
-        host: The name that was asked for, or the address.
-        port: The port, if it is more than a look-up.
-    """
+    """One request that goes on, or is over."""
 
     def __init__(self, host: str, port: int | None) -> None:
-        """Begin."""
         self.host = host
         self.port = port
         self.method: str | None = None
@@ -44,11 +38,9 @@ class Entry:
         self._ended: float | None = None
 
     def end(self) -> None:
-        """Note that it is over."""
         self._ended = time.monotonic()
 
     def request(self) -> Request:
-        """Return the request as it is now."""
         ended = time.monotonic() if self._ended is None else self._ended
         return Request(
             # The code chooses it, and hosts show it.
@@ -71,7 +63,6 @@ class Log:
     """The requests of one process and of those that it starts."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._changed = threading.Condition()
         self._entries: list[Entry] = []
         self._left_out = 0
@@ -133,16 +124,11 @@ class Log:
             return self._changed.wait_for(has, ENDING)
 
     def clear(self) -> None:
-        """Forget all of them."""
         with self._changed:
             self._entries, self._left_out = [], 0
 
     def taken(self, *, wait: bool) -> list[Request]:
-        """Return the requests since the last time.
-
-        Args:
-            wait: True if the processes have ended, so that all connections end shortly.
-        """
+        """Return the requests since the last time; `wait` if their processes have ended."""
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self.connections == 0, PATIENCE)

@@ -34,14 +34,9 @@ _HEADER = struct.Struct("!6H")
 
 
 class Names:
-    """The names of a sandbox, and their addresses.
-
-    Args:
-        first: The address of the first one.
-    """
+    """The names of a sandbox, and their addresses."""
 
     def __init__(self, first: Address) -> None:
-        """Begin without any."""
         self._first = first
         self._lock = threading.Lock()
         self._addresses: dict[str, Address] = {}
@@ -57,22 +52,13 @@ class Names:
             return address
 
     def name(self, address: Address) -> str | None:
-        """Return the name that has an address, if one has."""
         return self._names.get(address)
 
 
 class Question:
-    """A question to a name server.
-
-    Args:
-        message: The message, without its length.
-
-    Raises:
-        ValueError: It is no question, or not one that is understood.
-    """
+    """A question to a name server, read from a message without its length."""
 
     def __init__(self, message: bytes) -> None:
-        """Read it."""
         try:
             self._number, flags, questions, answers, *_ = _HEADER.unpack_from(message)
             labels, at = [], _HEADER.size
@@ -95,21 +81,14 @@ class Question:
 
     @property
     def is_about_addresses(self) -> bool:
-        """True if an address is asked for."""
         return (self._class, self._kind) in ((INTERNET, A), (INTERNET, AAAA))
 
     @property
     def wants_ipv4(self) -> bool:
-        """True if an address of IPv4 is asked for."""
         return (self._class, self._kind) == (INTERNET, A)
 
     def answer(self, code: int, address: Address | None = None) -> bytes:
-        """Return the answer, without its length.
-
-        Args:
-            code: Its code.
-            address: The address of the name, if there is one.
-        """
+        """Return the answer, without its length."""
         found = b""
         if address is not None:
             # The name is the one of the question.

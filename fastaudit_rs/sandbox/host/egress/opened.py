@@ -7,15 +7,9 @@ from .stream import PIECE, ByteStream
 
 
 class OpenedStream(ByteStream):
-    """A connection of TLS with a client, which has said its first bytes already.
-
-    Args:
-        plain: The connection under it.
-        context: The context of the server that the host stands for.
-    """
+    """A connection of TLS with a client, which has said its first bytes already."""
 
     def __init__(self, plain: ByteStream, context: ssl.SSLContext) -> None:
-        """Begin with the handshake."""
         self._plain = plain
         self._first = b""
         self._incoming = ssl.MemoryBIO()
@@ -23,7 +17,6 @@ class OpenedStream(ByteStream):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     async def read(self) -> bytes:
-        """Return the next bytes, or none at the end."""
         if self._first:
             data, self._first = self._first, b""
             return data
@@ -42,7 +35,6 @@ class OpenedStream(ByteStream):
                 self._incoming.write_eof()
 
     async def write(self, data: bytes) -> None:
-        """Write, and wait while the other side takes nothing."""
         self._tls.write(data)
         await self._flush()
 
@@ -52,14 +44,12 @@ class OpenedStream(ByteStream):
             await self._plain.write(data)
 
     def at_end(self) -> bool:
-        """True if the other side has ended the connection."""
         return self._plain.at_end()
 
     def end(self) -> None:
         """Write no more: in TLS both sides end at once."""
 
     def abort(self) -> None:
-        """Close it at once; the other side sees a failure."""
         self._plain.abort()
 
     def close(self) -> None:

@@ -39,15 +39,9 @@ PATIENCE = 5.0
 
 
 class Proxy:
-    """Carries the connections of a sandbox's processes.
-
-    Args:
-        network: The network of the policy.
-        secrets: The secrets of the sandbox, if it has some.
-    """
+    """Carries the connections of a sandbox's processes."""
 
     def __init__(self, network: Network, secrets: "Secrets | None" = None) -> None:
-        """Listen, and start the thread."""
         self.network = network
         self._secrets = secrets
         self.rules = Rules(network)
@@ -83,8 +77,6 @@ class Proxy:
         return next(usable, FIRST[0])
 
     def end(self, log: Log) -> None:
-        """End the connections of a process."""
-
         def cancel() -> None:
             for task in self._tasks.pop(log, ()):
                 task.cancel()
@@ -93,7 +85,6 @@ class Proxy:
             self._loop.call_soon_threadsafe(cancel)
 
     def close(self) -> None:
-        """End all connections, and the thread."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
@@ -231,7 +222,6 @@ class Proxy:
             await guest.write(len(answer).to_bytes(2, "big") + answer)
 
     def _answered(self, message: bytes, log: Log) -> bytes | None:
-        """Return the answer to a question, if there is one."""
         try:
             question = Question(message)
         except ValueError:

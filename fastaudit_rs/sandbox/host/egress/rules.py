@@ -27,14 +27,9 @@ TUNNELS = [ipaddress.IPv6Network(each) for each in ("2002::/16", "2001::/32")]
 
 
 class Rules:
-    """The rules of a network.
-
-    Args:
-        network: The field of a policy.
-    """
+    """The rules of a network: each method returns the field that denies something, if one does."""
 
     def __init__(self, network: Network) -> None:
-        """Make them ready to judge."""
         # Connections are counted elsewhere: those of several processes.
         _, fields = network.__getnewargs_ex__()
         self._policy = Policy(network=Network(**{**fields, "max_connections": None}))
@@ -49,33 +44,23 @@ class Rules:
             pass
 
     def of_lookup(self, name: str) -> str | None:
-        """Return the rule that denies looking up a name, if one does."""
         return self._rule("socket.getaddrinfo", name, None, 0, 0, 0)
 
     def of_name(self, name: str, port: int) -> str | None:
-        """Return the rule that denies connecting to a name, if one does.
-
-        A guard, which `Policy.explain` asks, looks the name up: nothing here waits for that.
-        """
+        """A guard, which `Policy.explain` asks, looks the name up: nothing here waits for that."""
         with contextlib.suppress(ValueError):
             return self.of_address(address_of(name), port)
         return self._policy._name_rule(name, port)
 
     def of_address(self, address: Address, port: int) -> str | None:
-        """Return the rule that denies connecting to an address that code gave, if one does."""
+        """An address that code gave."""
         rule = self._of(address, port)
         if rule is not None and rule != BLOCK and address.is_loopback:
             return self.of_name(LOCAL, port)
         return rule
 
     def of_resolved(self, name: str, address: Address, port: int) -> str | None:
-        """Return the rule that denies an address to which an allowed name leads, if one does.
-
-        Args:
-            name: The name.
-            address: The address to which the host resolved it.
-            port: The port.
-        """
+        """An address to which the host resolved an allowed name."""
         rule = self._of(address, port)
         if rule == BLOCK:
             return rule
@@ -98,11 +83,7 @@ class Rules:
 
 
 def address_of(text: str) -> Address:
-    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4.
-
-    Raises:
-        ValueError: The text is not an address.
-    """
+    """Return an address; one of IPv4 that is written as IPv6 is one of IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return address if mapped is None else mapped

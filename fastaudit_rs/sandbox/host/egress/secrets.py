@@ -23,12 +23,7 @@ HOSTS = 64
 
 
 class Secrets:
-    """The secrets of a sandbox.
-
-    Args:
-        given: The secrets.
-        bundle: The file for the certificates that the sandbox is to trust.
-    """
+    """The secrets of a sandbox."""
 
     def __init__(self, given: Sequence[Secret], bundle: Path) -> None:
         """Make the placeholders, and an authority for the certificates of hosts."""
@@ -62,13 +57,6 @@ class Secrets:
         self.client.set_alpn_protocols(["http/1.1"])
 
     def of(self, host: str, port: int, *, tls: bool) -> list[Pair]:
-        """Return the secrets for requests to a host.
-
-        Args:
-            host: The name that was asked for, or the address.
-            port: The port.
-            tls: True if they are made over TLS.
-        """
         found = []
         for (over_tls, plain), pair in zip(self._rules, self.pairs, strict=True):
             rules = over_tls if tls else plain

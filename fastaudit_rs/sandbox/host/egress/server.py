@@ -24,17 +24,7 @@ class Denied(Exception):
 
 
 async def connected(wanted: Wanted, rules: Rules, tls: ssl.SSLContext | None = None) -> ByteStream:
-    """Connect to a server.
-
-    Args:
-        wanted: The server.
-        rules: The rules for its addresses.
-        tls: The context of a connection over TLS.
-
-    Raises:
-        Denied: A rule denies each address of the name.
-        Failed: It cannot be reached.
-    """
+    """Connect to a server; raise `Denied` if a rule denies each address of the name."""
     failed: Exception = Failed("it has no address")
     for address in await _addresses(wanted, rules):
         opening = asyncio.open_connection(

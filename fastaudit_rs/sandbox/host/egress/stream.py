@@ -8,15 +8,9 @@ PIECE = 1 << 16
 
 
 class ByteStream:
-    """A connection of asyncio.
-
-    Args:
-        reader: Its reader.
-        writer: Its writer.
-    """
+    """A connection of asyncio."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Begin with nothing read."""
         self._reader = reader
         self._writer = writer
         self._first = b""

@@ -23,13 +23,10 @@ class Pair(NamedTuple):
 class Swap:
     """Puts secrets into the requests of one connection, and takes them out of the responses.
 
-    Args:
-        pairs: The secrets for the requests.
-        known: The secrets that a response may say: those that other requests had, too.
+    A response may also say those that other requests had: `known`.
     """
 
     def __init__(self, pairs: Sequence[Pair], known: Sequence[Pair] | None = None) -> None:
-        """Begin."""
         self._pairs = pairs
         # One value may begin with another one, which is put there before.
         self._known = sorted(pairs if known is None else known, key=lambda pair: len(pair.value))
@@ -38,7 +35,6 @@ class Swap:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no secrets for these requests."""
         return not self._pairs
 
     def into(self, headers: Headers) -> Headers:
@@ -87,7 +83,6 @@ class Swap:
         return bytes(clean[:cut])
 
     def rest(self) -> bytes:
-        """Return the end of a body."""
         clean, self._kept, self._clean = self._clean, b"", b""
         return clean
 

@@ -15,17 +15,7 @@ IDLE = 300.0
 async def tunnel(
     guest: ByteStream, server: ByteStream, entry: Entry, look: Callable[[bytes], None] | None = None
 ) -> None:
-    """Carry all that either side says, until both have ended.
-
-    Args:
-        guest: The side of the sandbox.
-        server: The other side.
-        entry: Notes the bytes.
-        look: Looks at what the sandbox says before the server hears it.
-
-    Raises:
-        Failed: So `look` finds.
-    """
+    """Carry all that either side says, until both have ended; `look` sees what the sandbox says."""
     last = time.monotonic()
 
     async def carry(source: ByteStream, target: ByteStream, field: str) -> None:

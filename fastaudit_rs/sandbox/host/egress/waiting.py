@@ -18,8 +18,6 @@ FORGOTTEN = 10.0
 
 
 class Wanted(NamedTuple):
-    """The place that a connection is to lead to."""
-
     host: str
     #: The address that the code gave, if it gave no name's.
     address: Address | None
@@ -29,7 +27,6 @@ class Wanted(NamedTuple):
     entry: Entry | None
 
     def end(self) -> None:
-        """Note that the connection is over."""
         if self.entry is not None:
             self.entry.end()
         self.log.count(-1, is_lookup=self.entry is None)
@@ -39,14 +36,10 @@ class WaitingConnection:
     """The connections that are on the way to the proxy, by the ports that they come from."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._wanted: dict[tuple[int, int], tuple[Wanted, float]] = {}
 
     def put(self, key: tuple[int, int], wanted: Wanted) -> int:
-        """Expect a connection. Return 0, or the number of an error.
-
-        It is an error if one from this port is expected already, or if there are too many.
-        """
+        """Expect a connection. Return 0, or the number of an error."""
         if key in self._wanted:
             return errno.EALREADY
         if len(self._wanted) >= WAITING:
@@ -56,7 +49,6 @@ class WaitingConnection:
         return 0
 
     def take(self, key: tuple[int, int]) -> Wanted | None:
-        """Return the place that a connection is to lead to; `None` if it is not one of these."""
         return self._wanted.pop(key, (None, 0))[0]
 
     def expire(self) -> None:
@@ -67,7 +59,6 @@ class WaitingConnection:
                 self.drop(key)
 
     def drop(self, key: tuple[int, int]) -> None:
-        """Forget one that failed."""
         wanted = self.take(key)
         if wanted is not None:
             wanted.end()
