@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any
 
 from .. import Policy
@@ -141,12 +140,7 @@ class GuardedExecutor(PythonExecutor):  # type: ignore[misc]
     def __enter__(self) -> "GuardedExecutor":
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.cleanup()
 
     def _final(self, answer: Callable[..., Any]) -> Callable[..., Any]:

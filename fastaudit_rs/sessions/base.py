@@ -7,9 +7,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from .._keywords import checked
 from ..results import Result
 from .snapshot import Snapshot
 
@@ -35,10 +35,19 @@ class Output:
     text: str
 
 
+class StepRequest(NamedTuple):
+    """A step as it was asked for: the arguments of `Session.run`."""
+
+    code: str
+    inputs: Mapping[str, object] | None
+    functions: Functions | None
+    timeout: float | None
+
+
 class Session(ABC):
     """Steps of code that share names, imports and a working directory."""
 
-    @abstractmethod
+    @checked("Session.run")
     def run(
         self,
         code: str,
@@ -67,8 +76,12 @@ class Session(ABC):
             TypeError: An argument has another type, or an input is no data.
             ValueError: An argument has a wrong value: no identifier, a negative `timeout`.
         """
+        return self._run(StepRequest(code, inputs, functions, timeout))
 
     @abstractmethod
+    def _run(self, request: StepRequest) -> Result: ...
+
+    @checked("Session.run")
     async def arun(
         self,
         code: str,
@@ -81,8 +94,12 @@ class Session(ABC):
 
         Functions that are coroutines run in this event loop.
         """
+        return await self._arun(StepRequest(code, inputs, functions, timeout))
 
     @abstractmethod
+    async def _arun(self, request: StepRequest) -> Result: ...
+
+    @checked("Session.run")
     def stream(
         self,
         code: str,
@@ -100,6 +117,10 @@ class Session(ABC):
             ...         print(output.name, output.text)
             ...     return stream.result
         """
+        return self._stream(StepRequest(code, inputs, functions, timeout))
+
+    @abstractmethod
+    def _stream(self, request: StepRequest) -> "Stream": ...
 
     @abstractmethod
     def interrupt(self) -> bool:
@@ -185,23 +206,13 @@ class Session(ABC):
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self: _Self) -> _Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
 
 

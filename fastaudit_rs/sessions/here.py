@@ -9,18 +9,17 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 from .. import AuditDenied, Policy, _native
-from .._keywords import checked
 from .._monitoring import MONITORING
 from ..approvals import Approvals
 from ..results import Result
 from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
-from .base import SNAPSHOTS, Functions, Output, Session, Stream
+from .base import SNAPSHOTS, Functions, Output, Session, StepRequest, Stream
 from .coroutines import Caller, Coroutines
 from .guest import Guest, StepJob
 from .output import Capture, Name, of_host
@@ -148,21 +147,15 @@ class HereSession(Session):
 
         return held
 
-    def _prepared(
-        self,
-        code: str,
-        inputs: Mapping[str, object] | None,
-        functions: Functions | None,
-        timeout: float | None,
-    ) -> _Start:
+    def _prepared(self, request: StepRequest) -> _Start:
         """Check the arguments of a step; return a function that starts it."""
-        text = text_of(code)
+        text, timeout = text_of(request.code), request.timeout
         limit = self._timeout if timeout is None else seconds("timeout", timeout)
-        packed = inputs_of(inputs)
+        packed = inputs_of(request.inputs)
         copies: dict[str, Any] = unpack(packed, own=True) if packed else {}
         with self._lock:
             self._check()
-        made = self._made(functions)
+        made = self._made(request.functions)
         return functools.partial(self._start, text, copies, made, limit)
 
     def _start(
@@ -228,16 +221,8 @@ class HereSession(Session):
                 "the session runs a step already: wait for its end, or call interrupt()"
             )
 
-    @checked("Session.run")
-    def run(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        start = self._prepared(code, inputs, functions, timeout)
+    def _run(self, request: StepRequest) -> Result:
+        start = self._prepared(request)
         signs: SimpleQueue[None] = SimpleQueue()
         guest = self._guest
 
@@ -256,26 +241,10 @@ class HereSession(Session):
             raise
         return running.result()
 
-    @checked("Session.run")
-    async def arun(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
+    async def _arun(
+        self, request: StepRequest, on_piece: Callable[[Name, bytes], None] | None = None
     ) -> Result:
-        return await self._run_in_loop(code, inputs, functions, timeout, None)
-
-    async def _run_in_loop(
-        self,
-        code: str,
-        inputs: Mapping[str, object] | None,
-        functions: Functions | None,
-        timeout: float | None,
-        on_piece: Callable[[Name, bytes], None] | None,
-    ) -> Result:
-        start = self._prepared(code, inputs, functions, timeout)
+        start = self._prepared(request)
         loop = asyncio.get_running_loop()
         sign = asyncio.Event()
 
@@ -304,15 +273,7 @@ class HereSession(Session):
             if self._coroutines is not None:
                 self._coroutines.leave(loop)
 
-    @checked("Session.run")
-    def stream(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
-    ) -> Stream:
+    def _stream(self, request: StepRequest) -> Stream:
         async def run(tell: Callable[[Output], None]) -> Result:
             interrupts = self._guest.interrupts
             make = codecs.getincrementaldecoder("utf-8")
@@ -328,7 +289,7 @@ class HereSession(Session):
                 finally:
                     interrupts.release()
 
-            return await self._run_in_loop(code, inputs, functions, timeout, on_piece)
+            return await self._arun(request, on_piece)
 
         return Stream(run, self.interrupt)
 

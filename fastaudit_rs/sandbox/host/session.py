@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
-from ..._keywords import checked
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
-from ...sessions.base import Functions, Output, Stream
+from ...sessions.base import Functions, Output, StepRequest, Stream
 from ...sessions.host_loop import HostLoop
 from ...sessions.values import unpack
 from ..limits import KILLED
@@ -104,43 +103,19 @@ class SandboxSession(States):
         state = "closed" if self._closed else f"{self._steps} steps"
         return f"<session in a sandbox, {state}>"
 
-    @checked("Session.run")
-    def run(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        return self._step(code, inputs, functions, timeout, self._loop)
-
-    @checked("Session.run")
-    async def arun(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        return await self._arun(code, inputs, functions, timeout)
+    def _run(self, request: StepRequest) -> Result:
+        return self._step(request, self._loop)
 
     async def _arun(
         self,
-        code: str,
-        inputs: Mapping[str, object] | None,
-        functions: Functions | None,
-        timeout: float | None,
+        request: StepRequest,
         on_output: Callable[[Output], None] | None = None,
         stopped: threading.Event | None = None,
     ) -> Result:
         loop = asyncio.get_running_loop()
         cancelled = stopped or threading.Event()
         work = asyncio.ensure_future(
-            asyncio.to_thread(
-                self._step, code, inputs, functions, timeout, lambda: loop, on_output, cancelled
-            )
+            asyncio.to_thread(self._step, request, lambda: loop, on_output, cancelled)
         )
         try:
             return await asyncio.shield(work)
@@ -155,19 +130,11 @@ class SandboxSession(States):
                 work.exception()
             raise
 
-    @checked("Session.run")
-    def stream(
-        self,
-        code: str,
-        *,
-        inputs: Mapping[str, object] | None = None,
-        functions: Functions | None = None,
-        timeout: float | None = None,
-    ) -> Stream:
+    def _stream(self, request: StepRequest) -> Stream:
         stopped = threading.Event()
 
         async def run(on_output: Callable[[Output], None]) -> Result:
-            return await self._arun(code, inputs, functions, timeout, on_output, stopped)
+            return await self._arun(request, on_output, stopped)
 
         def stop() -> None:
             stopped.set()
@@ -262,17 +229,15 @@ class SandboxSession(States):
 
     def _step(
         self,
-        code: str,
-        inputs: Mapping[str, object] | None,
-        functions: Functions | None,
-        timeout: float | None,
+        request: StepRequest,
         loop: Callable[[], asyncio.AbstractEventLoop],
         on_output: Callable[[Output], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Result:
-        text = text_of(code)
-        given = _packed_inputs(inputs)
-        new = functions_of(functions)
+        text = text_of(request.code)
+        given = _packed_inputs(request.inputs)
+        new = functions_of(request.functions)
+        timeout = request.timeout
         limit = self._seconds if timeout is None else seconds("timeout", timeout)
         with self._free():
             self._check_process()
