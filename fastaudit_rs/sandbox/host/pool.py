@@ -12,8 +12,7 @@ from .cancel import CancelToken, InFlight
 from .process import Worker
 from .run import INTERVAL
 from .runner import Runner, RunRequest
-from .setup import Setup
-from .workers import WorkerSource
+from .setup import Setup, WorkerSource
 
 #: A worker that is being started, or has been, with the state that it depends on.
 _Coming = Future[tuple[Worker, Hashable]]

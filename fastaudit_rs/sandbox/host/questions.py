@@ -9,7 +9,7 @@ from typing import Any
 from ... import AuditDenied, Policy
 from ...approvals import Approvals
 from ...sessions.arguments import seconds
-from ...sessions.host_loop import HostLoop
+from ...sessions.coroutines import HostLoop
 from ..wire import Malformed, decode
 from .calls import Calls
 from .channel import Broken, Channel

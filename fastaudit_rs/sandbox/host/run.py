@@ -24,7 +24,7 @@ from .decisions import Decisions
 from .files import Disk
 from .process import SandboxError, Worker
 from .questions import Questions
-from .workers import WorkerSource
+from .setup import WorkerSource
 
 #: The time between looks at a run, in seconds.
 INTERVAL = 0.05

@@ -33,6 +33,8 @@ from .runner import Runner, RunRequest
 from .setup import (
     CONFINE,
     Setup,
+    Workers,
+    WorkerSource,
     absolute,
     bound,
     check_network,
@@ -41,7 +43,6 @@ from .setup import (
     existing,
     kernel,
 )
-from .workers import Workers, WorkerSource
 
 if TYPE_CHECKING:
     from .docker import Docker

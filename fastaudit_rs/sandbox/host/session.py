@@ -15,7 +15,7 @@ from ... import AuditDenied
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
 from ...sessions.base import Functions, Output, StepRequest, Stream
-from ...sessions.host_loop import HostLoop
+from ...sessions.coroutines import HostLoop
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import MESSAGE, encode

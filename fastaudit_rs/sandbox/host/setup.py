@@ -11,10 +11,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ... import Network, Policy
 from ..._native import _governing
@@ -22,6 +23,7 @@ from ...confined import USERS, needed
 from ..limits import Limits
 from . import copies
 from . import network as sandbox_network
+from .cancel import CancelToken
 from .config import SandboxConfig
 from .metadata import Metadata
 from .process import SandboxError, Worker
@@ -199,6 +201,45 @@ class Setup:
             "env": {**env, "HOME": home, "TMPDIR": home},
             "no_coredump": True,
         }
+
+
+class Workers:
+    """Workers that are started as they are needed. One of them waits for the next run."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self.begin_anew()
+        copies.note(self)
+
+    def begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: tuple[Worker, Hashable] | None = None
+
+    @contextlib.contextmanager
+    def worker(self, cancel: CancelToken) -> Iterator[Worker]:
+        # A worker from another state is stale.
+        key = self._setup.state()
+        with self._lock:
+            idle, self._idle = self._idle, None
+        if idle is not None and not (idle[1] == key and idle[0].is_alive):
+            idle[0].end()
+            idle = None
+        worker = idle[0] if idle is not None else self._setup.start()
+        yield worker
+        if not worker.is_alive:
+            return
+        with self._lock:
+            idle, self._idle = self._idle, (worker, key)
+        if idle is not None:
+            idle[0].end()
+
+
+class WorkerSource(Protocol):
+    """The source of the workers of runs."""
+
+    def worker(self, cancel: CancelToken) -> AbstractContextManager[Worker]:
+        """Return an idle worker."""
+        ...
 
 
 def bound(policy: Policy, up_to: Policy) -> Policy:

@@ -8,8 +8,7 @@ import ssl
 from collections.abc import Iterator
 from typing import TypeVar
 
-from .failures import MALFORMED, Failed
-from .stream import PIECE, ByteStream
+from .stream import MALFORMED, PIECE, ByteStream, Failed
 
 Said = TypeVar("Said")
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import h11
 
-from .failures import MALFORMED, Failed, why
 from .log import Entry
 from .server import Denied
-from .stream import PIECE, ByteStream
+from .stream import IDLE, MALFORMED, PIECE, ByteStream, Failed, tunnel, why
 from .swap import Headers, Swap
-from .tunnel import IDLE, tunnel
 from .waiting import Wanted
 
 #: Headers that are about one connection: RFC 9110, 7.6.1. Trailers go no further.

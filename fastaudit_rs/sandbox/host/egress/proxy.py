@@ -10,16 +10,13 @@ from .... import Network
 from .. import copies
 from . import beginnings
 from .beginnings import FirstLine, Protocol
-from .failures import why
 from .http import HttpExchange
 from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
-from .opened import OpenedStream
 from .rules import BLOCK, Address, Rules
 from .server import Denied, connected
-from .stream import PIECE, ByteStream
+from .stream import IDLE, PIECE, ByteStream, OpenedStream, tunnel, why
 from .swap import Swap
-from .tunnel import IDLE, tunnel
 from .waiting import DOMAIN, WaitingConnection, Wanted
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ import asyncio
 import socket
 import ssl
 
-from .failures import Failed, why
 from .rules import Address, Rules, address_of
-from .stream import PIECE, ByteStream
+from .stream import PIECE, ByteStream, Failed, why
 from .waiting import Wanted
 
 #: The time to look a name up, and to connect to one address, in seconds.

@@ -1,10 +1,48 @@
-"""Streams of bytes between a sandbox and a server, and their first bytes."""
+"""Streams of bytes between a sandbox and a server, and the words for what fails there.
+
+These hold nothing that a server said, which may be a secret.
+"""
 
 import asyncio
 import contextlib
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+from .log import Entry
 
 #: The bytes that are read at once.
 PIECE = 1 << 16
+
+#: The time after which a connection is closed on which neither side says anything, in seconds.
+IDLE = 300.0
+
+#: A request of the code that is none, or none that all servers understand alike.
+MALFORMED = "the request is malformed"
+
+
+class Failed(Exception):
+    """A failure, in words of this package."""
+
+
+def why(error: BaseException) -> str:
+    """Return the reason of a failure, in words that no server chooses."""
+    if isinstance(error, Failed):
+        return str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not valid: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS fails: {error.reason}"
+    # Before 3.11 these are two classes.
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return "it took too long"
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return type(error).__name__
 
 
 class ByteStream:
@@ -55,3 +93,100 @@ class ByteStream:
     def close(self) -> None:
         """Close it, once all is written."""
         self._writer.close()
+
+
+class OpenedStream(ByteStream):
+    """A connection of TLS with a client, which has said its first bytes already.
+
+    The host opens it for requests that it puts secrets into.
+    """
+
+    def __init__(self, plain: ByteStream, context: ssl.SSLContext) -> None:
+        self._plain = plain
+        self._first = b""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    async def read(self) -> bytes:
+        if self._first:
+            data, self._first = self._first, b""
+            return data
+        while True:
+            try:
+                return self._tls.read(PIECE)
+            except ssl.SSLWantReadError:
+                await self._flush()
+            except ssl.SSLError:
+                await self._flush()
+                return b""
+            data = await self._plain.read()
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+    async def write(self, data: bytes) -> None:
+        self._tls.write(data)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            await self._plain.write(data)
+
+    def at_end(self) -> bool:
+        return self._plain.at_end()
+
+    def end(self) -> None:
+        """Write no more: in TLS both sides end at once."""
+
+    def abort(self) -> None:
+        self._plain.abort()
+
+    def close(self) -> None:
+        """Close it, once all is written, and tell the other side: RFC 8446, 6.1."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._plain.put(self._outgoing.read())
+        self._plain.close()
+
+
+async def tunnel(
+    guest: ByteStream, server: ByteStream, entry: Entry, look: Callable[[bytes], None] | None = None
+) -> None:
+    """Carry all that either side says, until both have ended; `look` sees what the sandbox says."""
+    last = time.monotonic()
+
+    async def carry(source: ByteStream, target: ByteStream, field: str) -> None:
+        nonlocal last
+        while data := await source.read():
+            last = time.monotonic()
+            if look is not None and source is guest:
+                look(data)
+            setattr(entry, field, getattr(entry, field) + len(data))
+            await target.write(data)
+        target.end()
+
+    ways = [
+        asyncio.ensure_future(carry(guest, server, "sent")),
+        asyncio.ensure_future(carry(server, guest, "received")),
+    ]
+    try:
+        running = {*ways}
+        while running:
+            done, running = await asyncio.wait(
+                running, timeout=IDLE, return_when=asyncio.FIRST_EXCEPTION
+            )
+            failed = [error for error in (way.exception() for way in done) if error]
+            for error in failed:
+                if isinstance(error, Failed):
+                    raise error
+            if failed or time.monotonic() - last >= IDLE:
+                break
+    finally:
+        for way in ways:
+            way.cancel()
+        # Each failure is looked at: asyncio reports those that nobody sees.
+        await asyncio.gather(*ways, return_exceptions=True)
+        server.close()
