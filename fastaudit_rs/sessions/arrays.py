@@ -73,7 +73,6 @@ def form_of(packer: Packer, value: Any, place: str, depth: int) -> Any:
 
 def _array(packer: Packer, array: Any, place: str) -> Any:
     numpy = _package("numpy")
-
     if array.dtype.kind not in PLAIN:
         raise NotData(f"{place[:200]} is an array of {array.dtype}: pass {place[:50]}.tolist()")
     packed = numpy.ascontiguousarray(array)
@@ -91,7 +90,6 @@ def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
     """The form of a column: the array below a series or an index."""
     numpy = _package("numpy")
     pandas = _package("pandas")
-
     kind = column.dtype
     if isinstance(kind, pandas.CategoricalDtype):
         return {
@@ -120,7 +118,6 @@ def _column(packer: Packer, column: Any, place: str, depth: int) -> Any:
 
 def _index(packer: Packer, index: Any, place: str, depth: int) -> Any:
     pandas = _package("pandas")
-
     names = [packer.form(name, f"{place}.names", depth) for name in index.names]
     if isinstance(index, pandas.RangeIndex):
         return {"names": names, "range": [index.start, index.stop, index.step]}
@@ -163,16 +160,13 @@ def value_of(unpacker: Unpacker, kind: str, form: Any) -> Any:
 def _zone(form: Any) -> str:
     """The name of a time zone: a name of another kind could make pandas open a file."""
     name = str(form["zone"])
-    if not re.fullmatch(
-        r"(?!dateutil)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,3}|UTC[+-][0-9:]+", name
-    ):
+    if not ZONE.fullmatch(name):
         raise ValueError(f"a time zone {name[:50]!r}")
     return name
 
 
 def _made_array(unpacker: Unpacker, form: Any) -> Any:
     numpy = _package("numpy")
-
     blob = unpacker.blob(form["at"])
     shape = form["shape"]
     kind = numpy.dtype(str(form["type"])[:20])
@@ -185,7 +179,6 @@ def _made_array(unpacker: Unpacker, form: Any) -> Any:
 
 def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
     pandas = _package("pandas")
-
     kind = form["type"]
     if kind == "array":
         made = _made_array(unpacker, form["array"])
@@ -210,7 +203,6 @@ def _made_column(unpacker: Unpacker, form: Any, is_index: bool = False) -> Any:
 
 def _objects(items: list[Any]) -> Any:
     numpy = _package("numpy")
-
     made = numpy.empty(len(items), dtype=object)
     made[:] = items
     return made
@@ -218,7 +210,6 @@ def _objects(items: list[Any]) -> Any:
 
 def _made_index(unpacker: Unpacker, form: Any) -> Any:
     pandas = _package("pandas")
-
     names = [unpacker.value(name) for name in form["names"]]
     if "range" in form:
         start, stop, step = map(int, form["range"])

@@ -7,13 +7,14 @@ import importlib
 import io
 import json
 import sys
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._native import _in_tool
-from .imports import when_imported
 from .plain import class_name, exact_bytes
 
 #: The number of things that a step may show, and their bytes.
@@ -172,8 +173,8 @@ def watch() -> None:
     No window opens, and nothing waits for one. Other code of the process keeps the packages as they
     are. A module that is imported later is changed when it is.
     """
-    when_imported(_PYPLOT, _take_over)
-    when_imported(_IPYTHON, _take_display)
+    _when_imported(_PYPLOT, _take_over)
+    _when_imported(_IPYTHON, _take_display)
 
 
 def _take_display(functions: Any) -> None:
@@ -236,3 +237,54 @@ def _take_over(pyplot: Any) -> None:
     pyplot.new_figure_manager = new_figure_manager
     pyplot.show = show_figures
     pyplot._fastaudit_rs = True
+
+
+_changing = threading.Lock()
+
+
+def _when_imported(name: str, change: Callable[[Any], object]) -> None:
+    """Change a module: now if it is there, else when somebody imports it.
+
+    The function that changes it leaves one alone that it has changed already.
+    """
+    module = sys.modules.get(name)
+    if module is not None:
+        change(module)
+    elif _finder.changes.get(name) is not change or _finder not in sys.meta_path:
+        with _changing:
+            _finder.changes[name] = change
+            if _finder not in sys.meta_path:
+                sys.meta_path.insert(0, _finder)
+
+
+class _Finder:
+    """Finds these modules, as the usual one does, and changes them once they are imported."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, Callable[[Any], object]] = {}
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        change = self.changes.get(name)
+        if change is None:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        loader: Any = spec and spec.loader
+        if loader is None:
+            return None
+        execute: Callable[[Any], None] = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            execute(module)
+            change(module)
+            with _changing:
+                self.changes.pop(name, None)
+                if not self.changes:
+                    with contextlib.suppress(ValueError):
+                        sys.meta_path.remove(self)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+_finder: Any = _Finder()

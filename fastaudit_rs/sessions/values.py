@@ -25,16 +25,11 @@ def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
     Raises:
         NotData: Something in it is nothing of that; the message names it by its place.
     """
-    return pack_all(value, arrays=arrays, place=place)[0]
-
-
-def pack_all(value: object, *, arrays: bool = True, place: str = "value") -> tuple[bytes, int]:
-    """Return a value as bytes, and the number of values in it."""
     packer = Packer(form_of if arrays else None)
     head = {"value": packer.form(value, place, 0)}
     lengths = [len(blob) for blob in packer.blobs]
     text = json.dumps({**head, "lengths": lengths}).encode()
-    return b"".join((LENGTH.pack(len(text)), text, *packer.blobs)), packer.count
+    return b"".join((LENGTH.pack(len(text)), text, *packer.blobs))
 
 
 def unpack(data: bytes | memoryview, *, arrays: bool = True, own: bool = False) -> Any:

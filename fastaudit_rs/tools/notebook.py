@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import ContextVar
 from types import CodeType, TracebackType
 from typing import Any
@@ -28,9 +28,10 @@ from IPython.display import display
 from IPython.utils.text import LSString, SList
 
 from .. import AuditDenied, Guard, Recording
+from .._cells import cell_of, render
 from .._monitoring import MONITORING
 from .._native import AuditPerms, Observer, _TemporaryFiles
-from . import asking, cell_errors, cell_options
+from . import asking, cell_options, denials
 from .options import AUDIT, SANDBOX, allowances, options_of, policy_of, written
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
@@ -353,7 +354,7 @@ class AuditMagics(Magics):
                 session.permissions.line().removeprefix("%audit "),
                 f"{session.cells} cells guarded, {session.denied} operations denied",
             ]
-        shown = cell_errors.untold(self._ip, denied, most=KEPT)
+        shown = _untold(self._ip, denied, most=KEPT)
         return "\n".join([*lines, *(f"    {line}" for line in shown)])
 
     async def run_code(
@@ -389,7 +390,7 @@ class AuditMagics(Magics):
         error = sys.exc_info()[1] if given is None else given[1]
         if isinstance(error, BaseException):
             error.__traceback__ = _without_own(error.__traceback__)
-            short = cell_errors.render_wrapped(self._ip, error)
+            short = _render_wrapped(self._ip, error)
             if short is not None:
                 self._ip._showtraceback(type(error), error, short)
                 return
@@ -432,7 +433,7 @@ class AuditMagics(Magics):
         self._denied = cell.violations()
         error = result.error_before_exec or result.error_in_exec
         told = {"head": "denied: ", "more": "; %audit shows them"}
-        for line in cell_errors.untold(self._ip, self._denied, error, **told):
+        for line in _untold(self._ip, self._denied, error, **told):
             print(line, file=sys.stderr)
 
 
@@ -462,6 +463,44 @@ def _without_own(traceback: TracebackType | None) -> TracebackType | None:
 
 def _is_own(part: TracebackType) -> bool:
     return part.tb_frame.f_code in (RUN, Piece.run.__code__)
+
+
+def _render_wrapped(shell: InteractiveShell, error: BaseException | None) -> list[str] | None:
+    """The lines for an error that a library raised for a denial; ``None`` for any other.
+
+    An error that the user's own code raised on a denial shows its frames as usual.
+    """
+    if isinstance(error, AuditDenied) or not isinstance(error, Exception):
+        return None
+    denied = denials.denial_in(error)
+    if denied is None or shell.InteractiveTB.mode == "Verbose":
+        return None
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return None
+    file = innermost.tb_frame.f_code.co_filename
+    own = (denied.place or "").rpartition(":")[0]
+    if file == own or cell_of(shell, file) is not None:
+        return None
+    return render(denied, error)
+
+
+def _untold(
+    shell: InteractiveShell,
+    violations: Iterable[AuditDenied],
+    error: BaseException | None = None,
+    **options: Any,
+) -> list[str]:
+    """Return a line for each place of a denial that the error does not show: `denials.lines`."""
+
+    def place_of(denied: AuditDenied) -> str | None:
+        file, _, line = (denied.place or "").rpartition(":")
+        cell = cell_of(shell, file)
+        return denials.place_of(denied) if cell is None else f"{cell}, line {line}"
+
+    return denials.lines(violations, error, place_of=place_of, **options)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

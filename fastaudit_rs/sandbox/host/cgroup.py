@@ -92,9 +92,7 @@ class Cgroup:
         """Kill its processes, and remove it as soon as they are gone."""
         self.kills()
         with self._lock:
-            if self._events is not None:
-                os.close(self._events)
-                self._events = None
+            self.forget()
         deadline = time.monotonic() + PATIENCE
         for path in self.paths:
             while not _removed(path) and time.monotonic() < deadline:

@@ -100,9 +100,10 @@ class Metadata:
         name = self.numbers.get(ctx.syscall_nr)
         if name is None:
             return errno.EPERM
-        call: Callable[[Any, Any], None] = getattr(self, f"_{name}")
+        change, where, rest = CALLS[name]
+        args = [*ctx.args]
         try:
-            call(ctx, ctx.args)
+            getattr(self, change)(ctx, where(args), args[rest:])
         except OSError as error:
             return error.errno or errno.EPERM
         return 0
@@ -123,19 +124,9 @@ class Metadata:
         finally:
             os.close(descriptor)
 
-    def _chmod(self, ctx: Any, args: Any) -> None:
-        self._moded(ctx, _Where(path=args[0]), args[1])
+    def _mode(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
+        mode = args[0]
 
-    def _fchmod(self, ctx: Any, args: Any) -> None:
-        self._moded(ctx, _Where(args[0]), args[1])
-
-    def _fchmodat(self, ctx: Any, args: Any) -> None:
-        self._moded(ctx, _Where(args[0], args[1]), args[2])
-
-    def _fchmodat2(self, ctx: Any, args: Any) -> None:
-        self._moded(ctx, _Where(args[0], args[1], args[3]), args[2])
-
-    def _moded(self, ctx: Any, where: "_Where", mode: int) -> None:
         def change(name: str) -> None:
             # A program with such a bit gives the rights of the host's user to others.
             if mode & stat.S_ISUID or (mode & stat.S_ISGID and not os.path.isdir(name)):
@@ -144,26 +135,12 @@ class Metadata:
 
         self._changed(ctx, where, change)
 
-    def _chown(self, ctx: Any, args: Any) -> None:
-        self._owned(ctx, _Where(path=args[0]), args[1], args[2])
+    def _owner(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
+        user, group = _signed(args[0]), _signed(args[1])
+        self._changed(ctx, where, lambda name: os.chown(name, user, group))
 
-    def _lchown(self, ctx: Any, args: Any) -> None:
-        self._owned(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args[1], args[2])
-
-    def _fchown(self, ctx: Any, args: Any) -> None:
-        self._owned(ctx, _Where(args[0]), args[1], args[2])
-
-    def _fchownat(self, ctx: Any, args: Any) -> None:
-        self._owned(ctx, _Where(args[0], args[1], args[4]), args[2], args[3])
-
-    def _owned(self, ctx: Any, where: "_Where", user: int, group: int) -> None:
-        self._changed(ctx, where, lambda name: os.chown(name, _signed(user), _signed(group)))
-
-    def _utimensat(self, ctx: Any, args: Any) -> None:
-        where = _Where(args[0], args[1] or None, args[3])
-        times = None
-        if args[2]:
-            times = struct.unpack("=4q", _read(ctx, args[2], 32))
+    def _times(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
+        times = struct.unpack("=4q", _read(ctx, args[0], 32)) if args[0] else None
 
         def change(name: str) -> None:
             if times is None:
@@ -176,34 +153,16 @@ class Metadata:
 
         self._changed(ctx, where, change)
 
-    def _setxattr(self, ctx: Any, args: Any) -> None:
-        self._attribute(ctx, _Where(path=args[0]), args)
-
-    def _lsetxattr(self, ctx: Any, args: Any) -> None:
-        self._attribute(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args)
-
-    def _fsetxattr(self, ctx: Any, args: Any) -> None:
-        self._attribute(ctx, _Where(args[0]), args)
-
-    def _attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
-        if args[3] > VALUE_MAX:
+    def _attribute(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
+        if args[2] > VALUE_MAX:
             raise OSError(errno.E2BIG, "the value is too long")
-        attribute = _attribute(ctx, args[1])
-        value = _read(ctx, args[2], args[3]) if args[3] else b""
-        flags = args[4] & 0xFFFFFFFF
+        attribute = _attribute(ctx, args[0])
+        value = _read(ctx, args[1], args[2]) if args[2] else b""
+        flags = args[3] & 0xFFFFFFFF
         self._changed(ctx, where, lambda name: os.setxattr(name, attribute, value, flags))
 
-    def _removexattr(self, ctx: Any, args: Any) -> None:
-        self._no_attribute(ctx, _Where(path=args[0]), args)
-
-    def _lremovexattr(self, ctx: Any, args: Any) -> None:
-        self._no_attribute(ctx, _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW), args)
-
-    def _fremovexattr(self, ctx: Any, args: Any) -> None:
-        self._no_attribute(ctx, _Where(args[0]), args)
-
-    def _no_attribute(self, ctx: Any, where: "_Where", args: Any) -> None:
-        attribute = _attribute(ctx, args[1])
+    def _no_attribute(self, ctx: Any, where: "_Where", args: Sequence[int]) -> None:
+        attribute = _attribute(ctx, args[0])
         self._changed(ctx, where, lambda name: os.removexattr(name, attribute))
 
 
@@ -256,6 +215,44 @@ class _Where:
             return os.open(f"/proc/{ctx.pid}/{here}", os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
             raise OSError(errno.EBADF, "there is no such descriptor") from None
+
+
+def _path(args: Sequence[int]) -> _Where:
+    return _Where(path=args[0])
+
+
+def _link(args: Sequence[int]) -> _Where:
+    return _Where(path=args[0], flags=AT_SYMLINK_NOFOLLOW)
+
+
+def _open(args: Sequence[int]) -> _Where:
+    return _Where(args[0])
+
+
+def _from(flags: int | None) -> Callable[[Sequence[int]], _Where]:
+    """A path from a descriptor, with the flags in this argument."""
+    return lambda args: _Where(args[0], args[1], 0 if flags is None else args[flags])
+
+
+#: For each call what it changes, where its file is, and the argument from which on it says how.
+CALLS = {
+    "chmod": ("_mode", _path, 1),
+    "fchmod": ("_mode", _open, 1),
+    "fchmodat": ("_mode", _from(None), 2),
+    "fchmodat2": ("_mode", _from(3), 2),
+    "chown": ("_owner", _path, 1),
+    "lchown": ("_owner", _link, 1),
+    "fchown": ("_owner", _open, 1),
+    "fchownat": ("_owner", _from(4), 2),
+    # Without a path it is the descriptor's file.
+    "utimensat": ("_times", lambda args: _Where(args[0], args[1] or None, args[3]), 2),
+    "setxattr": ("_attribute", _path, 1),
+    "lsetxattr": ("_attribute", _link, 1),
+    "fsetxattr": ("_attribute", _open, 1),
+    "removexattr": ("_no_attribute", _path, 1),
+    "lremovexattr": ("_no_attribute", _link, 1),
+    "fremovexattr": ("_no_attribute", _open, 1),
+}
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -7,15 +7,16 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ... import AuditDenied
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
-from ...sessions.base import Functions, Output, StepRequest, Stream
+from ...sessions.base import Functions, Output, Session, StepRequest, Stream
 from ...sessions.coroutines import HostLoop
+from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from ...sessions.values import unpack
 from ..limits import KILLED
 from ..wire import MESSAGE, encode
@@ -23,15 +24,15 @@ from . import copies
 from .calls import Calls, told
 from .cancel import CancelToken, InFlight
 from .config import SandboxConfig
+from .copies import FOREIGN
 from .decisions import Decisions
 from .exchange import Exchange
 from .files import Files
-from .process import SandboxError, Worker
+from .process import ProcessEnded, SandboxError, Worker
 from .questions import check_ask
 from .review import Change, Review
 from .run import error_told
 from .session_process import Process
-from .session_states import States, how_ended
 
 #: The time for a step to leave when its session is closed, in seconds.
 PATIENCE = 3.0
@@ -39,9 +40,17 @@ PATIENCE = 3.0
 #: The bytes that the inputs of a step may have.
 INPUTS = 64 << 20
 
+#: The message where all processes of a session have ended.
+SNAPSHOT_LOST = "the snapshots have ended with the session's process: reset() begins anew"
 
-class SandboxSession(States):
+
+class SandboxSession(Session):
     """Steps of code in one process of a sandbox; `Sandbox.session` makes it."""
+
+    #: The number of snapshots, and that at the last `reset`.
+    _made = _reset_at = 0
+    #: True in a copy of the host.
+    _is_foreign = False
 
     def __init__(
         self,
@@ -98,6 +107,10 @@ class SandboxSession(States):
         self._busy = threading.Lock()
         self._exchange = None
         self._process.forget_all()
+
+    @property
+    def _process(self) -> Process:
+        return self._held[0]
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._steps} steps"
@@ -212,6 +225,70 @@ class SandboxSession(States):
         with self._free():
             return self._review.discard()
 
+    def reset(self) -> None:
+        with self._free():
+            process = self._process
+            process.drop_all()
+            if process.is_lost or not process.keep_only_copies():
+                process.worker.end()
+                worker = self._start()
+            else:
+                worker = process.worker
+            process.release()
+            self._held[0] = Process(worker, self._job, self._decisions)
+            self._functions = dict(self._first_functions)
+            self._told = told(self._functions)
+            self._steps = 0
+            self._reset_at = self._made
+
+    def undo(self) -> None:
+        """Go back to the state before the last step, but for files; see `Session.undo`.
+
+        Threads that steps have started do not run there. It works also where the last step has
+        ended the process.
+        """
+        with self._free():
+            self._notice_end()
+            lost = "the state from before is lost: reset() begins anew"
+            if not self._process.copies:
+                if self._process.is_lost and self._keep:
+                    raise SandboxError(lost)
+                raise RuntimeError(
+                    "no state from before the last step is kept: "
+                    f"the session keeps {self._keep} (keep=), and each undo() uses one"
+                )
+            if not self._process.go_back():
+                raise SandboxError(lost)
+
+    def snapshot(self) -> Snapshot:
+        """Keep the state that there is now, in a copy of the process; see `Session.snapshot`.
+
+        Threads that steps have started do not run there. The copy is one of the sandbox's
+        processes, which `Limits.processes` counts.
+        """
+        with self._free():
+            check_room(len(self._process.snapshots), self._most_snapshots)
+            number = self._made = self._made + 1
+            self._copy(number)
+            return Snapshot(self, number, self._steps)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        number = number_of(snapshot, self)
+        with self._free():
+            process = self._process
+            self._notice_end()
+            if number not in process.snapshots:
+                if process.is_lost and number > self._reset_at:
+                    raise SandboxError(SNAPSHOT_LOST)
+                raise closed()
+            if process.snapshots[number].has_ended:
+                process.forget(number)
+                raise SandboxError("the snapshot's process has ended: the session is as it was")
+            if not process.restore(number):
+                raise SandboxError(SNAPSHOT_LOST)
+            # The copy is the session's own process now: another one waits in its place.
+            self._copy(number)
+
     def close(self) -> None:
         self._closed = True
         if self._is_foreign:
@@ -275,8 +352,67 @@ class SandboxSession(States):
                 self._noted(text, (), began, result)
         return result
 
-    def _question(self, kind: str, **told: object) -> Exchange:
-        return self._watched(kind, b"", self._seconds, None, None, None, **told)
+    def _copy(self, number: int) -> None:
+        """Have the process make a copy of itself that waits, a snapshot of this number."""
+        process = self._process
+        try:
+            self._asked("copy")
+            copy = process.copies[-1] if process.copies else None
+            if copy is None or copy.step != self._number or (copy.process or 0) <= 0:
+                raise SandboxError("the session's process cannot be copied: no more may be started")
+            process.copies.remove(copy)
+            process.snapshots[number] = copy
+        finally:
+            for copy in [copy for copy in process.copies if copy.step == self._number]:
+                process.drop(copy)
+
+    def _drop(self, number: int) -> None:
+        if not (self._closed or self._is_foreign) and number in self._process.snapshots:
+            with self._free():
+                self._process.forget(number)
+
+    def _asked(self, kind: str, **told: object) -> tuple[dict[str, Any], memoryview]:
+        self._check_process()
+        exchange = self._watched(kind, b"", self._seconds, None, None, None, **told)
+        if exchange.answer is None:
+            why = exchange.broken or "it ended, or took too long"
+            raise SandboxError(f"the session's process gave no answer: {why}: {self._ways()}")
+        return exchange.answer
+
+    @contextlib.contextmanager
+    def _free(self) -> Iterator[None]:
+        """Use the process, which no step uses meanwhile."""
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        if self._is_foreign:
+            raise RuntimeError(FOREIGN)
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(
+                "the session runs a step already: wait for its end, or call interrupt()"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _notice_end(self) -> None:
+        """Look whether the process has ended since the last step."""
+        if self._process.status is None and self._process.has_ended():
+            self._process.settle()
+
+    def _check_process(self) -> None:
+        self._notice_end()
+        if self._process.status is not None:
+            how = how_ended(self._process.status)
+            raise ProcessEnded(f"the session's process has ended ({how}): {self._ways()}")
+
+    def _ways(self) -> str:
+        ways = ["reset() starts another"]
+        if self._process.copies:
+            ways.append("undo() goes back")
+        if self._process.snapshots:
+            ways.append("restore() to a snapshot")
+        return ", ".join(ways)
 
     def _watched(
         self,
@@ -361,6 +497,11 @@ def _finish(process: int, held: list[Process], loop: HostLoop) -> None:
     if os.getpid() == process:
         held[0].close()
         loop.close()
+
+
+def how_ended(status: int) -> str:
+    """Describe an exit status, or minus the number of a signal."""
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
 def _outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
