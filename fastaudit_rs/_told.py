@@ -1,11 +1,17 @@
 """Texts for a model: in valid Unicode, and no longer than it takes."""
 
+import json
 from typing import Any
 
 
 def valid(text: str) -> str:
     """The text in valid Unicode, as clients of models need it: code may have half a character."""
     return text.encode("utf-8", "replace").decode()
+
+
+def valid_data(told: Any) -> Any:
+    """The same, as data of JSON in valid Unicode: code makes names and texts that are neither."""
+    return json.loads(valid(json.dumps(told, ensure_ascii=False)))
 
 
 def written(value: object) -> str:

@@ -21,7 +21,7 @@ _PACKAGES: "Final" = {
 
 
 def install_as_fastaudit(version: str | None = None) -> str:
-    """Have ``import fastaudit`` give this package from now on, in this process.
+    """Have ``import fastaudit`` give this package in this process; return the version.
 
     Call it before anything imports ``fastaudit``. Calling it again does nothing.
 
@@ -29,9 +29,6 @@ def install_as_fastaudit(version: str | None = None) -> str:
         version: The names and rules: ``"0.2"``, those of `fastaudit_rs.v02`, or ``"0.1"``, those of
             `fastaudit_rs` itself. ``None``: those of the ``fastaudit`` that is installed, or else
             ``"0.2"``.
-
-    Returns:
-        The version.
 
     Raises:
         TypeError: ``version`` is not a ``str``.

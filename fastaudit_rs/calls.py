@@ -104,10 +104,7 @@ _use_tracker(_tracker)
 
 
 def track_call(fn: "_Function") -> "_Function":
-    """Decorate a coroutine function, so that callbacks know of its calls in progress.
-
-    Any other function is returned as it is.
-    """
+    """Decorate a coroutine function, so that callbacks know of its calls; others stay the same."""
     return _tracker.wrap(fn)
 
 

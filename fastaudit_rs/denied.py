@@ -66,10 +66,7 @@ class AuditDenied(PermissionError):
 
     @property
     def effect(self) -> str | None:
-        """The effect of the operation: ``'write'``, ``'process'``, ``'native'`` and so on.
-
-        The effect of each event is in ``docs/events.md``.
-        """
+        """The effect: ``'write'``, ``'process'`` and so on; ``docs/events.md`` has that of events."""
         return _of(self).effect
 
     @property
@@ -93,10 +90,7 @@ class AuditDenied(PermissionError):
 
     @property
     def rule(self) -> str | None:
-        """The field of the policy that decided, ``'write'`` or ``'block'`` for example.
-
-        ``None`` if an event is denied as such.
-        """
+        """The field of the policy that decided; ``None`` if an event is denied as such."""
         return _of(self).rule
 
     @property
@@ -143,10 +137,7 @@ class AuditDenied(PermissionError):
 
     @property
     def library(self) -> str | None:
-        """The file of the native library that asked for the operation.
-
-        ``None`` if Python asked for it.
-        """
+        """The file of the native library that asked for it; ``None`` if Python did."""
         return _of(self).library
 
     @property
@@ -156,10 +147,7 @@ class AuditDenied(PermissionError):
 
     @property
     def origin(self) -> str | None:
-        """Where the guard was entered, if that was in another thread or task.
-
-        Set by guards with the rules of fastaudit 0.2.
-        """
+        """Where a guard by the rules of fastaudit 0.2 was entered, if in another thread or task."""
         return _of(self).origin
 
     @property

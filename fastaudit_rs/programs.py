@@ -34,9 +34,7 @@ _OF_INTERPRETER = re.compile(r"-(?=.)[uO]*(?:[WX](.*))?", re.DOTALL)
 class CommandLine:
     """The arguments of a command that runs a program."""
 
-    #: Its own options.
     own: list[str]
-    #: Options of the interpreter that runs the program.
     interpreter: list[str]
     #: ``-m``, ``-c``, or nothing before a script.
     kind: str

@@ -5,14 +5,13 @@ import base64
 import concurrent.futures
 import contextlib
 import inspect
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
 from .. import Policy
-from .._told import valid
+from .._told import valid_data
 from ..results import Error, Result
 from ..sandbox.host.process import ProcessEnded, SandboxError
 from ..sandbox.host.sandbox import Sandbox
@@ -75,7 +74,7 @@ def as_data(ran: Result) -> dict[str, Any]:
             for shown in ran.display
         ],
     }
-    found: dict[str, Any] = json.loads(valid(json.dumps(told, ensure_ascii=False)))
+    found: dict[str, Any] = valid_data(told)
     return found
 
 

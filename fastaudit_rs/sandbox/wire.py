@@ -42,7 +42,6 @@ class Job(TypedDict):
     args: list[str]
     #: Directories of modules that it finds, besides the current one.
     path: list[str]
-    #: True if the value of the last expression is wanted.
     value: bool
     #: Where it begins, if not in the directory of the sandbox: it then starts a program, and is
     #: left out of its tracebacks.
@@ -61,7 +60,6 @@ class Job(TypedDict):
 class KernelPart(TypedDict):
     """The parts that the kernel is to hold, besides the work of `sandlock`."""
 
-    #: True if the kernel holds the policy.
     confined: bool
     #: True if there may be files in memory: a control group counts them, or nothing is limited.
     memory_files: bool

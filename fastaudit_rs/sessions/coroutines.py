@@ -25,8 +25,6 @@ PATIENCE = 1.0
 
 
 class _Pipe:
-    """A pipe that wakes an event loop."""
-
     def __init__(self) -> None:
         self._ends = os.pipe()
         for end in self._ends:
@@ -205,10 +203,7 @@ class Coroutines:
         self._answers.pipe.wake()
 
     def in_host(self, function: Function) -> Function:
-        """Return a coroutine function that runs another one in the host's event loop.
-
-        It is for a tool: its frames and variables are the host's.
-        """
+        """A function for a tool, which runs another one in the host's event loop, as the host's."""
 
         @functools.wraps(function)
         async def called(*args: Any, **kwargs: Any) -> Any:

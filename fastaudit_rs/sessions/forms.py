@@ -98,8 +98,6 @@ class Packer:
 
 
 class Unpacker:
-    """Makes values of their forms."""
-
     def __init__(
         self,
         blobs: Sequence[memoryview],

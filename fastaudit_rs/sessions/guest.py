@@ -85,7 +85,6 @@ class Guest:
         self.directory = directory
         self.output = output
         self.interrupts = _Interrupts()
-        #: The job that runs.
         self.job: StepJob | None = None
         self.is_given_up = False
         #: Held while a job is interrupted: the next one does not begin meanwhile.

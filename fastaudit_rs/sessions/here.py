@@ -113,7 +113,6 @@ class HereSession(Session):
         self._end.atexit = False
 
     def _made(self, functions: Functions | None) -> dict[str, Callable[..., Any]]:
-        """Make the functions that steps call of those of the host."""
         made: dict[str, Callable[..., Any]] = {}
         for name, function in functions_of(functions).items():
             if is_async(function):

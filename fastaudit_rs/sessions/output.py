@@ -20,21 +20,17 @@ NAMES: tuple[Name, Name] = ("stdout", "stderr")
 _here: "ContextVar[Capture | Literal[False] | None]"
 _here = ContextVar("fastaudit_rs_output", default=None)
 
-#: The outputs of the sessions that are open.
 _open: "set[Capture]" = set()
 
 #: The ones of them whose code may start threads: a thread begins with an empty context.
 _threaded: "tuple[Capture, ...]" = ()
 
-#: The streams that stand in for those of the process.
 _proxies: "dict[Name, StreamProxy]" = {}
 
 _lock = threading.Lock()
 
 
 class Capture:
-    """The output of a session."""
-
     def __init__(self, most: int | None, is_here: Callable[[], bool] | None) -> None:
         """Begin without output; `is_here` knows the threads that the code has started."""
         self.most = most
@@ -101,8 +97,6 @@ class Capture:
 
 
 class _Sink(io.BufferedIOBase):
-    """The bytes of a stream."""
-
     def __init__(self, output: Capture, name: Name) -> None:
         self._take = functools.partial(output.take, name)
         self.name: Any = name

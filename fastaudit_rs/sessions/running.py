@@ -25,8 +25,6 @@ LOOK = 0.05
 
 
 class Running:
-    """A step that was started."""
-
     def __init__(
         self,
         guest: Guest,

@@ -134,7 +134,6 @@ class Shown:
 
 
 def _put_all(found: dict[str, str | bytes], given: Any) -> None:
-    """Put the data of a dictionary from MIME types into a display."""
     if issubclass(type(given), dict):
         for mime, data in dict.items(given):
             # One that is malformed leaves the others where they are.
@@ -143,7 +142,6 @@ def _put_all(found: dict[str, str | bytes], given: Any) -> None:
 
 
 def _put(found: dict[str, str | bytes], mime: Any, data: Any) -> None:
-    """Put data of a type into a display, if it is such data."""
     if not issubclass(type(mime), str):
         return
     name, kind = str.__str__(mime)[:100], type(data)
@@ -243,10 +241,7 @@ _changing = threading.Lock()
 
 
 def _when_imported(name: str, change: Callable[[Any], object]) -> None:
-    """Change a module: now if it is there, else when somebody imports it.
-
-    The function that changes it leaves one alone that it has changed already.
-    """
+    """Change a module, now or when it is imported; one that is changed already is left alone."""
     module = sys.modules.get(name)
     if module is not None:
         change(module)

@@ -40,18 +40,14 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<Snapshot after {self._step} steps>"
 
-    def _number_in(self, session: Keeper) -> int:
-        """Return its number."""
-        if self._session is not session:
-            raise ValueError("snapshot must be one of this session: its snapshot() makes it")
-        return self._number
-
 
 def number_of(snapshot: object, session: Keeper) -> int:
     if not isinstance(snapshot, Snapshot):
         kind = type(snapshot).__name__
         raise TypeError(f"snapshot must be one that session.snapshot() made, not {kind}")
-    return snapshot._number_in(session)
+    if snapshot._session is not session:
+        raise ValueError("snapshot must be one of this session: its snapshot() makes it")
+    return snapshot._number
 
 
 def check_room(count: int, most: int) -> None:

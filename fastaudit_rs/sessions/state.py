@@ -28,9 +28,7 @@ class StepQueue:
         self.number = 0
         self.functions = functions
         self.names: dict[str, Any] = {}
-        #: The state before the last step.
         self.before: _State | None = None
-        #: The states that are kept, by number.
         self.snapshots: dict[int, _State] = {}
         self.own: dict[str, Any] = {}
         #: The number of modules before the first step: the host's.

@@ -41,18 +41,12 @@ _LINES = threading.Lock()
 
 @dataclass
 class Outcome:
-    """The outcome of a step, as data.
+    """The outcome of a step, as data."""
 
-    Attributes:
-        status: Its exit status: 0, 1, 77 for a denial, `INTERRUPTED`, or that of ``SystemExit``.
-        error: The exception that ended it.
-        value: The value of its last expression, packed; ``None`` if there is none.
-        value_error: The reason that there is no value, though there was an expression.
-        display: The things that it showed.
-    """
-
+    #: 0, 1, 77 for a denial, `INTERRUPTED`, or that of ``SystemExit``.
     status: int = 0
     error: Error | None = None
+    #: The value of its last expression, packed.
     value: bytes | None = None
     value_error: str | None = None
     display: list[dict[str, str | bytes]] = field(default_factory=list)

@@ -14,16 +14,10 @@ from .forms import DEPTH, LENGTH, VALUES, Packer, Unpacker
 
 
 def pack(value: object, *, arrays: bool = True, place: str = "value") -> bytes:
-    """Return a value as bytes.
+    """Return a value as bytes; `NotData` names what cannot be passed by its place.
 
-    Args:
-        value: ``None``, numbers, text, bytes, and lists, tuples, sets and dictionaries of such
-            values, nested at most 100 deep. Subclasses become their base.
-        arrays: True if arrays of numpy, and frames, series and indices of pandas may be in it.
-        place: Its name in messages.
-
-    Raises:
-        NotData: Something in it is nothing of that; the message names it by its place.
+    A value is ``None``, numbers, text, bytes, or lists, tuples, sets and dictionaries of values,
+    nested at most 100 deep. Subclasses become their base.
     """
     packer = Packer(form_of if arrays else None)
     head = {"value": packer.form(value, place, 0)}

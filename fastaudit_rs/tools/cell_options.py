@@ -19,10 +19,8 @@ DESCRIPTIONS = {
     "own. Names last to the next %%sandbox.",
 }
 
-#: Options that ask for the others to be explained.
 HELP = ("--help", "-h")
 
-#: The words that may follow ``%audit``.
 VERBS: tuple[str, ...] = ("on", "off")
 
 
@@ -39,7 +37,6 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def parser(magic: str, prog: str | None = None) -> argparse.ArgumentParser:
-    """A parser of the options of a magic."""
     description = DESCRIPTIONS[magic]
     made = OptionParser(prog=prog or magic, description=description, add_help=False)
     add_options(made, magic)

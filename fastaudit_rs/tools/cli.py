@@ -64,7 +64,6 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
 
 
 def _with_value(parser: argparse.ArgumentParser) -> set[str]:
-    """The options of a parser that take a value."""
     options = parser._option_string_actions.items()
     return {name for name, action in options if action.nargs != 0}
 

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from .._harmless import printable
 from ..denied import AuditDenied
 
-#: The longest text for an operation in a line.
 LONGEST = 100
 
-#: The number of lines that are shown by default.
 MOST = 3
 
-#: The colour of what is denied, on a page.
 COLOUR = "#d12f2f"
 
 
@@ -41,7 +38,6 @@ def denials_in(error: BaseException | None) -> Iterator[AuditDenied]:
 
 
 def denial_in(error: BaseException | None) -> AuditDenied | None:
-    """Return the denial that an error is, or that caused it."""
     return next(denials_in(error), None)
 
 

@@ -40,8 +40,6 @@ COUNTED = {
 
 @dataclass
 class Finding:
-    """One finding."""
-
     state: Literal["ok", "lacking", "broken"]
     about: str
     text: str
@@ -58,7 +56,6 @@ def report(to: TextIO) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Make one check after the other."""
     yield _python()
     yield _system()
     yield Finding("ok", "fastaudit-rs", __version__)

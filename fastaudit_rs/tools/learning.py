@@ -11,15 +11,7 @@ _Native: TypeAlias = bool | Literal["unjudged"] | tuple[str, ...]
 
 
 def merged(before: Policy, recording: Recording) -> Policy:
-    """Return the least policy that allows the operations of a policy and of a recording under it.
-
-    Example:
-        >>> before = Policy(write=["/srv/a"])
-        >>> with before.observe(monitor_calls=False)() as recording:
-        ...     os.mkdir("/srv/b")
-        >>> merged(before, recording).write
-        ('/srv/a', '/srv/b')
-    """
+    """The least policy that allows the operations of a policy and of a recording under it."""
     new = recording.suggest()
     exceeded = {done.verdict for done in recording.effects}
     return new.replace(

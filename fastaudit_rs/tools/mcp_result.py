@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from .. import AuditDenied
 from .._display import image_of
-from .._told import shortened, written
+from .._told import shortened, valid_data, written
 from ..adapters.steps import for_models
 from ..results import Result
 
@@ -100,7 +100,9 @@ def tool_result(ran: Result, restarted: bool, most: int) -> CallToolResult:
             content.append(ImageContent(type="image", data=image, mime_type="image/png"))
         elif isinstance(plain, str) and plain not in text:
             content.append(_text(cut(plain, most)))
-    return CallToolResult(content=content, structured_content=_sent(told), is_error=not ran.success)
+    return CallToolResult(
+        content=content, structured_content=valid_data(told), is_error=not ran.success
+    )
 
 
 def cut(text: str, most: int) -> str:
@@ -109,7 +111,7 @@ def cut(text: str, most: int) -> str:
 
 
 def _text(text: str) -> ContentBlock:
-    return TextContent(type="text", text=_sent(text))
+    return TextContent(type="text", text=valid_data(text))
 
 
 def _denial(denied: AuditDenied) -> dict[str, Any]:
@@ -125,9 +127,3 @@ def _value(value: object, most: int) -> Any:
     except (TypeError, ValueError, RecursionError):
         pass
     return cut(written(value), most)
-
-
-def _sent(told: Any) -> Any:
-    """The same, as data of JSON in valid UTF-8: code makes names and texts that are neither."""
-    text = json.dumps(told, ensure_ascii=False)
-    return json.loads(text.encode("utf-8", "replace"))

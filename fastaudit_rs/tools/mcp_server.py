@@ -30,6 +30,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from pydantic import Field
 
 from .. import SandboxError, __version__
+from .._told import valid
 from ..results import Result
 from ..sessions.base import Session
 from .mcp_result import RanResult, cut, tool_result
@@ -37,7 +38,6 @@ from .mcp_result import RanResult, cut, tool_result
 #: Opens the session of a client; it is closed when the client leaves.
 Opens = Callable[[], AbstractContextManager[Session]]
 
-#: The header that names a client's session over HTTP.
 SESSION = "mcp-session-id"
 
 #: The time between two notifications of progress, in seconds, and the characters of each.
@@ -46,10 +46,8 @@ EVERY, PIECE = 0.1, 4_000
 #: The characters of each text of a result.
 MOST = 20_000
 
-#: The names of the loopback in a URL.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-#: The signals that end a server, and its sessions before.
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 #: The threads for other work, besides those for the steps of sessions.
@@ -213,8 +211,7 @@ class _Progress:
             self._pieces.clear()
             if text:
                 self._written += len(text)
-                sent = cut(text, PIECE).encode("utf-8", "replace").decode()
-                await self._report(self._written, None, sent)
+                await self._report(self._written, None, valid(cut(text, PIECE)))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), EVERY)
 

@@ -36,14 +36,12 @@ from .options import AUDIT, SANDBOX, allowances, options_of, policy_of, written
 from .sandbox_cells import SandboxMagics
 from .summary import summary_of, touched_of
 
-#: The functions that complete lines of the magics.
 COMPLETED = {
     "%audit": cell_options.completer(AUDIT, cell_options.VERBS),
     AUDIT: cell_options.completer(AUDIT),
     SANDBOX: cell_options.completer(SANDBOX),
 }
 
-#: The number of denials that `%audit` shows.
 KEPT = 20
 
 #: The code that stands for the line `%%audit` in a cell: it fails without the guard.
@@ -88,7 +86,6 @@ class Permissions:
         return " ".join(part for part in (self.magic, written(self.options), *more) if part)
 
     def held(self) -> str:
-        """Say in a sentence which rules hold for cells."""
         if self.options.record:
             return "Cells are recorded from now on: nothing is stopped."
         return f"Cells are guarded from now on: they may {allowances(self.policy)}."
@@ -108,13 +105,8 @@ class AuditOn:
 
 
 class Cell:
-    """A cell that is guarded."""
-
     def __init__(self, own: str | None, body: str, session: AuditOn | None) -> None:
-        """Make its guards: the session's, and its own.
-
-        They are new ones for each cell: cells can run side by side.
-        """
+        """Make guards, the session's and its own: new ones, as cells can run side by side."""
         self.own = own
         self.session = session
         self.guards: list[tuple[Permissions, Guard | Recording]] = []
@@ -157,7 +149,6 @@ class Cell:
         return [denied for guard in guards for denied in guard.violations]
 
     def show_recorded(self) -> None:
-        """Show the recording, below the cell."""
         for permissions, recording in self.guards:
             if not isinstance(recording, Recording):
                 continue
@@ -211,7 +202,6 @@ _piece: ContextVar[Piece | None] = ContextVar("fastaudit_rs_piece", default=None
 
 
 def run_piece() -> Coroutine[Any, Any, None]:
-    """Run the piece of this context."""
     piece = _piece.get()
     if piece is None:
         raise RuntimeError("there is no cell to run here")

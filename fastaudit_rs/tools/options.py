@@ -37,8 +37,6 @@ MANY: Mapping[str, Any] = {"action": "append", "default": []}
 
 
 class Option(NamedTuple):
-    """An option of some commands and magics."""
-
     names: str
     #: The commands and magics that have it.
     on: tuple[str, ...]
@@ -149,10 +147,7 @@ def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
 
 
 def policy_of(options: argparse.Namespace) -> Policy:
-    """Return the policy of the options. Their directories are resolved now.
-
-    Hints name the options to add.
-    """
+    """The policy of the options, which its hints name. Their directories are resolved now."""
     policy = DEFAULT if options.policy is None else Policy.from_toml(options.policy)
     for text in options.set:
         field = text.partition("=")[0].strip()
@@ -195,8 +190,7 @@ def _network(allowed: bool | Network, hosts: list[str], listen: list[str]) -> bo
 
 
 def changed(network: Network, **fields: Any) -> Network:
-    names = ("hosts", "block", "ports", "listen", "unix", "lookup", "max_connections")
-    return Network(**{name: getattr(network, name) for name in names} | fields)
+    return Network(**network.__getnewargs_ex__()[1] | fields)
 
 
 def _address(text: str) -> str:
@@ -283,10 +277,7 @@ def _named(names: tuple[str, ...] | None, everything: str, nothing: str) -> str:
 
 
 def needed_for(verdict: str) -> str:
-    """Return the option by which a recording's verdict would be allowed.
-
-    It is the name of an option, or of the field of the policy; empty for allowed operations.
-    """
+    """The option, or else the field of a policy, that a verdict lacks; empty if it is allowed."""
     if verdict == "allowed":
         return ""
     field = "network.hosts" if verdict == "network" else verdict

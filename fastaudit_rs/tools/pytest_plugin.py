@@ -39,24 +39,17 @@ DEFAULT = Policy.preset("workspace").replace(
 
 @dataclass
 class GuardedRun:
-    """A run of pytest.
-
-    Attributes:
-        mode: One of `MODES`.
-        base: The policy of tests that have no other.
-        factory: The temporary directories of pytest, once a guarded test asked for them.
-        is_asked: True if the next test is to be guarded.
-        test: The test that runs under a guard now.
-        baseline: The file of what tests reach outside.
-        accepted: The entries of that file, if it is accepted.
-    """
+    """A run of pytest."""
 
     mode: str
     base: Policy
+    #: The temporary directories of pytest, once a guarded test asked for them.
     factory: pytest.TempPathFactory | None = None
+    #: True if the next test is to be guarded.
     is_asked: bool = False
     test: GuardedTest | None = None
     baseline: Path | None = None
+    #: The entries of the baseline, if it is accepted.
     accepted: frozenset[str] = frozenset()
 
 

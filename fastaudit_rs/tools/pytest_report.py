@@ -41,13 +41,7 @@ _MADE_UP = (
 
 
 class Reached:
-    """The operations by which a test reached outside.
-
-    Attributes:
-        denials: The denials.
-        lines: A line for each different operation: ``open notes.txt, at test_notes.py:7``.
-        entries: The same as entries of a baseline.
-    """
+    """The operations by which a test reached outside."""
 
     def __init__(
         self,
@@ -70,10 +64,7 @@ class Reached:
         self._files = None if temporary is None else temporary / f"audit-{next(_NUMBERS)}"
 
     def note(self, denied: AuditDenied) -> bool:
-        """Note a denial, unless the baseline has it; return whether it was noted.
-
-        Paths are read now: the test may go to another directory.
-        """
+        """Note a denial now: the test may go to another directory. False if the baseline has it."""
         entry = f"{self._test}: {denied.event} {_stable(denied, self._places)}".rstrip()
         if entry in self._accepted:
             return False

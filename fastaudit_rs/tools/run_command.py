@@ -135,10 +135,7 @@ def _person(options: argparse.Namespace) -> Callable[[AuditDenied], Answer] | No
 
 
 class Ending:
-    """Collects the denials of a program, and reports them when the process ends.
-
-    Denials that the error at the end shows already are left out.
-    """
+    """Reports the denials of a program that the error at its end does not show."""
 
     def __init__(self) -> None:
         """Report after the functions that the program registers with `atexit`, which run before."""

@@ -15,10 +15,8 @@ from .options import needed_for
 #: Events that remove something, among those that write.
 DELETES = frozenset({"os.remove", "os.rmdir", "os.removexattr", "shutil.rmtree"})
 
-#: Rows of the table, with its head.
 ROWS = 25
 
-#: The width, in characters.
 COLUMNS = 100
 
 #: Kinds of operations, the most important first.
@@ -35,8 +33,6 @@ HEADS = ("needs", "effect", "times", "target")
 
 @dataclass
 class Touched:
-    """One operation, with its times."""
-
     effect: str
     event: str
     target: str

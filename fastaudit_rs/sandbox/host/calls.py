@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ... import AuditDenied
 from ..._native import _tool_result
 from ...sessions.arguments import is_async
+from ...sessions.plain import class_name
 from ...sessions.values import pack, unpack
 from ..wire import encode
 
@@ -29,7 +30,6 @@ _UNREAD = f"more than {UNREAD >> 20} MB of answers of the host wait to be read"
 
 
 def told(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, Any]]:
-    """Describe functions for the code that may call them."""
     return [_described(name, function) for name, function in functions.items()]
 
 
@@ -63,8 +63,6 @@ def _annotation(annotation: object) -> str:
 
 
 class _Call(NamedTuple):
-    """A call of a function, by the number and the name that the step gave it."""
-
     number: int
     name: str
     #: True if the step is interrupted once it was stopped meanwhile: it does nothing after it then.
@@ -72,8 +70,6 @@ class _Call(NamedTuple):
 
 
 class Calls:
-    """The calls of one step."""
-
     def __init__(
         self,
         functions: Mapping[str, Callable[..., Any]],
@@ -98,7 +94,6 @@ class Calls:
         self._running: set[concurrent.futures.Future[Any]] = set()
 
     def call(self, head: dict[str, Any], body: memoryview) -> None:
-        """Call a function as the step asks for, and answer."""
         number, name = head.get("id"), head.get("name")
         if type(number) is not int or type(name) is not str:
             return
@@ -130,7 +125,6 @@ class Calls:
             self._answer(call, value)
 
     def ask(self, head: dict[str, Any]) -> None:
-        """Ask whether an operation may be done, and answer."""
         number, ask = head.get("id"), self._on_ask
         if type(number) is not int or ask is None:
             return
@@ -194,9 +188,7 @@ class Calls:
     def _fail(self, call: _Call, error: BaseException) -> None:
         kind = type(error)
         found: dict[str, Any] = {
-            "kind": kind.__qualname__
-            if kind.__module__ in ("builtins", "__main__")
-            else f"{kind.__module__}.{kind.__qualname__}",
+            "kind": class_name(kind),
             "message": _text(error),
             "is_builtin": getattr(builtins, kind.__name__, None) is kind,
         }

@@ -22,7 +22,6 @@ class CancelToken:
         self.why = self.why or why
 
     def check(self) -> None:
-        """Raise if the run is cancelled."""
         if self.why:
             raise RuntimeError(self.why)
 
@@ -42,7 +41,6 @@ class InFlight:
 
     @contextlib.contextmanager
     def running(self, cancel: CancelToken) -> Iterator[None]:
-        """Note a run, as long as it lasts."""
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._owner} is closed")

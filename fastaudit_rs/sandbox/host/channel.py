@@ -9,7 +9,6 @@ from collections import deque
 from ...sessions.forms import LENGTH
 from ..wire import Malformed, take
 
-#: The bytes that are read at once.
 PIECE = 1 << 18
 
 
@@ -44,10 +43,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> bool:
-        """Send as much as there is room for. True if something still waits.
-
-        Raises nothing where the other side is gone: reading tells.
-        """
+        """Send as much as there is room for; reading tells of errors. True if more waits."""
         with self._lock, contextlib.suppress(BlockingIOError):
             while self._waiting:
                 data, passed = self._waiting[0]

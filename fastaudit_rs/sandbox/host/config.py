@@ -16,22 +16,19 @@ class SandboxConfig:
     """What a sandbox was made with.
 
     Functions of the host are no part of it: they may lead to the sandbox, whose end needs this.
-
-    Attributes:
-        base: The directory that counts as its disk.
-        kernel: The package `sandlock`, if the kernel holds the policy.
-        asks: True if its runs ask the host.
-        up_to: The most that answers of the host may open, besides the policy.
     """
 
     policy: Policy
     limits: Limits
     env: Mapping[str, str]
     path: Sequence[str]
+    #: The directory that counts as its disk.
     base: str
+    #: The package `sandlock`, if the kernel holds the policy.
     kernel: Any
     in_container: bool
     asks: bool
+    #: The most that answers of the host may open, besides the policy.
     up_to: Policy | None
     secrets: Sequence[Secret]
     log: AuditLog | None

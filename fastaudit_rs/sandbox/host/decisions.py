@@ -23,7 +23,6 @@ MOST = 16 << 20
 #: The bytes of a line, and how many values it may have, and how deep they may be.
 LINE, VALUES, DEPTH = 1 << 16, 2000, 10
 
-#: The decisions that a result has.
 KEPT = 1000
 
 #: The time that the end of a run waits for the last lines, in seconds.
@@ -42,7 +41,6 @@ KEYS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("variable", "module", "tool", "place", "error"), (str,)),
 }
 
-#: The keys that each line has.
 NEEDED = {"time", "verdict", "rule", "event", "effect", "args"}
 VERDICTS = ("allowed", "denied", "reported")
 

@@ -74,7 +74,6 @@ class Docker:
             raise SandboxError(f"the docker backend: {what}: {error}") from error
 
     def run(self, setup: Setup, job: Job, given: bytes, cancel: CancelToken) -> Result:
-        """Run a job in a container of its own."""
         config, begun = setup.config, time.monotonic()
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=config.base, prefix="job-"))

@@ -49,9 +49,7 @@ class Exchange:
         self._config = config
         self._seconds = math.inf if seconds is None else seconds
         self._cancel = cancel
-        #: The functions that it may call.
         self.calls: Calls | None = None
-        #: A function that gets the output as it comes.
         self.on_output: Callable[[Output], None] | None = None
         self._kill_at = self._interrupt_at = math.inf
         self._lock = threading.Lock()
@@ -160,7 +158,6 @@ class Exchange:
             raise caught
 
     def _look(self, selector: selectors.BaseSelector) -> None:
-        """Take what is there, or comes shortly."""
         process = self._process
         pending = process.channel.flush()
         if not self.broken:

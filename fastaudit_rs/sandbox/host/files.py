@@ -13,13 +13,10 @@ from . import copies
 if TYPE_CHECKING:
     from ..._native import _Directory, _DiskWatch
 
-#: The bytes of a file that are read if nothing else is said.
 READ = "100M"
 
 
 class Files:
-    """The files of a sandbox."""
-
     def __init__(self, directory: Path) -> None:
         self._path = str(directory)
         self._opened: _Directory | None = self._open()

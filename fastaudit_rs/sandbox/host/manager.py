@@ -62,18 +62,13 @@ class SandboxManager(Closing):
     """Named sandboxes, each with a directory, a policy, limits and a history of its own.
 
     Nothing of one reaches another: each reads the files that programs need to run at all, the
-    places that its policy names, and its own directory, as a `Sandbox` does.
+    places that its policy names, and its own directory, as a `Sandbox` does. Arguments that are not
+    named here are those of each `Sandbox`.
 
     Args:
         policy: The policy of an environment that is made without one; the preset ``"sandbox"`` by
             default.
         limits: The limits of an environment that is made without any.
-        env: Variables of each; see `Sandbox`.
-        path: Directories of modules that each finds; see `Sandbox`.
-        confine: The behaviour where the kernel cannot hold a policy; see `Sandbox`.
-        backend: Runs code in processes, or in containers; see `Sandbox`.
-        image: The image of the containers; see `Sandbox`.
-        secrets: Values that the host puts into requests of each; see `Sandbox`.
         history: The number of runs of each that are kept, the last ones.
 
     Raises:
@@ -127,15 +122,7 @@ class SandboxManager(Closing):
     def create(
         self, name: str, policy: Policy | None = None, limits: Limits | None = None
     ) -> Sandbox:
-        """Make an environment.
-
-        Args:
-            name: Its name.
-            policy: The policy for its code.
-            limits: Its limits.
-
-        Returns:
-            Its sandbox: for its files, or a pool.
+        """Make an environment, and return its sandbox: for its files, or a pool.
 
         Raises:
             RuntimeError: The manager is closed.

@@ -77,10 +77,8 @@ CREAT = {"x86_64": 85}
 class Metadata:
     """Answers the kernel's questions about metadata.
 
-    Args:
-        roots: The places where metadata may be changed: full paths of files and directories.
-            ``None`` if the kernel need not ask about metadata.
-        blocked: Files and directories that exist, and that nothing may touch.
+    Metadata may be changed in the `roots`; ``None`` has the kernel not ask about them. The blocked
+    files and directories exist, and nothing may touch them.
     """
 
     def __init__(self, roots: Sequence[str] | None, blocked: Sequence[str]) -> None:
@@ -88,7 +86,6 @@ class Metadata:
         self._roots = [f"{root.rstrip('/')}/" for root in self.roots]
         self._blocked = {_identity(path) for path in blocked}
         machine = platform.machine()
-        #: The system calls that the kernel asks about, by their numbers.
         self.numbers: dict[int, str | None] = {}
         if roots is not None:
             self.numbers.update(NUMBERS.get(machine, {}))

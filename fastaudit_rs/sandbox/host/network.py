@@ -23,18 +23,12 @@ LOOPBACK = ("127.0.0.0/8", "[::1/128]")
 
 @dataclass(frozen=True)
 class Reachable:
-    """The addresses that may be reached, as `sandlock` takes them.
-
-    Attributes:
-        allow: Where to connect and send to: ``net_allow``.
-        deny: Exceptions from this: ``net_deny``.
-        listen: The ports to listen at: ``net_allow_bind``.
-        has_names: True if there are hosts with names, of which the kernel knows the ports alone.
-    """
+    """The addresses that may be reached, as `sandlock` takes them."""
 
     allow: list[str]
     deny: list[str]
     listen: list[str]
+    #: True if there are hosts with names, of which the kernel knows the ports alone.
     has_names: bool = False
 
 
@@ -62,7 +56,6 @@ def has_name(host: str) -> bool:
 
 
 def is_named(network: bool | Network) -> bool:
-    """Return whether a policy names hosts to connect to."""
     return isinstance(network, Network) and any(map(has_name, network.hosts or ()))
 
 

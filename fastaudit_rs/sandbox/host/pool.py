@@ -50,7 +50,6 @@ class ReadyWorkers:
 
     @contextlib.contextmanager
     def worker(self, cancel: CancelToken) -> Iterator[Worker]:
-        """Return an idle worker, as soon as there is one."""
         coming = self._submitted(self._next(cancel))
         usable = False
         try:

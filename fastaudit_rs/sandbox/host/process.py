@@ -362,7 +362,6 @@ class Worker:
 
     @property
     def is_confined(self) -> bool:
-        """True if the kernel holds the policy."""
         return self._kernel is not None
 
     @property

@@ -17,10 +17,8 @@ from .channel import Broken, Channel
 #: The questions that a run may ask, and the messages that it may send.
 QUESTIONS, MESSAGES = 1000, 10_000
 
-#: The modules of a process whose runs ask.
 MODULES = ("fastaudit_rs.sandbox.inside.functions",)
 
-#: A function that is asked; it may be a coroutine function.
 Ask = Callable[[AuditDenied], object]
 
 
@@ -49,8 +47,6 @@ def warn_of_held(on_ask: Any, ask_up_to: Policy | None) -> None:
 
 
 class Questions:
-    """The questions of one run."""
-
     def __init__(
         self, on_ask: Ask, ask_seconds: float | None, loop: asyncio.AbstractEventLoop | None
     ) -> None:

@@ -41,8 +41,6 @@ VALUES, DEPTH = 1 << 20, 100
 
 
 class Run:
-    """One run, watched until it ends."""
-
     def __init__(
         self, config: SandboxConfig, cancel: CancelToken, questions: Questions | None = None
     ) -> None:
@@ -146,7 +144,6 @@ class Run:
                 send(worker.control, job, passed)
 
     def _watch(self, worker: Worker, selector: selectors.BaseSelector, begun: float) -> None:
-        """Read its output, until it has ended; end it if it goes beyond a limit."""
         limits = self._limits
         wait = INTERVAL
         questions = self._questions

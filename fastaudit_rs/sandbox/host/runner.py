@@ -19,8 +19,6 @@ _Self = TypeVar("_Self", bound="Closing")
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run, as it was asked for."""
-
     code: str | os.PathLike[str]
     args: Sequence[str]
     input: str | bytes

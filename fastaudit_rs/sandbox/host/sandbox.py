@@ -49,10 +49,8 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .session import SandboxSession
 
-#: The modules of the process of a session.
 SESSION = ("fastaudit_rs.sandbox.inside.session",)
 
-#: The calls of functions that a step may make.
 CALLS = 1000
 
 
@@ -412,7 +410,6 @@ def check_backend(backend: str, image: str | None, confine: str) -> None:
 
 
 def _docker(image: str | None) -> "Docker | None":
-    """The daemon that runs containers of an image, if there is one."""
     if image is None:
         return None
     from .docker import Docker

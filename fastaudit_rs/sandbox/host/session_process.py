@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: The time for an answer of our own code in the sandbox, in seconds.
 PATIENCE = 5.0
 
-#: The bytes of a pipe that are read at once.
 PIECE = 1 << 16
 
 
@@ -41,8 +40,6 @@ class Copy:
 
 
 class Process:
-    """The process of a session."""
-
     def __init__(self, worker: Worker, job: Job, decisions: "Decisions | None" = None) -> None:
         self.worker = worker
         #: The copies from before the last steps, in order.

@@ -56,7 +56,6 @@ GIVEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 #: more than they use.
 RESERVED = 4
 
-#: The behaviour where the kernel cannot hold the policy.
 CONFINE = ("require", "prefer", "audit")
 
 

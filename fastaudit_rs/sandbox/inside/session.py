@@ -52,8 +52,6 @@ def serve(
 
 
 class _Steps:
-    """The names of a session, and its steps."""
-
     def __init__(
         self, child: _Child, channel: HostChannel, names: dict[str, Any], policy: Policy
     ) -> None:

@@ -215,8 +215,7 @@ async def protocol_of(guest: ByteStream, silence: float) -> Protocol | None:
 async def first_of(guest: ByteStream, server: ByteStream, patience: float) -> Protocol | None:
     """Return the protocol of a client, or `None` if the server speaks first.
 
-    Raises:
-        Failed: Neither says enough. A request may have begun, of which the server knows nothing.
+    It fails where neither says enough: the server knows nothing of a request that has begun.
     """
     client = asyncio.ensure_future(protocol(guest))
     other = asyncio.ensure_future(server.read())

@@ -43,10 +43,8 @@ class Connects:
         self._proxy = proxy
         most = proxy.network.max_connections
         self._most = CONNECTIONS if most is None else min(most, CONNECTIONS)
-        #: The requests of the process.
         self.log = Log()
         number = NUMBERS.get(platform.machine())
-        #: The system calls that the kernel asks about.
         self.numbers = () if number is None else (number,)
 
     def end(self) -> None:

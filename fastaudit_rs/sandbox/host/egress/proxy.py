@@ -22,7 +22,6 @@ from .waiting import DOMAIN, WaitingConnection, Wanted
 if TYPE_CHECKING:
     from .secrets import Secrets
 
-#: The addresses that the proxy listens at.
 HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 #: The time that a client has to speak first, in seconds: in some protocols the server does.
@@ -44,7 +43,6 @@ class Proxy:
         self.rules = Rules(network)
         self.names = Names(self._range())
         self.waiting = WaitingConnection()
-        #: The addresses of the proxy, by their families.
         self.places: dict[int, tuple[str, int]] = {}
         listeners: list[socket.socket] = []
         for family, address in HERE.items():

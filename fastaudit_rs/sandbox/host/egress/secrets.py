@@ -33,9 +33,7 @@ class Secrets:
 
         self._authority = trustme.CA(organization_name="fastaudit_rs")
         bundle.write_bytes(_trusted() + self._authority.cert_pem.bytes())
-        #: The variables of the sandbox.
         self.env: dict[str, str] = dict.fromkeys(TRUST, str(bundle))
-        #: All of them.
         self.pairs: list[Pair] = []
         #: The hosts of each, over TLS and without it.
         self._rules: list[tuple[Rules | None, Rules | None]] = []

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from .log import Entry
 
-#: The bytes that are read at once.
 PIECE = 1 << 16
 
 #: The time after which a connection is closed on which neither side says anything, in seconds.
@@ -96,10 +95,7 @@ class ByteStream:
 
 
 class OpenedStream(ByteStream):
-    """A connection of TLS with a client, which has said its first bytes already.
-
-    The host opens it for requests that it puts secrets into.
-    """
+    """TLS with a client that has begun to speak: the host opens it to put secrets into requests."""
 
     def __init__(self, plain: ByteStream, context: ssl.SSLContext) -> None:
         self._plain = plain
