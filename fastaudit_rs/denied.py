@@ -66,7 +66,7 @@ class AuditDenied(PermissionError):
 
     @property
     def effect(self) -> str | None:
-        """The effect: ``'write'``, ``'process'`` and so on; ``docs/events.md`` has that of events."""
+        """The effect, ``'write'`` or ``'native'`` for example: see ``docs/events.md``."""
         return _of(self).effect
 
     @property

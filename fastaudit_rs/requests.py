@@ -6,9 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, repr=False)
 class Request:
-    """A request, or a connection whose content the host does not read.
-
-    As text it is one line.
+    """A request, or a connection whose content the host does not read; as text one line.
 
     Attributes:
         host: The name that was asked for, or the address.

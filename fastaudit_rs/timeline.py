@@ -10,9 +10,7 @@ from .requests import Request
 
 @dataclass(frozen=True, repr=False)
 class Act:
-    """An act of code, or the attempt at one.
-
-    Its ``repr()`` is one line.
+    """An act of code, or the attempt at one; its ``repr()`` is one line.
 
     Attributes:
         time: The time in seconds since 1970; ``None`` where nobody took it.

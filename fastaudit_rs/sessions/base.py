@@ -13,7 +13,7 @@ from .._keywords import checked
 from ..results import Result
 from .snapshot import Snapshot
 
-_Self = TypeVar("_Self", bound="Session")
+_Self = TypeVar("_Self", bound="Closing")
 
 #: The snapshots that a session keeps, unless it is told another number.
 SNAPSHOTS = 8
@@ -44,7 +44,21 @@ class StepRequest(NamedTuple):
     timeout: float | None
 
 
-class Session(ABC):
+class Closing(ABC):
+    """Closes at the end of a ``with`` statement."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End its processes. It runs nothing any more."""
+
+
+class Session(Closing):
     """Steps of code that share names, imports and a working directory."""
 
     @checked("Session.run")
@@ -202,12 +216,6 @@ class Session(ABC):
     @abstractmethod
     def close(self) -> None:
         """End it. A step that runs is ended. It runs nothing any more."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     async def __aenter__(self: _Self) -> _Self:
         return self

@@ -12,8 +12,7 @@ pytest.importorskip("h11")
 pytest.importorskip("trustme")
 
 from fastaudit_rs.sandbox.host.egress.proxy import Proxy
-from fastaudit_rs.sandbox.host.egress.secrets import Secrets
-from fastaudit_rs.sandbox.host.egress.swap import Pair, Swap
+from fastaudit_rs.sandbox.host.egress.secrets import Pair, Secrets, Swap
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 

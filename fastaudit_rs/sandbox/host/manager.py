@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Literal
 from ... import AuditDenied, Policy
 from ..._keywords import checked
 from ...results import Result
-from ...sessions.base import SNAPSHOTS, Functions
+from ...sessions.base import SNAPSHOTS, Closing, Functions
 from ..limits import Limits
 from ..secrets import Secret, secrets_of
 from . import copies
 from .files import remove_own
-from .runner import Closing
 from .sandbox import CALLS, Sandbox, check_backend
 from .setup import absolute
 
@@ -212,10 +211,7 @@ class SandboxManager(Closing):
         *,
         value: bool = False,
     ) -> Result:
-        """Run code as `run` does, in a thread of the event loop's executor.
-
-        Cancelling it ends the run.
-        """
+        """Run code as `run` does, in a thread of the loop's executor. Cancelling ends the run."""
         environment = self._environment(name)
         began = time.time()
         result = await environment.sandbox.arun(code, args, input, value=value)

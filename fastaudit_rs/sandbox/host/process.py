@@ -3,6 +3,7 @@
 import contextlib
 import marshal
 import os
+import resource
 import secrets
 import select
 import signal
@@ -16,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..._native import _hold_sockets, _listeners
-from ..limits import limit_of
+from ..limits import Limits, limit_of
 from ..wire import KernelPart, receive, send
-from . import cgroup, copies, rlimits
-from .causes import causes
+from . import cgroup, copies
+from .causes import causes, counts_processes, tasks
 from .cgroup import Cgroup
 from .config import SandboxConfig
 from .metadata import Metadata, answering
@@ -317,7 +318,7 @@ class Worker:
         counted = limits.memory is None or (
             self._group is not None and "memory" in self._group.held
         )
-        own = rlimits.of(limits, memory=not counted, others=not is_confined)
+        own = _rlimits(limits, memory=not counted, others=not is_confined)
         return {"confined": is_confined, "memory_files": counted, "limits": own}
 
     def limit_of(self, status: int) -> str | None:
@@ -392,6 +393,21 @@ class Worker:
         ended = self.ended
         assert ended is not None
         return ended
+
+
+def _rlimits(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
+    """The limits of each process (setrlimit(2)), by their numbers; what nothing else limits."""
+    found = {}
+    if memory and limits.memory is not None:
+        found[resource.RLIMIT_DATA] = int(limits.memory)
+    if not others:
+        return found
+    if limits.open_files is not None:
+        found[resource.RLIMIT_NOFILE] = limits.open_files
+    if limits.processes is not None and counts_processes():
+        # The kernel counts all of the user's, and one more waits for work.
+        found[resource.RLIMIT_NPROC] = tasks() + limits.processes + 1
+    return found
 
 
 def fill_standard() -> None:

@@ -2,19 +2,18 @@
 
 import os
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..._keywords import checked
 from ...results import Result
+from ...sessions.base import Closing
 from .cancel import CancelToken
 
 if TYPE_CHECKING:
     import asyncio
-
-_Self = TypeVar("_Self", bound="Closing")
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,6 @@ class RunRequest:
             raise TypeError(f"args must be a list, not {type(args).__name__}: write [{args!r}]")
         if not isinstance(given, (str, bytes, bytearray, memoryview)):
             raise TypeError(f"input must be str or bytes, not {type(given).__name__}")
-
-
-class Closing(ABC):
-    """Closes at the end of a ``with`` statement."""
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """End its processes. It runs nothing any more."""
 
 
 class Runner(Closing):

@@ -9,9 +9,8 @@ from typing import Any
 import h11
 
 from .log import Entry
-from .server import Denied
-from .stream import IDLE, MALFORMED, PIECE, ByteStream, Failed, tunnel, why
-from .swap import Headers, Swap
+from .secrets import Headers, Swap
+from .stream import IDLE, MALFORMED, PIECE, ByteStream, Denied, Failed, tunnel, why
 from .waiting import Wanted
 
 #: Headers that are about one connection: RFC 9110, 7.6.1. Trailers go no further.

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .... import Network
 from .. import copies
@@ -14,13 +14,9 @@ from .http import HttpExchange
 from .log import Log
 from .names import FIRST, MALFORMED, NO_ERROR, NO_SUCH_NAME, REFUSED, Names, Question
 from .rules import BLOCK, Address, Rules
-from .server import Denied, connected
-from .stream import IDLE, PIECE, ByteStream, OpenedStream, tunnel, why
-from .swap import Swap
+from .secrets import Secrets, Swap
+from .stream import IDLE, PIECE, ByteStream, Denied, OpenedStream, connected, tunnel, why
 from .waiting import DOMAIN, WaitingConnection, Wanted
-
-if TYPE_CHECKING:
-    from .secrets import Secrets
 
 HERE = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
@@ -37,7 +33,7 @@ PATIENCE = 5.0
 class Proxy:
     """Carries the connections of a sandbox's processes."""
 
-    def __init__(self, network: Network, secrets: "Secrets | None" = None) -> None:
+    def __init__(self, network: Network, secrets: Secrets | None = None) -> None:
         self.network = network
         self._secrets = secrets
         self.rules = Rules(network)
