@@ -153,7 +153,6 @@ class Coroutines:
         self._pipe.watch(loop, self._start)
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start no more of them there."""
         self._pipe.leave(loop)
 
     def serve_alone(self) -> None:

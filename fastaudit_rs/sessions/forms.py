@@ -161,7 +161,6 @@ class Unpacker:
 
 
 def size_of(shape: Sequence[int], item: int) -> int:
-    """The bytes of an array."""
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError("an array whose shape has something else than sizes")
     return math.prod(shape) * item

@@ -45,7 +45,6 @@ class StepJob:
         self._interrupted_at = -AGAIN
 
     def stop(self, killed_by: str) -> None:
-        """Have it ended by those who wait for it."""
         if self.killed_by is None:
             self.killed_by = killed_by
         self.notify()

@@ -52,8 +52,6 @@ _Start = Callable[[Callable[[], object], Callable[[Coroutines], object]], Runnin
 
 
 class HereSession(Session):
-    """A session in this process."""
-
     def __init__(
         self,
         policy: Policy,

@@ -60,7 +60,6 @@ class Capture:
         _stand_in(self)
 
     def end(self) -> dict[Name, str]:
-        """Return the output since the last step."""
         texts: dict[Name, str] = {}
         for name in NAMES:
             pieces, self._pieces[name], self._sizes[name] = self._pieces[name], [], 0

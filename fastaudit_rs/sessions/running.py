@@ -38,7 +38,6 @@ class Running:
         self._denied = denied
 
     def result(self) -> Result:
-        """Return its result, once it has ended or was given up."""
         job = self.job
         if job.refused is not None:
             raise job.refused
@@ -82,7 +81,6 @@ def _without_end(job: StepJob) -> step.Outcome:
 
 
 def wait(guest: Guest, job: StepJob, signs: "SimpleQueue[None]") -> None:
-    """Wait until a job has ended, or is given up."""
     with waits_here():
         while (seconds := job.wait(guest)) is not None:
             with contextlib.suppress(Empty):

@@ -51,7 +51,6 @@ def number_of(snapshot: object, session: Keeper) -> int:
 
 
 def check_room(count: int, most: int) -> None:
-    """Check that there may be one more."""
     if count >= most:
         raise RuntimeError(
             f"the session keeps {most} snapshots (snapshots=): close() one that is not needed"

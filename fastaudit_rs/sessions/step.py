@@ -41,8 +41,6 @@ _LINES = threading.Lock()
 
 @dataclass
 class Outcome:
-    """The outcome of a step, as data."""
-
     #: 0, 1, 77 for a denial, `INTERRUPTED`, or that of ``SystemExit``.
     status: int = 0
     error: Error | None = None

@@ -189,7 +189,6 @@ def _trace(options: argparse.Namespace) -> int:
 
 
 def _recorded(recording: Recording, program: Callable[[], object]) -> int:
-    """Run a program to its end, and record it."""
     process = os.getpid()
     with recording:
         try:

@@ -39,8 +39,6 @@ DEFAULT = Policy.preset("workspace").replace(
 
 @dataclass
 class GuardedRun:
-    """A run of pytest."""
-
     mode: str
     base: Policy
     #: The temporary directories of pytest, once a guarded test asked for them.
@@ -260,7 +258,6 @@ def _pass_on(item: pytest.Item, reached: Reached) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say which tests reached outside, and write the baseline."""
     run = config.stash[_run]
     if run.mode == "off":
         return

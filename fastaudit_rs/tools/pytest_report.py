@@ -188,7 +188,6 @@ def read_baseline(file: Path) -> frozenset[str]:
 
 
 def check_baseline(file: Path) -> None:
-    """Check that a baseline can be written there."""
     if file.exists():
         read_baseline(file)
     elif not file.parent.is_dir():

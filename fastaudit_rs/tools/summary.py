@@ -103,8 +103,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows, and the number of operations left out."""
-
     rows: list[Row]
     #: The number of different things without a row.
     hidden: int

@@ -149,7 +149,6 @@ def joined(process: int, limits: Mapping[str, int]) -> Cgroup | None:
 
 @functools.cache
 def are_there(controller: str = "memory") -> bool:
-    """True if groups that this controller limits can be made here."""
     group = made({controller: _TRIED[controller]})
     if group is None:
         return False

@@ -191,7 +191,6 @@ class Watch:
         return self._status or 0, self._killed_by, self._texts
 
     def _until(self, waiting: threading.Thread, begun: float) -> None:
-        """Wait for its end; kill it if there is a reason to."""
         kill_at = give_up_at = math.inf
         while True:
             waiting.join(INTERVAL)

@@ -283,7 +283,6 @@ class Worker:
         return said.decode(errors="replace")
 
     def _why(self) -> str:
-        """Say why it failed to start, as far as can be told."""
         return "; ".join(
             [self._said().strip() or str(self.ended), *causes(is_confined=self.is_confined)]
         )
@@ -396,7 +395,7 @@ class Worker:
 
 
 def _rlimits(limits: Limits, *, memory: bool, others: bool) -> dict[int, int]:
-    """The limits of each process (setrlimit(2)), by their numbers; what nothing else limits."""
+    """The limits of each process (setrlimit(2)) by their numbers, where nothing else holds them."""
     found = {}
     if memory and limits.memory is not None:
         found[resource.RLIMIT_DATA] = int(limits.memory)

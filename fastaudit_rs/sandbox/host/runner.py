@@ -42,8 +42,6 @@ class RunRequest:
 
 
 class Runner(Closing):
-    """Runs code, and waits for it."""
-
     @checked("Sandbox.run")
     def run(
         self,

@@ -424,7 +424,6 @@ class SandboxSession(Session):
         cancelled: threading.Event | None,
         **told: object,
     ) -> Exchange:
-        """Send a question, and wait for its answer, or for the end of the process."""
         process = self._process
         self._number += 1
         number = self._number
@@ -525,7 +524,6 @@ def _outcome(head: dict[str, Any], body: memoryview) -> dict[str, Any]:
 
 
 def _displays(given: Any) -> list[dict[str, str | bytes]]:
-    """The things that a step showed, as far as they are such."""
     shown = [] if type(given) is not list else given
     return [
         {mime: data for mime, data in thing.items() if type(data) in (str, bytes)}
@@ -542,7 +540,6 @@ def _unpacked(body: memoryview) -> Any:
 
 
 def _packed_inputs(inputs: Mapping[str, object] | None) -> bytes:
-    """Return the inputs of a step as bytes; none if there are none."""
     data = inputs_of(inputs)
     if len(data) > min(INPUTS, MESSAGE):
         raise ValueError(f"inputs must have at most {INPUTS >> 20} MB, not {len(data) >> 20} MB")

@@ -60,8 +60,6 @@ CONFINE = ("require", "prefer", "audit")
 
 
 class Setup:
-    """The policy and the environment that a sandbox's processes are started with."""
-
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
         policy, up_to, directory = config.policy, config.up_to, str(config.directory)

@@ -39,8 +39,6 @@ PATH = 1024
 
 
 class HttpExchange:
-    """The requests of one connection."""
-
     def __init__(
         self,
         guest: ByteStream,
@@ -59,7 +57,6 @@ class HttpExchange:
         self._said = h11.Connection(h11.CLIENT, max_incomplete_event_size=PIECE)
 
     async def run(self) -> None:
-        """Carry requests until one side ends."""
         try:
             while await self._one():
                 pass
@@ -111,7 +108,6 @@ class HttpExchange:
         return goes_on
 
     async def refuse(self, status: int = 400) -> None:
-        """Answer a request that is malformed."""
         entry = self._entry or self._noted()
         entry.error = MALFORMED
         entry.end()

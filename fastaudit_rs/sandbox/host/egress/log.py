@@ -22,8 +22,6 @@ ENDING = 0.05
 
 
 class Entry:
-    """One request that goes on, or is over."""
-
     def __init__(self, host: str, port: int | None) -> None:
         self.host = host
         self.port = port

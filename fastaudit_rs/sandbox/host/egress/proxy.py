@@ -31,8 +31,6 @@ PATIENCE = 5.0
 
 
 class Proxy:
-    """Carries the connections of a sandbox's processes."""
-
     def __init__(self, network: Network, secrets: Secrets | None = None) -> None:
         self.network = network
         self._secrets = secrets

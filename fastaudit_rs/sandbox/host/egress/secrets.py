@@ -112,8 +112,6 @@ def _begun(text: bytes, value: bytes) -> int:
 
 
 class Secrets:
-    """The secrets of a sandbox."""
-
     def __init__(self, given: Sequence[Secret], bundle: Path) -> None:
         """Make the placeholders, and an authority for the certificates of hosts."""
         self.bundle = bundle

@@ -56,8 +56,6 @@ def why(error: BaseException) -> str:
 
 
 class ByteStream:
-    """A connection of asyncio."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -91,7 +89,6 @@ class ByteStream:
         return self._reader.at_eof()
 
     def end(self) -> None:
-        """Write no more."""
         with contextlib.suppress(OSError, RuntimeError):
             if self._writer.can_write_eof():
                 self._writer.write_eof()
