@@ -18,6 +18,10 @@ _Self = TypeVar("_Self", bound="Closing")
 #: The snapshots that a session keeps, unless it is told another number.
 SNAPSHOTS = 8
 
+#: The errors of a session that cannot run a step here, or now.
+FOREIGN = "the session is one of another process: make one in this process"
+BUSY = "the session runs a step already: wait for its end, or call interrupt()"
+
 #: Functions of the host that a step may call, by the names that it calls them by.
 Functions = Mapping[str, Callable[..., Any]]
 

@@ -19,7 +19,7 @@ from ..approvals import Approvals
 from ..results import Result
 from . import step
 from .arguments import count, functions_of, identifier, inputs_of, is_async, seconds, size, text_of
-from .base import SNAPSHOTS, Functions, Output, Session, StepRequest, Stream
+from .base import BUSY, FOREIGN, SNAPSHOTS, Functions, Output, Session, StepRequest, Stream
 from .coroutines import Caller, Coroutines
 from .guest import Guest, StepJob
 from .output import Capture, Name, of_host
@@ -207,16 +207,14 @@ class HereSession(Session):
         if self._is_closed:
             raise RuntimeError("the session is closed")
         if os.getpid() != self._process:
-            raise RuntimeError("the session is one of another process: make one in this process")
+            raise RuntimeError(FOREIGN)
         if self._guest.job is not None:
             if self._guest.is_given_up:
                 raise RuntimeError(
                     "a step that could not be interrupted still runs: wait for its end, or call "
                     "reset(), which leaves it its thread and starts another"
                 )
-            raise RuntimeError(
-                "the session runs a step already: wait for its end, or call interrupt()"
-            )
+            raise RuntimeError(BUSY)
 
     def _run(self, request: StepRequest) -> Result:
         start = self._prepared(request)

@@ -7,9 +7,6 @@ import os
 import weakref
 from typing import Protocol
 
-#: The error of what a copy cannot go on with; `Session` in this process has the same words.
-FOREIGN = "the session is one of another process: make one in this process"
-
 
 class Copied(Protocol):
     """Something of a process of the host."""

@@ -14,7 +14,7 @@ from typing import Any
 from ... import AuditDenied
 from ...results import Error, Result
 from ...sessions.arguments import count, functions_of, identifier, inputs_of, seconds, text_of
-from ...sessions.base import Functions, Output, Session, StepRequest, Stream
+from ...sessions.base import BUSY, FOREIGN, Functions, Output, Session, StepRequest, Stream
 from ...sessions.coroutines import HostLoop
 from ...sessions.snapshot import Snapshot, check_room, closed, number_of
 from ...sessions.values import unpack
@@ -24,12 +24,10 @@ from . import copies
 from .calls import Calls, told
 from .cancel import CancelToken, InFlight
 from .config import SandboxConfig
-from .copies import FOREIGN
 from .decisions import Decisions
 from .exchange import Exchange
 from .files import Files
 from .process import ProcessEnded, SandboxError, Worker
-from .questions import check_ask
 from .review import Change, Review
 from .run import error_told
 from .session_process import Process
@@ -66,7 +64,6 @@ class SandboxSession(Session):
         on_ask: Callable[[AuditDenied], object] | None,
         ask_seconds: float | None,
     ) -> None:
-        check_ask(on_ask, ask_seconds)
         self._on_ask = on_ask
         self._ask_seconds = ask_seconds
         self._config = config
@@ -91,11 +88,11 @@ class SandboxSession(Session):
         self._noted: Callable[[str, tuple[()], float, Result], object] | None = None
         self._exchange: Exchange | None = None
         self._cancel = CancelToken()
-        #: The process, in a list that its end does not need this object for.
         self._decisions = None if config.log is None else Decisions(config.log)
         if self._decisions is not None:
             # It is the last to be closed: its end is that of all processes.
             weakref.finalize(self, self._decisions.close)
+        #: The process, in a list that its end does not need this object for.
         self._held = [Process(start(), self._job, self._decisions)]
         self._review = Review(str(config.directory), files.names)
         self._finish = weakref.finalize(self, _finish, os.getpid(), self._held, self._loop)
@@ -387,9 +384,7 @@ class SandboxSession(Session):
         if self._is_foreign:
             raise RuntimeError(FOREIGN)
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError(
-                "the session runs a step already: wait for its end, or call interrupt()"
-            )
+            raise RuntimeError(BUSY)
         try:
             yield
         finally:
