@@ -1,5 +1,5 @@
 //! Files below a directory, for a host that does not trust what is in it: no link is followed, and
-//! nothing but regular files is opened.
+//! nothing but regular files is opened. `cap-std` follows links that stay below, and opens FIFOs.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;

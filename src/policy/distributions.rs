@@ -2,6 +2,7 @@
 //!
 //! Read from the metadata beside them. A distribution is what one installs (`scikit-learn`), its
 //! modules what one imports (`sklearn`); native code is often in a third (`_duckdb`).
+//! `importlib.metadata.packages_distributions()` takes a second where there are 300 packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 They count memory (``"memory"``), processes with their threads (``"pids"``), and processor time
 (``"cpu"``): the names of their controllers. A group is made where the host's own user may make one:
 as root mostly, else in a part of the tree that is delegated, as systemd does for the services of a
-user.
+user. The packages for this, such as `cgroupspy`, know version 1 alone.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
 """The files of a sandbox, reviewed before they count: what changed, and where it goes.
 
-No link is followed on either side, and regular files alone are read and written.
+No link is followed on either side, and regular files alone are read and written. sandlock's own
+copy-on-write (0.9) keeps the changes of a run, not of a step, splits hard links and lets a run
+write beyond its ``max_disk``.
 """
 
 import contextlib

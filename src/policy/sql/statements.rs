@@ -4,7 +4,7 @@
 //! SQLite runs these at the start of a statement alone: <https://www.sqlite.org/lang_attach.html>,
 //! <https://www.sqlite.org/lang_vacuum.html>,
 //! <https://www.sqlite.org/pragma.html#pragma_temp_store_directory>. Tokens are told apart as its
-//! tokenizer does.
+//! tokenizer does; a parser such as `sqlparser` refuses statements that SQLite runs.
 
 use memchr::{memchr, memmem};
 

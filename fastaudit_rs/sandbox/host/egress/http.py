@@ -1,4 +1,8 @@
-"""Requests of HTTP/1.1 between a sandbox and one server, each of them judged and noted."""
+"""Requests of HTTP/1.1 between a sandbox and one server, each of them judged and noted.
+
+`h11` reads and writes the messages. sandlock's own rules for HTTP (0.9) keep no requests, know no
+secrets and judge no names of hosts.
+"""
 
 import asyncio
 import contextlib
