@@ -70,9 +70,6 @@ impl Allowed {
     }
 
     /// The same with packages that may do what they need, as the host named them.
-    ///
-    /// # Errors
-    /// `TypeError` and `ValueError` for values that name no packages.
     pub fn with_packages(mut self, py: Python<'_>, given: Option<Vec<String>>) -> PyResult<Self> {
         let Some(packages) = given else {
             return Ok(self);
@@ -141,9 +138,6 @@ impl Allowed {
 }
 
 /// The packages of these names, with what they require.
-///
-/// # Errors
-/// `ValueError` for a name that no package has.
 pub fn packages(py: Python<'_>, names: &[String]) -> PyResult<Packages> {
     if names.is_empty() {
         return Ok(Packages::default());
@@ -217,10 +211,6 @@ pub struct ApprovedRoots {
 }
 
 /// Reads the `oks` argument.
-///
-/// # Errors
-/// `TypeError` for one path in place of an iterable of them and for a value that is not a path,
-/// `ValueError` for a path that no file can have, `OSError` if it cannot be resolved.
 pub fn read_oks(oks: &Bound<'_, PyAny>) -> PyResult<ApprovedRoots> {
     let py = oks.py();
     if oks.is_instance_of::<PyString>()

@@ -25,7 +25,6 @@ use crate::python::cpython::once::intern;
 
 /// The host's callback, and its answers that are kept.
 pub struct Approvals {
-    /// The callback.
     pub ask: Callback,
     /// The file to which answers are added.
     file: Option<PathBuf>,
@@ -39,9 +38,6 @@ pub struct Approvals {
 
 impl Approvals {
     /// The callback, and the permissions that a file gives from the start.
-    ///
-    /// # Errors
-    /// The error of resolving a path.
     pub fn new(
         py: Python<'_>,
         ask: Callback,
@@ -77,43 +73,31 @@ impl Approvals {
         }
     }
 
-    /// The guard's policy with what was approved, if anything was.
     pub fn policy(&self) -> Option<Arc<Policy>> {
         let policy = self.policy.lock();
         policy.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The guard's policy with what is denied without a question, if anything is.
     pub fn never(&self) -> Option<Arc<Policy>> {
         let policy = self.never.lock();
         policy.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The policy that the kernel holds around the guard, if it does.
     pub fn held(&self) -> Option<Arc<Policy>> {
         self.held.clone()
     }
 
     /// Adds permissions to those that were approved before, or to the guard's policy.
-    ///
-    /// # Errors
-    /// The error of resolving a path.
     pub fn add(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
         widen(py, &self.policy, spec, policy)
     }
 
     /// Adds permissions to those that are denied without a question.
-    ///
-    /// # Errors
-    /// The error of resolving a path.
     pub fn refuse(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
         widen(py, &self.never, spec, policy)
     }
 
     /// Adds answers to the file, if there is one.
-    ///
-    /// # Errors
-    /// The name of the file, and the reason why it could not be written.
     pub fn keep(&self, kept: &Kept) -> Result<(), String> {
         match &self.file {
             None => Ok(()),
@@ -139,9 +123,6 @@ fn widen(
 }
 
 /// Returns a policy with the permissions of answers.
-///
-/// # Errors
-/// The error of resolving a path.
 pub fn widened(py: Python<'_>, policy: &Policy, spec: &Spec) -> PyResult<Policy> {
     Ok(policy.with_more(&more(py, spec)?))
 }
@@ -182,9 +163,6 @@ fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
 }
 
 /// Reads the text of a file of answers.
-///
-/// # Errors
-/// The reason why it cannot be read, which names the line or the field.
 pub fn parse(text: &str) -> Result<Kept, String> {
     Kept::from_toml(text).map_err(|error| error.to_string())
 }
@@ -192,9 +170,6 @@ pub fn parse(text: &str) -> Result<Kept, String> {
 /// Adds answers to a file of them: another file takes its place, so that readers see all of
 /// one or of the other. The system's calls are made without audit events: guarded code waits for
 /// the answer, and its guard is not asked.
-///
-/// # Errors
-/// The reason why it cannot be read or written.
 fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
     /// One thread at a time reads and writes.
     static WRITING: Mutex<()> = Mutex::new(());
@@ -239,7 +214,6 @@ thread_local! {
 pub struct TooLate;
 
 impl TooLate {
-    /// It is so from now on.
     pub fn begin() -> Self {
         TOO_LATE.set(true);
         Self
@@ -252,7 +226,6 @@ impl Drop for TooLate {
     }
 }
 
-/// Returns whether it is too late to ask anybody.
 pub fn is_too_late() -> bool {
     TOO_LATE.get()
 }
@@ -262,7 +235,6 @@ pub fn is_too_late() -> bool {
 pub struct Asking;
 
 impl Asking {
-    /// It runs from now on.
     pub fn begin() -> Self {
         ASKING_HOST.set(true);
         Self
@@ -275,7 +247,6 @@ impl Drop for Asking {
     }
 }
 
-/// Returns whether `before_deny` runs on this thread.
 pub fn is_asking_host() -> bool {
     ASKING_HOST.get()
 }

@@ -22,7 +22,6 @@ pub struct Contract {
     may_take_calls: bool,
 }
 
-/// `before_deny(event, args, frame, msg, data)`, and `calls`.
 pub const BEFORE_DENY: Contract = Contract {
     name: "before_deny",
     signature: "(event, args, frame, msg, data)",
@@ -30,7 +29,6 @@ pub const BEFORE_DENY: Contract = Contract {
     may_take_calls: true,
 };
 
-/// `on_call(caller, callee, fn, code, off, data)`, and `calls`.
 pub const ON_CALL: Contract = Contract {
     name: "on_call",
     signature: "(caller, callee, fn, code, off, data)",
@@ -38,7 +36,6 @@ pub const ON_CALL: Contract = Contract {
     may_take_calls: true,
 };
 
-/// `on_denied(denied)`.
 pub const ON_DENIED: Contract = Contract {
     name: "on_denied",
     signature: "(denied)",
@@ -46,7 +43,6 @@ pub const ON_DENIED: Contract = Contract {
     may_take_calls: false,
 };
 
-/// `on_ask(denied)`.
 pub const ON_ASK: Contract = Contract {
     name: "on_ask",
     signature: "(denied)",
@@ -54,7 +50,6 @@ pub const ON_ASK: Contract = Contract {
     may_take_calls: false,
 };
 
-/// `on_violation(violation)`.
 pub const ON_VIOLATION: Contract = Contract {
     name: "on_violation",
     signature: "(violation)",
@@ -69,12 +64,10 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// The function.
     pub fn bind<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.function.bind(py)
     }
 
-    /// Another reference to it.
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
         Self {
             function: self.function.clone_ref(py),
@@ -106,7 +99,6 @@ impl Callback {
         calling::call_with(self.bind(py), args)
     }
 
-    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)
     }
@@ -143,9 +135,6 @@ pub fn read(
 }
 
 /// Returns whether a callback is a coroutine function, or an object that is called like one.
-///
-/// # Errors
-/// The error that looking at it raised.
 pub fn is_async(callback: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Some(takes) = signature::of_plain(callback, 1)?
         && (takes.given || takes.more)

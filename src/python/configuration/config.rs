@@ -32,7 +32,6 @@ pub struct AuditCfg {
     oks: Py<PyTuple>,
     /// The roots for reading, if a `Policy` has some.
     readable: Option<Py<PyTuple>>,
-    /// The wording of its `Policy`, if one made it.
     told: Option<Arc<HintStyle>>,
     spec: Option<Arc<Spec>>,
     on_violation: OnViolation,
@@ -62,13 +61,10 @@ pub struct AuditCfg {
 /// once.
 #[derive(Clone)]
 pub enum EventWatch {
-    /// They are recorded.
     Records(Records),
-    /// The decisions on them are logged.
     Logs(DecisionLog),
 }
 
-/// The callbacks of a host, checked.
 #[derive(Default)]
 pub struct Callbacks {
     pub before_deny: Option<Callback>,
@@ -106,7 +102,6 @@ fn function<'py>(py: Python<'py>, callback: Option<&Callback>) -> Option<Bound<'
 }
 
 impl AuditCfg {
-    /// Puts a configuration together from arguments that were checked.
     pub fn new(
         allowed: Allowed,
         callbacks: Callbacks,
@@ -155,7 +150,6 @@ impl AuditCfg {
         Self::new(allowed, Callbacks::default(), py.None(), false, false)
     }
 
-    /// The same configuration.
     fn clone_ref(&self, py: Python<'_>) -> Self {
         let call = self.violation_call.as_ref();
         Self {
@@ -182,7 +176,6 @@ impl AuditCfg {
         }
     }
 
-    /// The same configuration, under which the host is asked.
     pub fn asking(self, approvals: Option<Approvals>) -> Self {
         Self {
             approvals: approvals.map(Arc::new),
@@ -190,7 +183,6 @@ impl AuditCfg {
         }
     }
 
-    /// The host's answers to questions, if it is asked.
     pub fn approvals(&self) -> Option<&Approvals> {
         self.approvals.as_deref()
     }
@@ -205,7 +197,6 @@ impl AuditCfg {
         }
     }
 
-    /// The same configuration with other host data.
     pub fn with_data(&self, py: Python<'_>, data: Py<PyAny>) -> Self {
         Self {
             data,
@@ -215,9 +206,6 @@ impl AuditCfg {
 
     /// The same configuration with these packages, whose import may do what is denied otherwise,
     /// beside those that it has.
-    ///
-    /// # Errors
-    /// `TypeError` for anything but names.
     pub fn with_imports(&self, py: Python<'_>, more: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut packages = self.policy().rest().import_allow.clone();
         read_modules("mods", more.as_any(), &mut packages)?;
@@ -235,35 +223,28 @@ impl AuditCfg {
         self.is_strict
     }
 
-    /// Returns the set of native code that may be called without asking, as a number that guards
-    /// with the same set share; 0 if each call is to be asked about.
     #[inline]
     pub fn safe_set(&self) -> u64 {
         self.safe_set
     }
 
-    /// The host's callback before an operation is denied.
     pub fn asks_before_deny(&self) -> Option<&Callback> {
         self.callbacks.before_deny.as_ref()
     }
 
-    /// The host's callback before a native call raises its event.
     pub fn asks_on_call(&self) -> Option<&Callback> {
         self.callbacks.on_call.as_ref()
     }
 
-    /// Returns whether it restricts more than fastaudit 0.1 does.
     pub fn restricts_more(&self) -> bool {
         self.restricts_more
     }
 
-    /// The processes that were started under guards of it.
     #[cfg(unix)]
     pub fn started(&self) -> &Started {
         &self.started
     }
 
-    /// The shared memory that was made under guards of it.
     #[cfg(unix)]
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -274,12 +255,10 @@ impl AuditCfg {
         self.spec.as_deref()
     }
 
-    /// The rules of the guard.
     pub fn policy(&self) -> &Policy {
         self.live.0.policy()
     }
 
-    /// The part of it that is plain values.
     #[inline]
     pub fn live(&self) -> &Arc<Live> {
         &self.live.0
@@ -299,7 +278,6 @@ impl AuditCfg {
         }
     }
 
-    /// Its directories for temporary files.
     pub fn directories(&self) -> &Arc<TemporaryDirectories> {
         &self.live.0.directories
     }
@@ -310,7 +288,6 @@ impl AuditCfg {
         self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
     }
 
-    /// The same, to be kept by an object that outlives it.
     pub fn shared_policy(&self) -> &Arc<Policy> {
         self.live.0.shared_policy()
     }
@@ -328,7 +305,6 @@ impl AuditCfg {
         self.told.is_some()
     }
 
-    /// The wording of its `Policy`; `None` if `mk_audit` made it.
     pub fn told(&self) -> Option<&Arc<HintStyle>> {
         self.told.as_ref()
     }
@@ -343,7 +319,6 @@ impl AuditCfg {
         }
     }
 
-    /// The settings of its recording, if it records.
     pub fn records(&self) -> Option<&Records> {
         match &self.watch {
             Some(EventWatch::Records(records)) => Some(records),
@@ -351,7 +326,6 @@ impl AuditCfg {
         }
     }
 
-    /// The log of its decisions, if it has one.
     pub fn log(&self) -> Option<&DecisionLog> {
         match &self.watch {
             Some(EventWatch::Logs(log)) => Some(log),
@@ -359,18 +333,15 @@ impl AuditCfg {
         }
     }
 
-    /// The use of events beside their judgement.
     #[inline]
     pub fn watch(&self) -> Option<&EventWatch> {
         self.watch.as_ref()
     }
 
-    /// The answer to a violation.
     pub fn on_violation(&self) -> OnViolation {
         self.on_violation
     }
 
-    /// The function that is called for one.
     pub fn violation_call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let call = self.violation_call.as_ref();
         call.map(|call| call.bind(py).clone())
@@ -481,9 +452,6 @@ impl AuditCfg {
 
 /// Adds the names of modules in an iterable of them, or one name, to those in a list, which stays
 /// sorted and without duplicates.
-///
-/// # Errors
-/// `TypeError` for anything but names.
 pub fn read_modules(
     argument: &str,
     given: &Bound<'_, PyAny>,

@@ -38,7 +38,6 @@ const LXML_WRITERS: &[&str] = &[
     "lxml.etree.xmlfile.__enter__",
 ];
 
-/// The declarations.
 pub struct Declared {
     /// Native modules that are safe to call, with those below them.
     pub safe_native: Vec<String>,
@@ -56,7 +55,6 @@ pub struct Declared {
 static DECLARED: Once<Declared> = Once::new();
 
 impl Declared {
-    /// Returns the declarations, which are read the first time.
     pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
         DECLARED.get_or_try_init(py, || Self::read(py))
     }

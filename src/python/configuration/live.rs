@@ -20,7 +20,6 @@ pub struct Live {
     policy: Arc<Policy>,
     /// The policy that native code is judged by.
     native: Arc<Policy>,
-    /// Its directories for temporary files.
     pub directories: Arc<TemporaryDirectories>,
     /// True if what the policy denies goes on all the same.
     pub proceeds: bool,
@@ -30,7 +29,6 @@ pub struct Live {
     pub network: Arc<SeenNetwork>,
     /// The acts of native code that were refused, and not told yet.
     pub refusals: Refusals,
-    /// The number of guards in force.
     guards: AtomicUsize,
     /// The number of copies of the process as the last of them was entered.
     generation: AtomicUsize,
@@ -75,7 +73,6 @@ impl Live {
         })
     }
 
-    /// The same with another policy and temporary directories.
     pub fn with(&self, policy: Arc<Policy>, directories: Arc<TemporaryDirectories>) -> Arc<Self> {
         let kinds = (self.proceeds, self.watches);
         let network = Arc::clone(&self.network);
@@ -87,22 +84,18 @@ impl Live {
         self.generation.load(Ordering::Relaxed) != process::generation()
     }
 
-    /// The policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The policy that native code is judged by.
     pub fn policy_for_native_code(&self) -> &Policy {
         &self.native
     }
 
-    /// The policy, to be kept.
     pub fn shared_policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
-    /// Counts one more guard in force.
     pub fn enter(self: &Arc<Self>) {
         self.guards.fetch_add(1, Ordering::Relaxed);
         self.generation
@@ -114,17 +107,14 @@ impl Live {
         }
     }
 
-    /// Counts one guard less.
     pub fn leave(&self) {
         self.guards.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes that its guard holds in the whole process for good.
     pub fn note_installed(&self) {
         self.is_installed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether its guard holds in the whole process for good.
     pub fn is_installed(&self) -> bool {
         self.is_installed.load(Ordering::Relaxed)
     }
@@ -159,7 +149,6 @@ const MAX_KEPT: usize = 1000;
 /// How often a lock is asked for.
 const MOST_TRIES: usize = 1000;
 
-/// An act that was refused.
 pub struct RefusedAct {
     /// The act, its names from the top of the file system.
     pub act: OwnedAct,
@@ -175,7 +164,6 @@ pub struct OwnedAct {
     pub follows: Follows,
 }
 
-/// An argument.
 pub enum Owned {
     None,
     Integer(i64),
@@ -212,7 +200,6 @@ impl OwnedAct {
     }
 }
 
-/// The acts that wait.
 #[derive(Default)]
 pub struct Refusals {
     count: AtomicUsize,
@@ -241,13 +228,11 @@ impl Refusals {
         self.count.store(kept.len(), Ordering::Release);
     }
 
-    /// Returns whether some wait.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes those that wait.
     pub fn take(&self) -> Vec<RefusedAct> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         self.count.store(0, Ordering::Relaxed);

@@ -57,7 +57,6 @@ pub fn is_marked(path: &[u8]) -> Option<bool> {
     }
 }
 
-/// Elsewhere there is no file of it to give it to.
 #[cfg(not(target_os = "linux"))]
 pub fn put_mark(_fd: i32) {}
 
@@ -71,7 +70,6 @@ pub fn is_marked(_path: &[u8]) -> Option<bool> {
 pub struct Memory(Mutex<Vec<Vec<u8>>>);
 
 impl Memory {
-    /// Remembers a path.
     pub fn note(&self, path: &[u8]) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.iter().any(|own| own == path) {
@@ -79,7 +77,6 @@ impl Memory {
         }
     }
 
-    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.is_empty()

@@ -145,7 +145,6 @@ pub struct ResolvedPolicy {
 }
 
 impl ResolvedPolicy {
-    /// Resolves the paths of a policy.
     pub fn of(py: Python<'_>, spec: &Spec) -> PyResult<Self> {
         let mut resolved = spec.clone();
         let absolute = |paths: &mut Vec<String>| -> PyResult<()> {
@@ -175,7 +174,6 @@ impl ResolvedPolicy {
         })
     }
 
-    /// The policy.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }

@@ -34,7 +34,6 @@ struct Made {
 }
 
 impl TemporaryDirectories {
-    /// The paths of them.
     pub fn paths(&self) -> &Arc<places::TemporaryPaths> {
         &self.paths
     }
@@ -122,7 +121,6 @@ pub fn of_machine() -> Vec<Resolved> {
         .collect()
 }
 
-/// The directories that environment variables name.
 fn named() -> impl Iterator<Item = PathBuf> {
     let variables = ["TMPDIR", "TEMP", "TMP"].into_iter();
     let named = variables.filter_map(std::env::var_os);
@@ -158,10 +156,8 @@ fn can_be_used(directory: &[u8]) -> bool {
 // A directory for temporary files: made for one owner alone, removed with everything in it when
 // the owner goes, or as the process ends.
 
-/// The beginning of its name.
 const PREFIX: &str = "fastaudit-";
 
-/// The number of names that are tried.
 const TRIES: usize = 100;
 
 /// The directories to remove as the process ends, each with the process that made it.
@@ -203,7 +199,6 @@ impl TemporaryDirectory {
         self.is_own() && make(&path).is_ok_and(|()| self.note())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Resolved {
         &self.path
     }
@@ -356,7 +351,6 @@ mod unix {
         progress
     }
 
-    /// Removes a file, a link or an empty directory.
     fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> bool {
         rustix::fs::unlinkat(directory, name, AtFlags::empty()).is_ok()
             || rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_ok()

@@ -20,9 +20,6 @@ use crate::python::guard::event::{Event, Probe};
 use crate::python::values::errors;
 
 /// Returns whether an answer that was kept allows an event.
-///
-/// # Errors
-/// The error that reading an argument raised.
 #[inline(never)]
 pub fn was_given(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
     match approvals.policy() {
@@ -32,9 +29,6 @@ pub fn was_given(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool>
 }
 
 /// Returns whether an answer that was kept denies an event, so that nobody is asked.
-///
-/// # Errors
-/// The error that reading an argument raised.
 #[inline(never)]
 pub fn was_refused(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
     match approvals.never() {
@@ -44,9 +38,6 @@ pub fn was_refused(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<boo
 }
 
 /// Returns whether the kernel denies an event whatever the host answers.
-///
-/// # Errors
-/// The error that reading an argument raised.
 #[inline(never)]
 pub fn is_held(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
     let Some(policy) = approvals.held() else {
@@ -78,11 +69,8 @@ fn denied_by(
     Ok(probe.denied())
 }
 
-/// Asks the host, and keeps its answer where it says so.
-///
-/// # Errors
-/// Errors raised by the callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
-/// becomes the cause of the denial.
+/// Asks the host, and keeps its answer where it says so. An `Exception` that the callback raises
+/// becomes the cause of the denial; any other error is raised.
 #[inline(never)]
 pub fn ask(
     config: &AuditCfg,

@@ -31,13 +31,10 @@ use crate::python::values::{errors, process_start, simple};
 
 /// An event that its policy denies.
 pub struct Refusal<'a, 'py> {
-    /// The event.
     pub event: &'a Event<'a, 'py>,
-    /// Its name.
     pub name: Cow<'static, str>,
     /// The note of the moment under the rules of fastaudit 0.2.
     pub told: Option<Box<LegacyContext>>,
-    /// The reason.
     pub reason: Reason,
     landing: &'a Landing,
     first_line: FirstLine,
@@ -46,10 +43,6 @@ pub struct Refusal<'a, 'py> {
 
 impl<'a, 'py> Refusal<'a, 'py> {
     /// Notes the denial of an event, and words it if that cannot wait.
-    ///
-    /// # Errors
-    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`; the denial
-    /// in its least form while the interpreter ends.
     #[inline]
     pub fn new(event: &'a Event<'a, 'py>, reason: Reason, landing: &'a Landing) -> PyResult<Self> {
         let (py, config) = (event.args.py(), event.config);
@@ -91,10 +84,6 @@ impl<'a, 'py> Refusal<'a, 'py> {
         Ok(refusal)
     }
 
-    /// Returns the first line.
-    ///
-    /// # Errors
-    /// The error that the `__repr__` of an argument raised, if it is not an `Exception`.
     pub fn message(&self) -> PyResult<Bound<'py, PyString>> {
         if let Some(message) = self.message.get() {
             return Ok(message.clone());
@@ -103,10 +92,6 @@ impl<'a, 'py> Refusal<'a, 'py> {
         Ok(self.message.get_or_init(|| message).clone())
     }
 
-    /// Returns the denial.
-    ///
-    /// # Errors
-    /// The error that reading an argument raised.
     #[inline]
     pub fn denial(self) -> PyResult<Bound<'py, Denial>> {
         let Event {
@@ -142,12 +127,10 @@ impl<'a, 'py> Refusal<'a, 'py> {
     }
 }
 
-/// A place as text.
 fn text<'py>(py: Python<'py>, place: Option<&[u8]>) -> PyResult<Option<Bound<'py, PyString>>> {
     place.map(|place| raw::fs_decode(py, place)).transpose()
 }
 
-/// Adds a denial to the guard's log.
 #[inline]
 pub fn log(active: &Active, denial: &Bound<'_, Denial>) {
     let earlier = active.log().add(denial.as_any(), denial.get().why);
@@ -158,7 +141,6 @@ pub fn log(active: &Active, denial: &Bound<'_, Denial>) {
     }
 }
 
-/// Denies: returns the exception as an error.
 #[inline]
 pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
     raw::raise(exception);
@@ -186,9 +168,6 @@ const UNASKED: &str = "nobody was asked, because native code did it where no Pyt
 
 /// Meets a violation: `Ok` if the event goes on all the same. An answer holds for the place that an
 /// operation led to when it was asked.
-///
-/// # Errors
-/// `AuditDenied` when it is denied; otherwise the error that a callback raised.
 pub fn meet(
     event: &Event<'_, '_>,
     reason: Reason,
@@ -295,7 +274,6 @@ fn held(config: &AuditCfg) -> String {
     )
 }
 
-/// Notes a question to the host, for a log.
 fn note_asked(event: &Event<'_, '_>, callback: &'static str, is_approved: bool) {
     if let Some(probe) = event.probe {
         probe.note_asked(callback, is_approved);
@@ -369,11 +347,8 @@ impl LegacyContext {
     }
 }
 
-/// Tells the host of a denial.
-///
-/// # Errors
-/// Errors raised by its callback that are not an `Exception` (`KeyboardInterrupt`, say); any other
-/// becomes the cause of the denial.
+/// Tells the host of a denial. An `Exception` that its callback raises becomes the cause of the
+/// denial; any other error is raised.
 pub fn tell(
     config: &AuditCfg,
     denial: &Bound<'_, Denial>,
@@ -400,14 +375,9 @@ pub fn tell(
 // A violation that does not stop the code: a warning, a log record, or a call of the host's
 // function.
 
-/// The logger that violations go to.
 const LOGGER: &str = "fastaudit_rs";
 
-/// Reports a violation that proceeds.
-///
-/// # Errors
-/// Errors raised by the host's function, by a warning that is an error, or by a log handler: then
-/// the operation does not proceed.
+/// Reports a violation that proceeds, unless the report itself raises an error.
 pub fn proceed(
     config: &AuditCfg,
     denial: &Bound<'_, Denial>,

@@ -32,9 +32,6 @@ pub struct Explanation {
 
 impl Explanation {
     /// Judges an event under a guard with these permissions, without doing it.
-    ///
-    /// # Errors
-    /// Errors raised while judging that are not denials.
     pub fn of(
         allowed: Allowed,
         event: &Bound<'_, PyString>,
@@ -66,7 +63,6 @@ impl Explanation {
         Ok(explanation)
     }
 
-    /// Returns the denial, if there is one.
     fn judge(
         mut allowed: Allowed,
         event: &Bound<'_, PyString>,

@@ -34,9 +34,6 @@ use crate::python::importing::loads::{self, Source};
 static REPLACED: LazyLock<Mutex<HashSet<Vec<u8>>>> = LazyLock::new(Mutex::default);
 
 /// Notes the code of an event under a guard.
-///
-/// # Errors
-/// Errors raised while reading the code.
 #[cold]
 #[inline(never)]
 pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResult<()> {
@@ -73,9 +70,6 @@ pub fn note(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> PyResul
 
 /// Notes the code that runs in the course of a tool, and records the event if the guard of the guest
 /// records.
-///
-/// # Errors
-/// Errors raised while reading an argument.
 #[cold]
 #[inline(never)]
 pub fn note_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> PyResult<()> {
@@ -115,9 +109,6 @@ fn note_of_tool(event: &CStr, args: &Bound<'_, PyTuple>, tool: &Active) -> PyRes
 }
 
 /// Returns the guest that may have written the native code that a tool imports: its guard judges it.
-///
-/// # Errors
-/// Errors raised while reading the file's name.
 #[cold]
 #[inline(never)]
 pub fn writer_of_native<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Active>>> {

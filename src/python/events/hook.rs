@@ -34,10 +34,6 @@ static PROBED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the hook, once for the process: after its preparations, and before anything that relies
 /// on it.
-///
-/// # Errors
-/// `RuntimeError` if another hook refuses it, and the errors of the two. The hook counts as absent
-/// then.
 pub fn install(
     py: Python<'_>,
     prepare: fn(Python<'_>) -> PyResult<()>,
@@ -236,7 +232,6 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
     raw::or_set_error(py, || judge::judge(&event, rule))
 }
 
-/// Sees an event in the course of a tool.
 #[cold]
 #[inline(never)]
 fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
@@ -244,7 +239,6 @@ fn see_tool(event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), ()> {
     judge_native(event, args)
 }
 
-/// Sees an event of the guest where there are tools.
 #[cold]
 #[inline(never)]
 fn see_guest(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
@@ -290,7 +284,6 @@ fn is_part_of_running(event: &CStr) -> bool {
         || matches!(event, b"sys.excepthook" | b"sys.unraisablehook")
 }
 
-/// Checks an event by one guard.
 fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> Result<(), ()> {
     let Some(config) = active.config() else {
         return Ok(());

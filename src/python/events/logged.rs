@@ -21,13 +21,9 @@ use crate::python::logs::audit_log::{self, DecisionLog, VERSION};
 use crate::python::logs::recorder::{self, Decided};
 use crate::python::values::json_line;
 
-/// The usual length of a line.
 const USUAL: usize = 512;
 
 /// Judges an event, and logs the decision if the policy was asked.
-///
-/// # Errors
-/// The denial; errors raised while reading an argument.
 #[inline(never)]
 pub fn event(
     event: &CStr,
@@ -79,7 +75,6 @@ fn is_decision(rule: Option<Rule>, probe: &Probe<'_>, logged: &Logged, is_err: b
     always || is_err || probe.denied().is_some() || logged.decided.borrow().asked > 0
 }
 
-/// Writes the line.
 fn write(
     event: &Event<'_, '_>,
     rule: Option<Rule>,

@@ -63,9 +63,6 @@ static CLASSES: LazyLock<AHashMap<&'static [u8], Class>> = LazyLock::new(|| {
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Records an event, and judges it if the guard does.
-///
-/// # Errors
-/// The denial, if denials are enforced; errors raised while reading an argument.
 pub fn event(
     event: &CStr,
     args: &Bound<'_, PyTuple>,
@@ -114,9 +111,6 @@ pub fn event(
 }
 
 /// Records an event in the course of a tool, which has rights of its own, for the guest's guard.
-///
-/// # Errors
-/// Errors raised while reading an argument.
 #[cold]
 pub fn event_of_tool(
     event: &CStr,
@@ -182,7 +176,6 @@ fn note_if_denied(
     result
 }
 
-/// Returns the entry to keep for an event.
 fn entry(
     event: &Event<'_, '_>,
     known: Option<&'static KnownEvent>,

@@ -29,9 +29,6 @@ const BY_ADDRESS: &[&[u8]] = &[
 const CTYPES: &str = "ctypes";
 
 /// Returns whether an event that is about to be denied is such an act of an installed package.
-///
-/// # Errors
-/// Errors raised while looking at frames, and the denial of a file that would be written.
 pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     match event.name.to_bytes() {
         b"object.__setattr__" => sets_function(event),
@@ -44,7 +41,6 @@ pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
     }
 }
 
-/// An argument of the event that is a text.
 fn text<'py>(event: &Event<'_, 'py>, index: usize) -> Option<Bound<'py, PyString>> {
     event.args.get_item(index).ok()?.cast_into().ok()
 }

@@ -158,7 +158,6 @@ fn channel_of(
 }
 
 impl Natives {
-    /// Returns whether they include the one of this name.
     fn include(self, native: &str) -> bool {
         match self {
             Self::Of(packages) => packages.iter().any(|own| is_within_module(native, own)),
@@ -170,7 +169,6 @@ impl Natives {
     }
 }
 
-/// The last part of a name with dots.
 fn own_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

@@ -29,9 +29,6 @@ use crate::python::values::process_start;
 use crate::python::wrapped::threads;
 
 /// Returns whether an event that is about to be denied may pass all the same.
-///
-/// # Errors
-/// Errors raised while looking at frames or arguments. The event is denied then.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     if event.name.to_bytes().starts_with(b"_thread.") {
@@ -91,7 +88,6 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
 
 // Programs by which an installed library finds out the number of processors. They change nothing.
 
-/// The command lines.
 const COMMANDS: &[&[&str]] = &[
     &["lscpu", "--parse=core"],
     &["lscpu", "-p=core"],
@@ -157,9 +153,6 @@ pub fn announces(event: &Event<'_, '_>) -> bool {
 }
 
 /// Returns whether a policy lets the hook be called. `mk_audit` denies it, as fastaudit does.
-///
-/// # Errors
-/// Errors raised while looking at the hook.
 pub fn passes(event: &Event<'_, '_>) -> PyResult<bool> {
     let Ok(hook) = event.args.get_item(0) else {
         return Ok(false);

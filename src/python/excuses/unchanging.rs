@@ -20,7 +20,6 @@ use crate::python::values::decode;
 /// Signals that do nothing if the process does not handle them: signal(7).
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// Returns whether the act changes nothing.
 pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
     let number = |index| {
         let number = raw::int_value(&event.args.get_item(index).ok()?)?;
@@ -81,7 +80,6 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
     Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_err()))
 }
 
-/// Returns whether a number is that of this process.
 fn is_own(pid: i32) -> bool {
     pid == 0 || i32::try_from(std::process::id()) == Ok(pid)
 }

@@ -30,13 +30,11 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 /// The number of them that restrict more than fastaudit 0.1 does, or are installed.
 static RESTRICTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether some guard is in force somewhere in the process.
 #[inline]
 pub fn any_guard() -> bool {
     LIVE.load(Ordering::Relaxed) != 0
 }
 
-/// Returns whether some guard in force restricts more than fastaudit 0.1 does.
 #[inline]
 pub fn any_guard_restricts_more() -> bool {
     RESTRICTING.load(Ordering::Relaxed) != 0
@@ -91,18 +89,15 @@ enum Tool {
 }
 
 impl Active {
-    /// The guard's configuration; `None` in a context that all guards have left.
     pub fn config(&self) -> Option<&Py<AuditCfg>> {
         self.config.as_ref()
     }
 
-    /// Returns whether it may be another guard that is in force, or none.
     #[inline]
     pub fn looks_further(&self) -> bool {
         self.looks_further
     }
 
-    /// The call of a tool that it is in force for, and the guard of the code that called.
     pub fn tool(&self) -> Option<(&ToolCall, &Py<Active>)> {
         match &self.tool {
             Tool::Nothing => None,
@@ -133,7 +128,6 @@ impl Active {
         self
     }
 
-    /// Returns whether its rules are those of fastaudit 0.2.
     #[inline]
     pub fn is_strict(&self) -> bool {
         let config = self.config.as_ref();
@@ -145,17 +139,14 @@ impl Active {
         self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
     }
 
-    /// The environment before the guarded code first removed a variable.
     pub fn environment(&self) -> &OnceLock<Box<Before>> {
         &self.environment
     }
 
-    /// The denials under this guard.
     pub fn log(&self) -> &Arc<Log> {
         self.log.get_or_init(Arc::default)
     }
 
-    /// The place where it was entered, if denials elsewhere report it.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_deref()
     }
@@ -231,13 +222,11 @@ impl Active {
             || self.other().is_some_and(|other| other.has_config(config))
     }
 
-    /// The guard that is in force beside this one.
     #[inline]
     pub fn other(&self) -> Option<&Self> {
         self.beside.as_ref().map(Py::get)
     }
 
-    /// Returns whether it wants to see calls.
     pub fn watches(&self) -> bool {
         let config = self.config.as_ref();
         config.is_some_and(|config| config.get().monitor_calls())
@@ -253,7 +242,6 @@ impl Active {
         self.generation
     }
 
-    /// Returns whether this process is a copy of the one that it was entered in.
     pub fn is_in_copy(&self) -> bool {
         self.generation != process::generation()
     }
@@ -268,12 +256,10 @@ impl Active {
         self.log.get().cloned()
     }
 
-    /// Notes that it is left where it was entered.
     pub fn note_left(&self) {
         self.is_left.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether it was left where it was entered.
     pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Relaxed)
     }
@@ -385,7 +371,6 @@ pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<P
 
 // The rules of a guard in force, with the look-ups and connections that it remembers.
 
-/// The rules of a guard in force.
 pub struct InForce<'a> {
     pub live: &'a Arc<Live>,
     /// `None` on threads that nobody knows the guard of: all of the configuration.
@@ -406,7 +391,6 @@ impl<'a> InForce<'a> {
         Self { live, active: None }
     }
 
-    /// Returns whether native code is judged by them.
     pub fn judges(&self) -> bool {
         !self.live.policy().rest().native_unjudged
     }

@@ -116,10 +116,7 @@ pub fn replace_here(active: &Bound<'_, Active>) -> PyResult<Lent> {
     })
 }
 
-/// Undoes `lend`.
-///
-/// # Errors
-/// `RuntimeError` if the context is entered: the guard then stays in force in it.
+/// Undoes `lend`. An error if the context is entered: the guard then stays in force in it.
 pub fn take_back(context: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {
@@ -154,7 +151,6 @@ pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns whether the object is the guards' context variable.
 pub fn is_var(object: &Bound<'_, PyAny>) -> bool {
     scope::var(object.py()).is_ok_and(|var| object.is(var))
 }

@@ -26,7 +26,6 @@ struct Loop {
 
 static LOOP: Once<Loop> = Once::new();
 
-/// The thread, the task and the functions that entered a guard.
 pub struct Origin {
     thread: u64,
     /// The address of the task; 0 outside of tasks.
@@ -35,16 +34,13 @@ pub struct Origin {
 }
 
 enum Entered {
-    /// In this frame.
     In(Py<PyAny>),
-    /// It is not known where.
     Nowhere,
     /// In a thread of this name, by these functions.
     By(String, String),
 }
 
 impl Origin {
-    /// Here and now.
     pub fn here(py: Python<'_>) -> PyResult<Self> {
         let frame = frames::current_frame(py);
         Ok(Self {
@@ -84,7 +80,6 @@ impl Origin {
         })
     }
 
-    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.entered.try_lock().as_deref() {
             Ok(Entered::In(frame)) => visit.call(frame),
@@ -146,15 +141,12 @@ fn current_task(py: Python<'_>) -> PyResult<usize> {
 // A library often swallows a denial, and its traceback with it, so the place is noted when the
 // denial is made. It keeps nothing of the code.
 
-/// A place in a file.
 pub enum SourcePlace {
-    /// A line of a file.
     At(Py<PyString>, c_int),
     /// As another process reported it.
     Told(String),
 }
 
-/// The endings of the directories that packages are installed in.
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Returns the innermost running code that is the user's: not of the standard library, an installed
@@ -203,14 +195,12 @@ pub fn is_of_library(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(parts.any(|part| INSTALLED.contains(&part)))
 }
 
-/// The file that code is from.
 pub fn file_of<'py>(code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let file = code.attr(intern!(code.py(), "co_filename"))?;
     plain_str(file.cast_into()?)
 }
 
 impl SourcePlace {
-    /// `file:line`.
     pub fn text(&self, py: Python<'_>) -> String {
         match self {
             Self::At(file, line) => format!("{}:{line}", file.bind(py).to_string_lossy()),

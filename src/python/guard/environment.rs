@@ -17,7 +17,6 @@ use crate::python::cpython::{ffi as raw, process};
 /// both.
 static SHOWN: Once<Py<PyDict>> = Once::new();
 
-/// Finds the dictionary that `os.environ` shows.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let environ = calling::import(py, "os")?.attr("environ")?;
     // A host may have put another mapping there.
@@ -28,7 +27,6 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The environment as it is.
 pub fn now(py: Python<'_>) -> Before {
     let shown = SHOWN.get(py).map(|shown| pairs(shown.bind(py)));
     Before {
@@ -43,7 +41,6 @@ pub fn now(py: Python<'_>) -> Before {
 
 /// The environment as it was.
 pub struct Before {
-    /// The environment of the process.
     pub own: Vec<(OsString, OsString)>,
     /// The names and values that `os.environ` showed.
     pub shown: Vec<(Vec<u8>, Vec<u8>)>,
@@ -53,7 +50,6 @@ pub struct Before {
 }
 
 impl Before {
-    /// Returns whether a variable had this value.
     pub fn has(&self, name: &[u8], value: &[u8]) -> bool {
         let mut own = self.own.iter();
         own.any(|(own, had)| own.as_encoded_bytes() == name && had.as_encoded_bytes() == value)
@@ -118,7 +114,6 @@ fn is_set(name: &OsStr) -> bool {
     env::var_os(name).is_some()
 }
 
-/// Returns the names and values in a dictionary.
 fn pairs(shown: &Bound<'_, PyDict>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let pair = |(name, value)| Some((bytes_of(&name)?, bytes_of(&value)?));
     shown.iter().filter_map(pair).collect()

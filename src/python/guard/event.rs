@@ -13,14 +13,10 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::guard::scope::Active;
 use crate::python::logs::recorder::Decided;
 
-/// An event under a guard.
 pub struct Event<'a, 'py> {
     pub name: &'a CStr,
-    /// Its arguments.
     pub args: &'a Bound<'py, PyTuple>,
-    /// The guard.
     pub active: &'a Active,
-    /// The guard's configuration.
     pub config: &'a AuditCfg,
     /// True if an `open` that only reads was let pass before.
     pub reads_passed: bool,
@@ -35,7 +31,6 @@ pub struct Probe<'a> {
     denied: Cell<Option<Option<Why>>>,
 }
 
-/// The purpose of a probe.
 enum Purpose<'a> {
     /// Records, and lets pass.
     Observes,
@@ -47,7 +42,6 @@ enum Purpose<'a> {
     Judges,
 }
 
-/// A decision that is logged.
 pub struct Logged {
     pub decided: RefCell<Decided>,
     /// The question to the host that there was.
@@ -65,12 +59,10 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// A probe that tells how an event is decided.
     pub fn judging() -> Self {
         Self::of(Purpose::Judges)
     }
 
-    /// A probe that logs the decision on an event.
     pub fn logging(logged: &'a Logged) -> Self {
         Self::of(Purpose::Logs(logged))
     }
@@ -83,7 +75,6 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// The decision, if it is logged.
     pub fn logged(&self) -> Option<&'a Logged> {
         match self.purpose {
             Purpose::Logs(logged) => Some(logged),
@@ -91,13 +82,11 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns whether it records the needs of the event.
     #[inline]
     pub fn records(&self) -> bool {
         matches!(self.purpose, Purpose::Observes | Purpose::Enforces)
     }
 
-    /// Notes a question to the host, and whether it allowed the event.
     pub fn note_asked(&self, callback: &'static str, is_approved: bool) {
         if let Some(logged) = self.logged() {
             logged.asked.set(Some(callback));
@@ -119,12 +108,10 @@ impl<'a> Probe<'a> {
         self.needs.borrow_mut().clear();
     }
 
-    /// Notes that it is denied, and by which field.
     pub fn note_denied(&self, why: Option<Why>) {
         self.denied.set(Some(why));
     }
 
-    /// Returns whether denials are raised.
     pub fn enforces(&self) -> bool {
         !matches!(self.purpose, Purpose::Observes | Purpose::Judges)
     }
@@ -147,7 +134,6 @@ impl<'a> Probe<'a> {
 }
 
 impl Event<'_, '_> {
-    /// Returns whether it is only observed, and happens whatever the policy says.
     pub fn observes(&self) -> bool {
         self.probe.is_some_and(|probe| !probe.enforces())
     }

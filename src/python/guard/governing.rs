@@ -14,7 +14,6 @@ use crate::python::values::decode;
 
 static FILES: Mutex<Option<Arc<Governing>>> = Mutex::new(None);
 
-/// The files that were named so far.
 pub fn files() -> Arc<Governing> {
     let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(files.get_or_insert_default())

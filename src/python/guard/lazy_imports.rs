@@ -17,13 +17,9 @@ struct Functions {
 
 static FUNCTIONS: Once<Option<Functions>> = Once::new();
 
-/// The filter of the host.
 static EARLIER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 /// Looks the functions up; none are there before 3.15. `own` makes the filter for guards.
-///
-/// # Errors
-/// Errors raised while making the filter.
 pub fn prepare<'py>(
     py: Python<'py>,
     own: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,

@@ -16,7 +16,6 @@ use crate::python::cpython::once::{Once, intern};
 use crate::python::cpython::{classes, ffi as raw, frames, objects};
 use crate::python::importing::imports;
 
-/// The module that lists them.
 pub const MODULE: &str = "logging";
 
 /// The attributes that say where a handler of the standard library writes or sends to.
@@ -32,7 +31,6 @@ const PLACES: &[&str] = &[
     "url",
 ];
 
-/// The file of a `FileHandler`.
 const FILE: &str = "baseFilename";
 
 /// The list of weak references to handlers, once `logging` is imported.
@@ -90,7 +88,6 @@ fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Finds the list, if `logging` is imported.
 #[cold]
 fn find_list(py: Python<'_>) -> Option<&'static Py<PyList>> {
     let module = objects::module_of_name(intern!(py, MODULE))?;
@@ -127,7 +124,6 @@ fn take_note_of_new(list: &Bound<'_, PyList>, by_host: bool) {
     drop((before, other));
 }
 
-/// The handler that a weak reference is to.
 fn handler<'py>(reference: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     reference.cast::<PyWeakrefReference>().ok()?.upgrade()
 }
@@ -171,7 +167,6 @@ impl OfHost {
         Ok(same && !hides_a_method)
     }
 
-    /// The file of a `FileHandler`.
     pub fn file<'a>(&'a self, py: Python<'a>) -> Option<&'a str> {
         let at = PLACES.iter().position(|place| *place == FILE)?;
         let file = self.places.get(at)?.as_ref()?.bind(py);
@@ -192,7 +187,6 @@ impl OfHost {
     }
 }
 
-/// The values of `PLACES`.
 fn places(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<Option<Py<PyAny>>>> {
     let values = PLACES.iter().map(|place| attributes.get_item(place));
     values.map(|value| Ok(value?.map(Bound::unbind))).collect()

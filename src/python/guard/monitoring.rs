@@ -46,7 +46,6 @@ mod on {
     use crate::python::importing::loaded;
     use crate::python::values::errors;
 
-    /// The name our tool id is taken under.
     const TOOL: &str = "fastaudit_rs";
     const NOT_INSTALLED: i32 = -1;
 
@@ -90,7 +89,6 @@ mod on {
         set_events: Py<PyAny>,
         /// Switches on the sites that were switched off.
         restart_events: Py<PyAny>,
-        /// `sys.monitoring.DISABLE`.
         disable: Py<PyAny>,
         call_event: Py<PyAny>,
         callback: Py<PyAny>,
@@ -135,16 +133,11 @@ mod on {
             self.get_tool.bind(py).invoke1((id,))
         }
 
-        /// Returns whether the tool id is still ours.
         fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
             let id = id();
             Ok(id != NOT_INSTALLED && self.tool(py, id)?.is(&self.name))
         }
 
-        /// Switches the events on or off.
-        ///
-        /// # Errors
-        /// `ValueError` if the tool id is not in use.
         fn set_events(&self, py: Python<'_>, on: bool) -> PyResult<()> {
             let set = self.set_events.bind(py);
             if on {
@@ -173,7 +166,6 @@ mod on {
             Ok(())
         }
 
-        /// The first tool id that is free.
         fn first_free(&self, py: Python<'_>) -> PyResult<Option<i32>> {
             for id in BY_DEFAULT {
                 if self.tool(py, id)?.is_none() {
@@ -189,17 +181,14 @@ mod on {
         TOOL_ID.load(Ordering::Relaxed)
     }
 
-    /// The tool id that the monitor runs under, once it does.
     pub fn tool_id() -> Option<i32> {
         Some(id()).filter(|id| *id != NOT_INSTALLED)
     }
 
-    /// Returns whether other code changed the settings under the tool id.
     fn was_changed() -> bool {
         CHANGED.load(Ordering::Relaxed)
     }
 
-    /// A tool id to take.
     #[derive(Clone, Copy)]
     pub struct Free {
         id: i32,
@@ -208,10 +197,6 @@ mod on {
 
     /// Returns the tool id that the host chose, or one that is free; `None` if the monitor runs
     /// already.
-    ///
-    /// # Errors
-    /// `RuntimeError` if the monitor runs under another id than the host chose, or that id is another
-    /// tool's, or none is free.
     pub fn find(
         py: Python<'_>,
         callback: NewCallback,
@@ -241,9 +226,6 @@ mod on {
     }
 
     /// Takes it, and registers the callback; returns `sys.monitoring.DISABLE`.
-    ///
-    /// # Errors
-    /// Errors raised by an audit hook; the tool id is then free again.
     pub fn install(py: Python<'_>, free: Free) -> PyResult<&Bound<'_, PyAny>> {
         let monitoring = Monitoring::known(py)?;
         monitoring.take(py, free.id)?;
@@ -257,9 +239,6 @@ mod on {
     }
 
     /// Sets all anew that other code may have changed.
-    ///
-    /// # Errors
-    /// `RuntimeError` if the tool id that the host chose is another tool's now, or none is free.
     fn take_again(py: Python<'_>, monitoring: &Monitoring) -> PyResult<()> {
         if monitoring.is_ours(py)? {
             monitoring.register(py, id())?;
@@ -279,17 +258,12 @@ mod on {
 
     /// Keeps calls watched for as long as it lives.
     pub struct Hold {
-        /// Its call sites may be retired.
         retires: bool,
-        /// It allows the callees that are remembered as safe.
         is_of_safe_set: bool,
     }
 
     impl Hold {
         /// Switches the events on, and each call site that was switched off on another's account.
-        ///
-        /// # Errors
-        /// `RuntimeError` if the tool id is no longer ours: calls would go unseen.
         pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
             let retires = config.retire_sites();
             let monitoring = Monitoring::known(py)?;
@@ -348,12 +322,10 @@ mod on {
         Ok(())
     }
 
-    /// Returns the number of guards that want calls watched.
     pub fn holds() -> usize {
         HOLDS.load(Ordering::Relaxed)
     }
 
-    /// Switches the events off.
     fn stop(py: Python<'_>) {
         if raw::is_finalizing(py) {
             return;
@@ -391,7 +363,6 @@ mod on {
         is_remembered(set)
     }
 
-    /// Returns whether this set of safe callees is the remembered one.
     pub fn is_remembered(set: u64) -> bool {
         set != 0 && set == SAFE_SET.load(Ordering::Relaxed)
     }
@@ -418,9 +389,6 @@ mod on {
 
     /// Takes note of native code that is going to be loaded, the first from outside the standard
     /// library: calls are watched from now on.
-    ///
-    /// # Errors
-    /// `RuntimeError` if the tool id is no longer ours: its calls would go unseen.
     pub fn native_code_loads(py: Python<'_>) -> PyResult<()> {
         if HOLDS.load(Ordering::Relaxed) == 0 {
             return Ok(());
@@ -432,7 +400,6 @@ mod on {
         begin(py, monitoring)
     }
 
-    /// Notes that other code changed the settings under the tool id.
     pub fn note_changed() {
         CHANGED.store(true, Ordering::Relaxed);
     }

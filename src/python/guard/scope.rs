@@ -27,9 +27,7 @@ use crate::python::logs::log::Log;
 /// The guards that are in force in the whole process for good, the last one first.
 static INSTALLED: Published<InstalledGuard> = Published::nothing();
 
-/// A guard that is in force in the whole process for good.
 pub struct InstalledGuard {
-    /// The guard.
     pub active: Py<Active>,
     /// The policy that it was made from.
     pub policy: Py<PyAny>,
@@ -42,11 +40,8 @@ static OWNER: AtomicPtr<ffi::PyInterpreterState> = AtomicPtr::new(std::ptr::null
 
 static VAR: Once<Py<PyAny>> = Once::new();
 
-/// The state of the current context.
 pub enum Current<'py> {
-    /// No guard.
     Unguarded,
-    /// This guard.
     Guarded(Bound<'py, Active>),
     /// The variable was set to something that is not a guard: nothing may pass.
     Tampered,
@@ -65,7 +60,6 @@ pub fn is_ours() -> bool {
     !owner.is_null() && std::ptr::eq(raw::current_interpreter(), owner)
 }
 
-/// Makes the context variable, for this interpreter.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     VAR.get_or_try_init(py, || {
         OWNER.store(raw::current_interpreter(), Ordering::Relaxed);
@@ -101,13 +95,11 @@ pub fn current(py: Python<'_>) -> PyResult<Current<'_>> {
     }
 }
 
-/// The guards that are installed, the last one first.
 #[inline]
 pub fn installed() -> impl Iterator<Item = &'static InstalledGuard> {
     std::iter::successors(INSTALLED.get(), |installed| installed.before)
 }
 
-/// Returns whether a guard is in force in the whole process for good.
 pub fn is_installed(active: &Active) -> bool {
     installed().any(|installed| std::ptr::eq(installed.active.get(), active))
 }
@@ -214,7 +206,6 @@ impl Entered {
         place.is_some_and(|place| place.is_with_statement(py).unwrap_or(false))
     }
 
-    /// The guard.
     pub fn active(&self) -> &Py<Active> {
         &self.active
     }
@@ -237,7 +228,6 @@ impl Entered {
         }
     }
 
-    /// Shows the held objects to the garbage collector.
     pub fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.active)?;
         if let Some(place) = &self.place {
@@ -311,10 +301,7 @@ pub fn carry(py: Python<'_>, active: &Py<Active>) -> PyResult<()> {
     raw::context_var_set(var(py)?, active.bind(py).as_any()).map(|_| ())
 }
 
-/// The same in another context; does nothing if the object is not a context.
-///
-/// # Errors
-/// `RuntimeError` if the context is entered.
+/// The same in another context, which must not be entered; does nothing if the object is none.
 pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyResult<()> {
     let py = context.py();
     let Some(_entered) = raw::EnteredContext::new(context)? else {
@@ -324,10 +311,8 @@ pub fn carry_into(context: &Bound<'_, PyAny>, active: &Bound<'_, Active>) -> PyR
 }
 
 /// Leaves a guard. Guards that were entered later and are still entered stay in force, and when
-/// they are left in turn the context goes back past this one.
-///
-/// # Errors
-/// `ValueError`, and the guard stays in force, in another context than it was entered in.
+/// they are left in turn the context goes back past this one. In another context than it was
+/// entered in, the guard stays in force: `ValueError`.
 pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     let var = var(py)?;
     let before = raw::context_var_get(py, var)?;

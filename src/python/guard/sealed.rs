@@ -22,9 +22,6 @@ struct Sealed {
 static SEALED: OnceLock<Vec<Sealed>> = OnceLock::new();
 
 /// Seals these classes, once for the process.
-///
-/// # Errors
-/// `MemoryError`, or the error that keeps dictionaries from being watched.
 pub fn install(py: Python<'_>, classes: Vec<Bound<'_, PyType>>) -> PyResult<()> {
     if SEALED.get().is_some() {
         return Ok(());

@@ -53,7 +53,6 @@ pub fn is_changing() -> bool {
     CHANGING.get()
 }
 
-/// Returns whether `tempfile` asks which directory to use.
 pub fn asks() -> bool {
     ASKS.load(Ordering::Relaxed)
 }

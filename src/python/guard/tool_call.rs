@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// A call of a tool.
 pub struct ToolCall {
     name: Py<PyString>,
     /// Grows with tools that are called under a guard that another tool entered.
@@ -17,7 +16,6 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// A call that begins.
     pub fn new(name: Py<PyString>, depth: usize) -> Self {
         Self {
             name,
@@ -27,7 +25,6 @@ impl ToolCall {
         }
     }
 
-    /// The name of the tool.
     pub fn name(&self) -> &Py<PyString> {
         &self.name
     }
@@ -43,17 +40,14 @@ impl ToolCall {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Ends its rights.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The address of the frame that called; 0 if no thread is in the call.
     pub fn caller(&self) -> usize {
         self.caller.load(Ordering::Relaxed)
     }
 
-    /// Notes the frame that called, or that there is none any more.
     pub fn set_caller(&self, frame: usize) {
         self.caller.store(frame, Ordering::Relaxed);
     }

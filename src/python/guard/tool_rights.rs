@@ -22,7 +22,6 @@ static ANY_TOOL: AtomicBool = AtomicBool::new(false);
 /// The highest level that is told apart.
 const HIGHEST: usize = 200;
 
-/// Returns whether there is a tool in this process.
 #[inline]
 pub fn any_tool() -> bool {
     ANY_TOOL.load(Ordering::Relaxed)
@@ -123,7 +122,6 @@ pub fn note_guest(code: &Bound<'_, PyAny>, level: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns whether it was noted that code is the guest's.
 pub fn is_of_guest(code: &Bound<'_, PyAny>, level: usize) -> bool {
     let note = frames::get(code, frames::GUEST);
     note != 0 && note <= level + 1

@@ -11,7 +11,6 @@ use crate::python::guard::tool_call::ToolCall;
 use crate::python::guard::tool_rights;
 use crate::python::values::errors;
 
-/// The rights of one call.
 pub struct Rights {
     active: Py<Active>,
     /// The value of the context when the call was last suspended.
@@ -21,9 +20,6 @@ pub struct Rights {
 
 impl Rights {
     /// The rights of a call that begins; `None` if it has them already, as no guard is in force.
-    ///
-    /// # Errors
-    /// `PermissionError` if the guards' context variable was changed.
     pub fn new(
         py: Python<'_>,
         name: &Py<PyString>,
@@ -52,10 +48,6 @@ impl Rights {
         }))
     }
 
-    /// Puts them in force.
-    ///
-    /// # Errors
-    /// `MemoryError`.
     pub fn begin(&mut self, py: Python<'_>) -> PyResult<()> {
         let value = match &self.suspended {
             Some(value) => value.bind(py),
@@ -68,10 +60,8 @@ impl Rights {
         Ok(())
     }
 
-    /// Puts the guest's guard back in force, until they begin again.
-    ///
-    /// # Errors
-    /// `ValueError` in another context than they began in: they are over then.
+    /// Puts the guest's guard back in force, until they begin again. In another context than they
+    /// began in they are over then: `ValueError`.
     pub fn suspend(&mut self, py: Python<'_>) -> PyResult<()> {
         self.set_caller(0);
         let var = scope::var(py)?;

@@ -11,7 +11,6 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::guard::tempfile;
 
-/// The modules that have it.
 const MODULES: &[&str] = &[
     "joblib.externals.loky.reusable_executor",
     "loky.reusable_executor",

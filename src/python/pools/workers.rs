@@ -75,12 +75,10 @@ pub fn note_confined() {
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether this process is a worker that was started anew.
 pub fn is_worker() -> bool {
     IS_WORKER.load(Ordering::Relaxed)
 }
 
-/// Notes that this process is a worker that was started anew.
 pub fn note_worker() {
     IS_WORKER.store(true, Ordering::Relaxed);
 }
@@ -232,7 +230,6 @@ fn guarded<'py>(
     }))
 }
 
-/// The items of a list or tuple.
 fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = given.cast_exact::<PyList>() {
         return Some(list.iter().collect());
@@ -241,7 +238,6 @@ fn items<'py>(given: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     Some(tuple.iter().collect())
 }
 
-/// A word of a command line.
 fn text(word: &Bound<'_, PyAny>) -> Option<String> {
     let word = simple::text(word).ok()??;
     let word = decode::root_name(word.as_any()).ok()?;

@@ -21,7 +21,6 @@ wrapped! {
     CreateBuiltin: Wrapped(Called) => create_builtin;
 }
 
-/// The function that makes such a module.
 fn create_builtin(called: Called<'_>) -> Returned {
     if scope::may_be_guarded() && called.arguments.positional() == 1 {
         let asked = called.ours(|py| {

@@ -26,7 +26,6 @@ use crate::python::wrapped::kinds::{Registered, What};
 /// checks whether it is the current one.
 static DEFAULT_HANDLER: OnceLock<usize> = OnceLock::new();
 
-/// A function, and the guard that it is called under.
 #[pyclass(
     frozen,
     immutable_type,
@@ -58,7 +57,6 @@ impl Later {
         result
     }
 
-    /// The function, as `functools.wraps` has it.
     #[getter]
     fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
         self.function.clone_ref(py)
@@ -93,7 +91,6 @@ impl Later {
     }
 }
 
-/// Finds the directory of the standard library.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     let default = calling::import(py, "_signal")?.attr("default_int_handler")?;
     if let Some(default) = Builtin::cast(&default) {
@@ -150,7 +147,6 @@ const AT_SIGNAL: Registered = Registered {
     by_way_of_library: true,
 };
 
-/// A call that registers another one for later.
 pub fn call(called: Called<'_>, registered: &Registered) -> Returned {
     told(called.py, register(called, registered, registered.given))
 }
@@ -177,7 +173,6 @@ fn register(
     }
 }
 
-/// A call that returns what was registered.
 pub fn tell(called: Called<'_>) -> Returned {
     told(called.py, called.make())
 }

@@ -15,7 +15,6 @@ use crate::python::values::errors;
 use crate::python::wrapped::kinds::{Raises, Silent};
 use crate::python::wrapped::without_event;
 
-/// The module of the class.
 pub const MODULE: &str = "_ssl";
 
 wrapped! {
@@ -55,10 +54,6 @@ fn defaults() -> Vec<PathBuf> {
     all
 }
 
-/// Makes the methods raise events.
-///
-/// # Errors
-/// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.attr_opt("_SSLContext")? else {

@@ -28,10 +28,6 @@ wrapped! {
     CopyContext: Wrapped(Called) => copy_context;
 }
 
-/// Makes the methods of contexts and context variables keep guards in force.
-///
-/// # Errors
-/// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let module = calling::import(py, "_contextvars")?;
     let class = |name| -> PyResult<_> { Ok(module.attr(name)?.cast_into::<PyType>()?) };
@@ -52,9 +48,6 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
 
 /// Makes copies of a context that code of the guest takes in the course of a tool have the guest's
 /// guard.
-///
-/// # Errors
-/// `RuntimeError` if it is called by a convention that is not known here.
 pub fn install_copies(py: Python<'_>) -> PyResult<()> {
     replace::function::<CopyContext>(py, "_contextvars", "copy_context")
 }
@@ -104,7 +97,6 @@ fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -
     }
 }
 
-/// Makes a call of a method of a variable with one argument.
 fn change(called: Called<'_>, may: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<bool>) -> Returned {
     make_if(called, |py| {
         Ok(!carry::is_var(&called.receiver()) || may(&called.arguments.at(py, 0))?)

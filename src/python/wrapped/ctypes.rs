@@ -14,7 +14,6 @@ use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::guard::scope;
 
-/// The module of the class that they are of.
 pub const MODULE: &str = "_ctypes";
 const CLASS: &str = "CFuncPtr";
 
@@ -22,7 +21,6 @@ wrapped! {
     Call: WrappedByTuple(CalledByTuple) => call;
 }
 
-/// Routes the calls of such functions here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.attr_opt(CLASS)? else {

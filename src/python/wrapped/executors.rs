@@ -23,7 +23,6 @@ use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
 use crate::python::wrapped::threads;
 
-/// The module of the queue's class.
 pub const MODULE: &str = "_queue";
 
 /// The module of executors, its class of jobs, and the function of its threads.
@@ -37,7 +36,6 @@ wrapped! {
 /// The class of jobs, as it was when it was first needed: its name may stand for another one later.
 static JOBS: Once<Py<PyType>> = Once::new();
 
-/// Routes the calls of executors' queues here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.attr_opt("SimpleQueue")? else {
         return Ok(());
@@ -65,7 +63,6 @@ fn jobs(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     Ok(JOBS.get(py).map(|class| class.bind(py)))
 }
 
-/// Calls one of these methods, with an object of ours in the place of a job.
 fn put(called: Called<'_>) -> Returned {
     let at = match scope::may_be_guarded() {
         true => called.arguments.position(0, Some(c"item")),
@@ -90,7 +87,6 @@ pub struct Job {
 
 #[pymethods]
 impl Job {
-    /// The function that a thread calls.
     #[getter]
     fn run<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         RUN.bind(slf.as_any())
@@ -157,7 +153,6 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
     Ok(name.equals(intern!(py, EXECUTORS.2))? && imports::is_installed(&code)?)
 }
 
-/// The method that runs a `Job`.
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
 wrapped! {

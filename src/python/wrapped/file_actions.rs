@@ -19,7 +19,6 @@ const OPENING: usize = 5;
 const PATH: usize = 2;
 const FLAGS: usize = 3;
 
-/// Makes a call that starts a program.
 pub fn call(called: Called<'_>) -> Returned {
     let given = called.arguments;
     let Some(position) = given.position(usize::MAX, Some(NAME)) else {

@@ -13,11 +13,6 @@ wrapped! {
     Truncate: Wrapped(Called) => |called| count(called, Writes::Length);
 }
 
-/// Makes the methods of `_io.FileIO` count.
-///
-/// # Errors
-/// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
-/// that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let class = calling::import(py, "_io")?
         .attr("FileIO")?

@@ -15,10 +15,8 @@ use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::errors;
 
-/// Where their class is.
 pub const MODULE: &str = "greenlet._greenlet";
 
-/// The attribute that is a greenlet's context.
 const CONTEXT_NAME: &str = "gr_context";
 
 wrapped! {
@@ -27,7 +25,6 @@ wrapped! {
     Throw: Wrapped(Called) => throw;
 }
 
-/// The functions that tell whether a greenlet is dead or runs already.
 struct Known {
     dead: Attribute,
     is_active: Truth,
@@ -35,12 +32,10 @@ struct Known {
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
-/// The context of a greenlet.
 struct Context;
 
 static CONTEXT: OnceLock<Attribute> = OnceLock::new();
 
-/// Routes the making and starting of greenlets here, and changes of their contexts.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // An old version has none, and its greenlets share the context of the thread.
     let Some(class) = module.attr_opt("greenlet")? else {
@@ -64,7 +59,6 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     replace::slot::<New>(&class, Slot::New)
 }
 
-/// The guard in force here.
 fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
     match scope::own(py)? {
         Current::Guarded(active) => Ok(Some(active)),
@@ -134,7 +128,6 @@ fn switch(called: CalledByTuple<'_>) -> Returned {
     }
 }
 
-/// The same with an exception.
 fn throw(called: Called<'_>) -> Returned {
     match may_start(called.py, &called.receiver()) {
         true => called.make(),

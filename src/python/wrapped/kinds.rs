@@ -15,7 +15,6 @@ use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::call_notes::{self, CallNote, NOTHING};
 
-/// The handling of a function's calls.
 #[derive(Clone, Copy)]
 pub enum What {
     /// Arguments that its event leaves out are noted.
@@ -24,20 +23,15 @@ pub enum What {
     Raises(&'static Silent),
     /// The same for shared memory, which is marked.
     Shares(&'static Silent),
-    /// It registers a call for later.
     Registers(&'static Registered),
-    /// It returns what was registered.
     TellsRegistered,
-    /// It changes tools of `sys.monitoring`.
     #[cfg(Py_3_12)]
     ChangesTools(tool_functions::ToolPart),
-    /// It starts a process.
     #[cfg(unix)]
     Starts,
     /// It starts a program, and opens files for it.
     #[cfg(unix)]
     Spawns,
-    /// It waits for a process.
     #[cfg(unix)]
     Waits,
     /// It starts a program; without an event of its own, this one is raised first.
@@ -45,7 +39,6 @@ pub enum What {
     StartsProgram(Option<&'static Silent>),
     /// It loads a native module, and returns it.
     Loads,
-    /// It makes a given native module ready.
     MakesReady,
 }
 
@@ -64,10 +57,8 @@ pub struct Registered {
     pub by_way_of_library: bool,
 }
 
-/// The arguments that its event is raised with.
 #[derive(Clone, Copy)]
 pub enum Raises {
-    /// The arguments as they are given.
     AsGiven,
     /// The same if the arguments say so.
     When(Condition),
@@ -86,11 +77,9 @@ pub enum Raises {
     Includes,
     /// `open` of a shared memory object, or `os.remove` of it: shm_overview(7).
     Shared,
-    /// `_posixsubprocess.fork_exec`.
     Starts,
 }
 
-/// The mode in which a file is opened.
 #[derive(Clone, Copy)]
 pub enum Mode {
     /// In this way; without a file, the one of readline(3)'s history.
@@ -102,10 +91,8 @@ pub enum Mode {
     Dbm(&'static [&'static str]),
 }
 
-/// Returns whether a call raises the event, by its arguments.
 pub type Condition = fn(Python<'_>, &Call<'_>) -> bool;
 
-/// The arguments of a call that is being made.
 pub struct Call<'a>(pub CallArguments<'a>);
 
 impl Call<'_> {
@@ -119,7 +106,6 @@ impl Call<'_> {
         self.0.find(py, index, Some(name))
     }
 
-    /// The argument at an existing position.
     pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
         self.0.at(py, position)
     }
@@ -146,7 +132,6 @@ pub const FUNCTIONS: &[(&str, Follows)] = &[
     ("lchflags", Follows::Never),
 ];
 
-/// Makes a call, with its arguments noted.
 pub fn call(called: Called<'_>, follows: Follows) -> Returned {
     // Noted for this call alone. A call may raise an event whose hook opens files itself.
     let before = call_notes::replace(read(follows, called));
@@ -155,7 +140,6 @@ pub fn call(called: Called<'_>, follows: Follows) -> Returned {
     result
 }
 
-/// Reads the keyword arguments of a call.
 fn read(follows: Follows, called: Called<'_>) -> CallNote {
     let mut noted = CallNote { follows, ..NOTHING };
     let arguments = called.arguments;

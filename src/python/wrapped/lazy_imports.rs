@@ -11,10 +11,6 @@ use crate::python::cpython::frames;
 use crate::python::guard::{lazy_imports, scope};
 use crate::python::importing::imports;
 
-/// Makes the filter.
-///
-/// # Errors
-/// Errors raised while making it.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
     lazy_imports::prepare(py, || Ok(wrap_pyfunction!(may_be_lazy, py)?.into_any()))
 }

@@ -19,14 +19,12 @@ wrapped! {
     GetHostByNameEx: Wrapped(Called) => look_up;
 }
 
-/// Wraps the look-up functions so that the addresses they find are recorded.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     replace::function::<GetAddrInfo>(py, "_socket", "getaddrinfo")?;
     replace::function::<GetHostByName>(py, "_socket", "gethostbyname")?;
     replace::function::<GetHostByNameEx>(py, "_socket", "gethostbyname_ex")
 }
 
-/// Looks up a host, and remembers its addresses.
 fn look_up(called: Called<'_>) -> Returned {
     let result = called.make();
     let arguments = called.arguments;

@@ -17,7 +17,6 @@ use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::importing::imports;
 
-/// The module of the class of such locks.
 pub const MODULE: &str = "_multiprocessing";
 
 /// The modules of pools, and the names of the pools.
@@ -42,7 +41,6 @@ wrapped! {
     New: WrappedByTuple(CalledByTuple) => new;
 }
 
-/// Routes the making of locks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(class) = module.attr_opt("SemLock")? else {
         return Ok(());
@@ -61,9 +59,6 @@ fn new(called: CalledByTuple<'_>) -> Returned {
 }
 
 /// Raises the event of a thread if a pool is being made that is going to start some.
-///
-/// # Errors
-/// The denial.
 fn check(py: Python<'_>) -> PyResult<()> {
     if !are_threads_denied(py)? {
         return Ok(());
@@ -79,9 +74,6 @@ fn check(py: Python<'_>) -> PyResult<()> {
 /// The same for a process that is about to be started: for a pool that was made before the guard
 /// and has no threads yet, and, if it is a copy of this one, for a manager, whose server is under
 /// the guard and starts one thread for each client.
-///
-/// # Errors
-/// The denial.
 pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
     if !are_threads_denied(py)? {
         return Ok(());
@@ -100,7 +92,6 @@ pub fn check_process(py: Python<'_>, is_copy: bool) -> PyResult<()> {
     }
 }
 
-/// Returns whether a guard in force lets no threads start.
 fn are_threads_denied(py: Python<'_>) -> PyResult<bool> {
     let denies = |config: &crate::python::configuration::config::AuditCfg| {
         // Before 3.12 guards that are of no policy see no thread start.

@@ -38,7 +38,6 @@ pub enum Writes {
     Allocate,
 }
 
-/// The write that is about to happen, if it counts.
 struct Planned {
     fd: i32,
     /// How much is written, or how much longer the file gets where nothing is.
@@ -67,7 +66,6 @@ macro_rules! counted {
             $($function: Wrapped(Called) => |called| count(called, $writes);)*
         }
 
-        /// Makes the functions of `os` count.
         fn install_functions(py: Python<'_>) -> PyResult<()> {
             let module = if cfg!(windows) { "nt" } else { "posix" };
             $(replace::function::<$function>(py, module, $name)?;)*
@@ -90,11 +88,6 @@ counted! {
     PosixFallocate, "posix_fallocate", Writes::Allocate;
 }
 
-/// Makes the functions by which Python code writes to files count.
-///
-/// # Errors
-/// Errors raised while importing `_io`; `RuntimeError` if its methods have a calling convention
-/// that is not known here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     install_functions(py)
 }
@@ -121,7 +114,6 @@ pub fn count(called: Called<'_>, writes: Writes) -> Returned {
     }
 }
 
-/// Counts the bytes of a call whose arguments are plain.
 fn count_plain(called: Called<'_>, writes: Writes) -> Returned {
     let counted = called.ours(|py| {
         let limited = limits(py)?;
@@ -201,7 +193,6 @@ fn limits(py: Python<'_>) -> PyResult<Vec<(Bound<'_, Active>, u64)>> {
         .collect())
 }
 
-/// Counts the planned bytes, or has the write denied.
 fn ask(py: Python<'_>, log: &Log, max: u64, fd: i32, bytes: u64) -> PyResult<()> {
     let before = log.add_written(bytes);
     if before.saturating_add(bytes) <= max {
@@ -311,7 +302,6 @@ fn is_for_appending(_fd: i32) -> bool {
     false
 }
 
-/// The position at which a descriptor's file is read or written next.
 #[cfg(unix)]
 fn position(fd: i32) -> u64 {
     descriptors::with(fd, |fd| rustix::fs::tell(fd)).map_or(0, |at| at.unwrap_or(0))

@@ -28,13 +28,10 @@ use crate::python::wrapped::without_event::is_some;
 /// The function that starts the server, and the one that checks whether it runs.
 const LIBRARY: (&str, &[&str]) = ("multiprocessing.forkserver", &["ensure_running"]);
 
-/// The servers that were started under a guard.
 static SERVERS: LazyLock<Started> = LazyLock::new(Started::default);
 
-/// True if there are any.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Notes one.
 pub fn note(pid: Pid) {
     SERVERS.note(pid);
     ANY.store(true, Ordering::Relaxed);

@@ -20,7 +20,6 @@ use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::values::errors;
 
-/// The module of the class.
 pub const MODULE: &str = "_socket";
 const CLASS: &str = "socket";
 
@@ -47,10 +46,6 @@ thread_local! {
     static WRAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Routes the making of the module's sockets, and their listening, here.
-///
-/// # Errors
-/// `RuntimeError` if a method is called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     // If the module is not ready yet, it will be looked at again.
     let Some(class) = module.attr_opt(CLASS)? else {
@@ -86,7 +81,6 @@ fn init(called: CalledByTuple<'_>) -> Returned {
     result
 }
 
-/// Returns whether a descriptor is among the arguments.
 fn has_descriptor(called: CalledByTuple<'_>) -> bool {
     let (index, name) = DESCRIPTOR;
     let given = match called.args().get_borrowed_item(index) {
@@ -98,7 +92,6 @@ fn has_descriptor(called: CalledByTuple<'_>) -> bool {
     given.is_some_and(|given| !given.is_none())
 }
 
-/// Returns whether the socket which is being made is one of a descriptor that is open already.
 pub fn wraps() -> bool {
     WRAPS.get()
 }
@@ -134,7 +127,6 @@ fn may_listen(called: Called<'_>) -> bool {
     raised.is_some()
 }
 
-/// The methods that tell the descriptor and the address of a socket.
 fn methods<'py>(socket: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
     let (py, class) = (socket.py(), socket.get_type());
     let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

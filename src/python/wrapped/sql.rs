@@ -14,7 +14,6 @@ use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::values::errors::unknown_method;
 
-/// The module of the classes.
 pub const MODULE: &str = "_sqlite3";
 
 wrapped! {
@@ -29,10 +28,6 @@ wrapped! {
     Statement: WrappedByTuple(CalledByTuple) => read;
 }
 
-/// Makes the methods that run statements look at them.
-///
-/// # Errors
-/// `RuntimeError` if they are called by a convention that is not known here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     type Method = (
         &'static str,
@@ -64,7 +59,6 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs statements, once the databases that they open were judged.
 fn run(called: Called<'_>) -> Returned {
     if !scope::may_be_guarded() || called.arguments.positional() == 0 {
         return called.make();
@@ -79,7 +73,6 @@ fn run(called: Called<'_>) -> Returned {
     }
 }
 
-/// Has a statement read, as `run` does.
 fn read(called: CalledByTuple<'_>) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();
@@ -106,7 +99,6 @@ fn ask(
     }
 }
 
-/// Raises an event for each database that the statements open.
 fn raise(
     sql: &Bound<'_, PyString>,
     parameters: Option<&Bound<'_, PyAny>>,

@@ -13,7 +13,6 @@ use crate::python::pools::workers;
 use crate::python::wrapped::kinds::{Silent, What};
 use crate::python::wrapped::{pool_starts, servers, without_event};
 
-/// The functions, by their module, but for those without an event.
 const FUNCTIONS: &[(&str, &str, What)] = &[
     ("posix", "fork", What::Starts),
     ("posix", "forkpty", What::Starts),
@@ -21,7 +20,6 @@ const FUNCTIONS: &[(&str, &str, What)] = &[
     ("posix", "posix_spawnp", What::Spawns),
 ];
 
-/// Returns the functions of a module.
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
@@ -61,7 +59,6 @@ pub fn call_program(called: Called<'_>, silent: Option<&Silent>) -> Returned {
     result
 }
 
-/// Makes the call, and notes the process that it starts.
 pub fn call(called: Called<'_>) -> Returned {
     begin(called, None, called.arguments.positional() == 0)
 }

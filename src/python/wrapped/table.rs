@@ -21,7 +21,6 @@ use crate::python::wrapped::{
     without_event,
 };
 
-/// The functions whose calls come here.
 struct Functions;
 
 impl Lists for Functions {
@@ -132,10 +131,8 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Routes the calls of a module's classes here.
 type Install = fn(&Bound<'_, PyAny>) -> PyResult<()>;
 
-/// The modules whose classes are wrapped, and the functions that wrap them.
 const CLASSES: &[(&str, Install)] = &[
     (pool_starts::MODULE, pool_starts::install),
     (executors::MODULE, executors::install),
@@ -147,7 +144,6 @@ const CLASSES: &[(&str, Install)] = &[
     (greenlets::MODULE, greenlets::install),
 ];
 
-/// Wraps the functions of a module.
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     // Its functions are wrapped as well, if there are any.
     if let Some((_, install)) = CLASSES.iter().find(|(module, _)| *module == name) {

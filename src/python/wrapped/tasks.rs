@@ -17,7 +17,6 @@ use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
-/// The module of the class of tasks.
 pub const MODULE: &str = "_asyncio";
 
 wrapped! {
@@ -27,7 +26,6 @@ wrapped! {
 /// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 
-/// Routes the making of tasks here.
 pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
     let (Some(class), Some(running)) = (
         module.attr_opt("Task")?,

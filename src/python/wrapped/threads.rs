@@ -43,7 +43,6 @@ static ANY_CARRIED: AtomicBool = AtomicBool::new(false);
     name = "_Carried"
 )]
 pub struct Carried {
-    /// The function to call.
     #[pyo3(get)]
     function: Py<PyAny>,
     active: Option<Py<Active>>,
@@ -93,7 +92,6 @@ pub fn any_began_under_a_guard() -> bool {
     ANY_CARRIED.load(Ordering::Relaxed)
 }
 
-/// The method that a thread is started with, of a `Carried`.
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
 wrapped! {
@@ -137,7 +135,6 @@ pub fn is_feeder(args: &Bound<'_, PyTuple>) -> bool {
 /// The beginning of the names of the threads that an event loop's own executor starts.
 const OF_EVENT_LOOP: &str = "asyncio_";
 
-/// The module of event loops that start threads.
 const EVENT_LOOPS: &str = "asyncio.base_events";
 
 /// Returns whether the function is that of a thread that an event loop starts for its own executor,
@@ -158,14 +155,12 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     )
 }
 
-/// Makes the functions that start threads carry guards into them.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     replace::function::<StartNewThread>(py, "_thread", "start_new_thread")?;
     replace::function::<StartNew>(py, "_thread", "start_new")?;
     replace::function::<StartJoinableThread>(py, "_thread", "start_joinable_thread")
 }
 
-/// Starts a thread, with the guard in force if its policy says so.
 fn start(called: Called<'_>) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();
@@ -182,9 +177,6 @@ fn start(called: Called<'_>) -> Returned {
 }
 
 /// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
-///
-/// # Errors
-/// `RuntimeError` if the context is entered elsewhere: the thread could not run in it either.
 #[cfg(Py_3_14)]
 fn enter_context_of_thread(
     function: &Bound<'_, PyAny>,
@@ -238,9 +230,6 @@ fn in_tool<'py>(
 }
 
 /// The function with the guard in force, if its policy lets threads start.
-///
-/// # Errors
-/// Before 3.12, which raises no event for a thread: the denial by ours.
 fn carried<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = function.py();
     if let Some(tool) = scope::tool_in_force(py)?

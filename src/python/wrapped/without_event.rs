@@ -98,7 +98,6 @@ impl Silent {
     }
 }
 
-/// The modules that they are in.
 pub fn modules() -> Vec<&'static str> {
     let mut modules: Vec<_> = FUNCTIONS.iter().map(|function| function.module).collect();
     modules.sort_unstable();
@@ -106,7 +105,6 @@ pub fn modules() -> Vec<&'static str> {
     modules
 }
 
-/// Returns the functions of a module.
 pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
     FUNCTIONS
         .iter()
@@ -123,7 +121,6 @@ pub fn of(module: &str) -> impl Iterator<Item = (&'static str, What)> {
         })
 }
 
-/// Raises the event, and then makes the call.
 pub fn call(called: Called<'_>, silent: &Silent) -> Returned {
     if silent.only_reads() && !scope::any_guard_restricts_more() {
         return called.make();
@@ -336,13 +333,11 @@ impl Call<'_> {
     }
 }
 
-/// Returns whether the flags of a `dbm` open it for reading.
 fn reads(flags: &Bound<'_, PyAny>) -> bool {
     let flags = flags.cast_exact::<PyString>();
     flags.is_ok_and(|flags| flags.to_str().is_ok_and(|flags| flags.starts_with('r')))
 }
 
-/// Raises the event of a file that is opened for reading.
 fn opened_for_reading(path: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = path.py();
     let mode = PyString::new(py, "r").into_any();
@@ -365,7 +360,6 @@ fn with_ending<'py>(given: &Bound<'py, PyAny>, ending: &str) -> PyResult<Bound<'
     }
 }
 
-/// Returns the bytes of a path; `None` if it is not a path.
 fn bytes_of(path: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(path) = path.cast::<PyString>() {
         return Ok(Some(
