@@ -15,7 +15,7 @@ use crate::python::events::deny;
 use crate::python::guard::{governing, tempfile};
 use crate::python::importing::imports;
 use crate::python::values::errors;
-use crate::python::wrapped::{builtin_modules, file_methods, lookups, quota, threads};
+use crate::python::wrapped::{builtin_modules, lookups, quota, threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -176,7 +176,6 @@ fn prepare(py: Python<'_>, allowed: &Allowed, asks: bool) -> PyResult<()> {
     imports::know_import_system(py)?;
     if rest.max_bytes.is_some() {
         quota::install(py)?;
-        file_methods::install(py)?;
     }
     deny::prepare(py, allowed.on_violation)
 }

@@ -209,6 +209,28 @@ impl<'a> Called<'a> {
         }
     }
 
+    /// Makes the call, unless our own part before it fails.
+    pub fn make_if(self, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
+        match self.ours(work) {
+            Some(()) => self.make(),
+            None => Returned::failed(),
+        }
+    }
+
+    /// Makes a call, with what `work` has for the place of one argument, if anything.
+    pub fn replacing_with<'b>(
+        self,
+        position: usize,
+        work: impl FnOnce(Python<'a>) -> PyResult<Option<Bound<'b, PyAny>>>,
+        call: impl FnOnce(Called<'_>) -> Returned,
+    ) -> Returned {
+        match self.ours(work) {
+            None => Returned::failed(),
+            Some(None) => call(self),
+            Some(Some(object)) => self.replacing(position, object, call),
+        }
+    }
+
     /// Makes a call with another object in the place of one argument.
     ///
     /// # Panics
@@ -348,6 +370,14 @@ impl<'a> CalledByTuple<'a> {
                 },
                 _ => Returned::failed(),
             }
+        }
+    }
+
+    /// Makes the call, unless our own part before it fails.
+    pub fn make_if(self, work: impl FnOnce(Python<'a>) -> PyResult<()>) -> Returned {
+        match self.ours(work) {
+            Some(()) => self.make(),
+            None => Returned::failed(),
         }
     }
 

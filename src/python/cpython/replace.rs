@@ -64,6 +64,33 @@ macro_rules! wrapped {
 }
 pub(crate) use wrapped;
 
+/// `function`, with what makes a call.
+macro_rules! wrap_function {
+    ($py:expr, $module:expr, $name:expr, $call:expr) => {{
+        $crate::python::cpython::replace::wrapped! { Function: Wrapped(Called) => $call; }
+        $crate::python::cpython::replace::function::<Function>($py, $module, $name)
+    }};
+}
+pub(crate) use wrap_function;
+
+/// `method`, with what makes a call.
+macro_rules! wrap_method {
+    ($class:expr, $name:expr, $call:expr) => {{
+        $crate::python::cpython::replace::wrapped! { Method: Wrapped(Called) => $call; }
+        $crate::python::cpython::replace::method::<Method>($class, $name)
+    }};
+}
+pub(crate) use wrap_method;
+
+/// `slot`, with what makes a call.
+macro_rules! wrap_slot {
+    ($class:expr, $slot:expr, $call:expr) => {{
+        $crate::python::cpython::replace::wrapped! { Held: WrappedByTuple(CalledByTuple) => $call; }
+        $crate::python::cpython::replace::slot::<Held>($class, $slot)
+    }};
+}
+pub(crate) use wrap_slot;
+
 /// A function whose calls are routed elsewhere.
 struct Replaced {
     name: String,

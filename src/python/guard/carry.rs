@@ -1,6 +1,8 @@
 //! Carries the active guard into contexts that guarded code enters, until it leaves them; and says
 //! what guarded code may do with the guards' context variable.
 
+use std::mem::ManuallyDrop;
+
 use pyo3::prelude::*;
 
 use crate::python::cpython::called::{Returned, ours};
@@ -179,15 +181,21 @@ pub fn may_reset(token: &Bound<'_, PyAny>) -> PyResult<bool> {
     })
 }
 
-/// Returns a call's result, once a guard was taken back after it; none if that raises.
-pub fn after(
+/// Makes a call, and takes the guard back that was lent for it; no result if that raises.
+pub fn during(
     py: Python<'_>,
-    result: Returned,
-    take_back: impl FnOnce(Python<'_>) -> PyResult<()>,
+    lent: Option<Lent>,
+    make: impl FnOnce() -> Returned,
+    take_back: impl FnOnce(Python<'_>, Lent) -> PyResult<()>,
 ) -> Returned {
+    let lent = ManuallyDrop::new(lent);
+    let result = make();
+    let Some(lent) = ManuallyDrop::into_inner(lent) else {
+        return result;
+    };
     let taken_back = ours(py, |py| {
         let pending = PyErr::take(py);
-        let taken = take_back(py);
+        let taken = take_back(py, lent);
         match pending {
             Some(pending) => Err(pending),
             None => taken,

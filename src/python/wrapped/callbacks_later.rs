@@ -164,13 +164,8 @@ fn register(
         return register(called, registered, rest);
     };
     let by_way_of_library = registered.by_way_of_library;
-    match called.ours(|py| wrap(&called.arguments.at(py, at), by_way_of_library)) {
-        None => Returned::failed(),
-        Some(None) => register(called, registered, rest),
-        Some(Some(later)) => {
-            called.replacing(at, later, |called| register(called, registered, rest))
-        }
-    }
+    let later = |py| wrap(&called.arguments.at(py, at), by_way_of_library);
+    called.replacing_with(at, later, |called| register(called, registered, rest))
 }
 
 pub fn tell(called: Called<'_>) -> Returned {

@@ -1,6 +1,6 @@
 //! The methods of `ssl.SSLContext` that have OpenSSL read files, made to raise events first.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -9,32 +9,10 @@ use pyo3::types::PyType;
 
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::Calling;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::guard::scope;
-use crate::python::values::errors;
-use crate::python::wrapped::kinds::{Raises, Silent};
+use crate::python::wrapped::kinds::{Raises, Silent, known};
 use crate::python::wrapped::without_event;
-
-pub const MODULE: &str = "_ssl";
-
-wrapped! {
-    Chain: Wrapped(Called) => |called| load(called, &LOADS_CHAIN);
-    Authorities: Wrapped(Called) => |called| load(called, &LOADS_AUTHORITIES);
-    Defaults: Wrapped(Called) => |called| load(called, &LOADS_DEFAULTS);
-}
-
-const LOADS_CHAIN: Silent = Silent {
-    event: c"open",
-    raises: Raises::Reads(&[(0, c"certfile"), (1, c"keyfile")]),
-};
-const LOADS_AUTHORITIES: Silent = Silent {
-    event: c"open",
-    raises: Raises::Reads(&[(0, c"cafile"), (1, c"capath")]),
-};
-const LOADS_DEFAULTS: Silent = Silent {
-    event: c"fastaudit.read",
-    raises: Raises::ReadsForSystem(defaults),
-};
 
 /// The variables that name OpenSSL's file and directory of authorities, each with its default.
 type Paths = (OsString, PathBuf, OsString, PathBuf);
@@ -54,12 +32,7 @@ fn defaults() -> Vec<PathBuf> {
     all
 }
 
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.attr_opt("_SSLContext")? else {
-        return Ok(());
-    };
-    let class = class.cast_into::<PyType>()?;
+pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     if DEFAULT_PATHS.get().is_none() {
         let paths: Paths = module
             .invoke_method0("get_default_verify_paths")?
@@ -67,18 +40,23 @@ pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
         // If another thread was first, it found the same.
         drop(DEFAULT_PATHS.set(paths));
     }
-    let done = replace::method::<Chain>(&class, "load_cert_chain")?
-        && replace::method::<Authorities>(&class, "load_verify_locations")?
-        && replace::method::<Defaults>(&class, "set_default_verify_paths")?;
-    match done {
-        true => Ok(()),
-        false => Err(errors::unknown_method("_SSLContext", "a method")),
-    }
+    let done = replace::wrap_method!(class, "load_cert_chain", |called| {
+        reads(called, &[(0, c"certfile"), (1, c"keyfile")])
+    })? && replace::wrap_method!(class, "load_verify_locations", |called| {
+        reads(called, &[(0, c"cafile"), (1, c"capath")])
+    })? && replace::wrap_method!(class, "set_default_verify_paths", |called| {
+        load(called, c"fastaudit.read", Raises::ReadsForSystem(defaults))
+    })?;
+    known("_SSLContext", "a method", done)
 }
 
-fn load(called: Called<'_>, silent: &Silent) -> Returned {
+fn reads(called: Called<'_>, files: &'static [(usize, &'static CStr)]) -> Returned {
+    load(called, c"open", Raises::Reads(files))
+}
+
+fn load(called: Called<'_>, event: &'static CStr, raises: Raises) -> Returned {
     match scope::may_be_guarded() {
-        true => without_event::call(called, silent),
+        true => without_event::call(called, &Silent { event, raises }),
         false => called.make(),
     }
 }

@@ -3,8 +3,6 @@
 //! A guard is in force if its context variable says so. Guarded code cannot change the variable, a
 //! context that it makes has the guard, and one that it enters has it for as long as that takes.
 
-use std::mem::ManuallyDrop;
-
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -13,54 +11,43 @@ use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::cpython::process;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
-wrapped! {
-    Run: Wrapped(Called) => run;
-    Set: Wrapped(Called) => |called| change(called, carry::may_set);
-    Reset: Wrapped(Called) => |called| change(called, carry::may_reset);
-    TokenExit: Wrapped(Called) => token_exit;
-    New: WrappedByTuple(CalledByTuple) => new;
-    CopyContext: Wrapped(Called) => copy_context;
-}
-
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let module = calling::import(py, "_contextvars")?;
     let class = |name| -> PyResult<_> { Ok(module.attr(name)?.cast_into::<PyType>()?) };
     let (context, variable) = (class("Context")?, class("ContextVar")?);
-    let replaced = replace::method::<Run>(&context, "run")?
-        && replace::method::<Set>(&variable, "set")?
-        && replace::method::<Reset>(&variable, "reset")?;
+    let replaced = replace::wrap_method!(&context, "run", run)?
+        && replace::wrap_method!(&variable, "set", |called| change(called, carry::may_set))?
+        && replace::wrap_method!(&variable, "reset", |called| {
+            change(called, carry::may_reset)
+        })?;
     let token = class("Token")?;
     // Tokens are context managers since 3.14.
-    let ends = replace::method::<TokenExit>(&token, "__exit__")?;
+    let ends = replace::wrap_method!(&token, "__exit__", token_exit)?;
     if !replaced || ends != cfg!(Py_3_14) {
         return Err(PyRuntimeError::new_err(
             "no guard can be held here: contextvars works in an unknown way",
         ));
     }
-    replace::slot::<New>(&context, Slot::New)
+    replace::wrap_slot!(&context, Slot::New, new)
 }
 
 /// Makes copies of a context that code of the guest takes in the course of a tool have the guest's
 /// guard.
 pub fn install_copies(py: Python<'_>) -> PyResult<()> {
-    replace::function::<CopyContext>(py, "_contextvars", "copy_context")
+    replace::wrap_function!(py, "_contextvars", "copy_context", copy_context)
 }
 
 fn copy_context(called: Called<'_>) -> Returned {
     let Some(lent) = called.ours(carry::lend_guest) else {
         return Returned::failed();
     };
-    let result = called.make();
-    match lent {
-        Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
-        None => result,
-    }
+    carry::during(called.py, lent, || called.make(), carry::take_back_here)
 }
 
 fn run(called: Called<'_>) -> Returned {
@@ -74,27 +61,27 @@ fn run(called: Called<'_>) -> Returned {
     }) else {
         return Returned::failed();
     };
-    let lent = ManuallyDrop::new(lent);
-    let copies = process::generation();
-    let result = called.make();
-    #[cfg(unix)]
-    crate::python::guard::copies::call_is_over(called.py, copies);
-    match ManuallyDrop::into_inner(lent) {
-        Some(lent) => carry::after(called.py, result, |_| carry::take_back(&context, lent)),
-        None => result,
-    }
+    let make = || {
+        let copies = process::generation();
+        let result = called.make();
+        #[cfg(unix)]
+        crate::python::guard::copies::call_is_over(called.py, copies);
+        result
+    };
+    carry::during(called.py, lent, make, |_, lent| {
+        carry::take_back(&context, lent)
+    })
 }
 
 /// Makes a call that changes a variable, if it may; else the exception is set.
 fn make_if(called: Called<'_>, may: impl FnOnce(Python<'_>) -> PyResult<bool>) -> Returned {
-    let allow = |py| match may(py)? {
+    if !scope::may_be_guarded() {
+        return called.make();
+    }
+    called.make_if(|py| match may(py)? {
         true => Ok(()),
         false => Err(errors::variable_kept()),
-    };
-    match !scope::may_be_guarded() || called.ours(allow).is_some() {
-        true => called.make(),
-        false => Returned::failed(),
-    }
+    })
 }
 
 fn change(called: Called<'_>, may: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<bool>) -> Returned {

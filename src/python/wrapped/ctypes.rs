@@ -7,34 +7,22 @@ use pyo3::types::{PyString, PyType};
 
 use crate::python::callees::caller;
 use crate::python::cpython::called::{CalledByTuple, Returned};
-use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::calling;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::cpython::{ffi as raw, frames};
 use crate::python::guard::scope;
 
-pub const MODULE: &str = "_ctypes";
-const CLASS: &str = "CFuncPtr";
-
-wrapped! {
-    Call: WrappedByTuple(CalledByTuple) => call;
-}
-
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.attr_opt(CLASS)? else {
-        return Ok(());
-    };
-    let class = class.cast_into::<PyType>()?;
+pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     // Each library has a class of its own, which took over the call when it was made.
-    replace::slot::<Call>(&class, Slot::Call)
+    replace::wrap_slot!(class, Slot::Call, call)
 }
 
 fn call(called: CalledByTuple<'_>) -> Returned {
-    match !scope::may_be_guarded() || called.ours(|_| raise(&called.receiver())).is_some() {
-        true => called.make(),
-        false => Returned::failed(),
+    match scope::may_be_guarded() {
+        true => called.make_if(|_| raise(&called.receiver())),
+        false => called.make(),
     }
 }
 

@@ -6,8 +6,6 @@
 //! replaces each job. It runs the job under the guard that was in force as it was put there, or
 //! under none, also if the thread was started under another guard.
 
-use std::mem::ManuallyDrop;
-
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
@@ -16,35 +14,22 @@ use pyo3::types::{PyString, PyType};
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::{Once, intern};
-use crate::python::cpython::replace::{self, OwnMethod, wrapped};
+use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::{ffi as raw, frames, process};
 use crate::python::guard::carry::{self, Lent};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
 use crate::python::wrapped::threads;
 
-pub const MODULE: &str = "_queue";
-
 /// The module of executors, its class of jobs, and the function of its threads.
 const EXECUTORS: (&str, &str, &str) = ("concurrent.futures.thread", "_WorkItem", "_worker");
-
-wrapped! {
-    Put: Wrapped(Called) => put;
-    PutNowait: Wrapped(Called) => put;
-}
 
 /// The class of jobs, as it was when it was first needed: its name may stand for another one later.
 static JOBS: Once<Py<PyType>> = Once::new();
 
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(class) = module.attr_opt("SimpleQueue")? else {
-        return Ok(());
-    };
-    let Ok(class) = class.cast_into::<PyType>() else {
-        return Ok(());
-    };
-    replace::method::<Put>(&class, "put")?;
-    replace::method::<PutNowait>(&class, "put_nowait")?;
+pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    replace::wrap_method!(class, "put", put)?;
+    replace::wrap_method!(class, "put_nowait", put)?;
     jobs(module.py()).map(|_| ())
 }
 
@@ -71,11 +56,8 @@ fn put(called: Called<'_>) -> Returned {
     let Some(at) = at else {
         return called.make();
     };
-    match called.ours(|py| Job::of(&called.arguments.at(py, at))) {
-        None => Returned::failed(),
-        Some(None) => called.make(),
-        Some(Some(job)) => called.replacing(at, job, |called| called.make()),
-    }
+    let job = |py| Job::of(&called.arguments.at(py, at));
+    called.replacing_with(at, job, |called| called.make())
 }
 
 /// A job, and the guard that it runs under; no guard if none was in force.
@@ -155,7 +137,7 @@ fn is_called_by_pool(py: Python<'_>) -> PyResult<bool> {
 
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-wrapped! {
+replace::wrapped! {
     Run: WrappedByTuple(CalledByTuple) => run;
 }
 
@@ -169,13 +151,9 @@ fn run(called: CalledByTuple<'_>) -> Returned {
     let Some((lent, function)) = begun else {
         return Returned::failed();
     };
-    let lent = ManuallyDrop::new(lent);
     let copies = process::generation();
-    let result = called.make_of(function);
-    let result = match ManuallyDrop::into_inner(lent) {
-        Some(lent) => carry::after(called.py, result, |py| carry::take_back_here(py, lent)),
-        None => result,
-    };
+    let make = || called.make_of(function);
+    let result = carry::during(called.py, lent, make, carry::take_back_here);
     #[cfg(unix)]
     crate::python::guard::copies::call_is_over(called.py, copies);
     result

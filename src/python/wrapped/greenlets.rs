@@ -6,24 +6,16 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::python::cpython::called::{Called, CalledByTuple, Returned, ours};
+use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::values::errors;
 
-pub const MODULE: &str = "greenlet._greenlet";
-
 const CONTEXT_NAME: &str = "gr_context";
-
-wrapped! {
-    New: WrappedByTuple(CalledByTuple) => new;
-    Switch: WrappedByTuple(CalledByTuple) => switch;
-    Throw: Wrapped(Called) => throw;
-}
 
 struct Known {
     dead: Attribute,
@@ -36,27 +28,23 @@ struct Context;
 
 static CONTEXT: OnceLock<Attribute> = OnceLock::new();
 
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // An old version has none, and its greenlets share the context of the thread.
-    let Some(class) = module.attr_opt("greenlet")? else {
-        return Ok(());
-    };
-    let class = class.cast_into::<PyType>()?;
+pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     if CONTEXT.get().is_none() {
         let (Some(context), Some(dead), Some(is_active)) = (
-            Attribute::of(&class, CONTEXT_NAME)?,
-            Attribute::of(&class, "dead")?,
-            Truth::of(&class),
+            Attribute::of(class, CONTEXT_NAME)?,
+            Attribute::of(class, "dead")?,
+            Truth::of(class),
         ) else {
+            // The greenlets of an old version share the context of the thread.
             return Ok(());
         };
         let _ = KNOWN.set(Known { dead, is_active });
         let _ = CONTEXT.set(context);
     }
-    slots::setter::<Context>(&class, CONTEXT_NAME)?;
-    replace::method_by_tuple::<Switch>(&class, "switch")?;
-    replace::method::<Throw>(&class, "throw")?;
-    replace::slot::<New>(&class, Slot::New)
+    slots::setter::<Context>(class, CONTEXT_NAME)?;
+    replace::method_by_tuple::<Switch>(class, "switch")?;
+    replace::wrap_method!(class, "throw", throw)?;
+    replace::wrap_slot!(class, Slot::New, new)
 }
 
 fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
@@ -100,6 +88,10 @@ fn new(called: CalledByTuple<'_>) -> Returned {
     result.if_done(called.py, equipped)
 }
 
+replace::wrapped! {
+    Switch: WrappedByTuple(CalledByTuple) => switch;
+}
+
 impl WrappedSetter for Context {
     fn set(greenlet: &Bound<'_, PyAny>, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(attribute) = CONTEXT.get() else {
@@ -122,20 +114,15 @@ impl WrappedSetter for Context {
 /// Starts a greenlet, or goes on with it. While it runs, and others do in its place, there is nothing on
 /// this stack that anybody else uses.
 fn switch(called: CalledByTuple<'_>) -> Returned {
-    match may_start(called.py, &called.receiver()) {
-        true => called.make(),
-        false => Returned::failed(),
+    match scope::may_be_guarded() {
+        true => called.make_if(|_| equip_new(&called.receiver())),
+        false => called.make(),
     }
 }
 
 fn throw(called: Called<'_>) -> Returned {
-    match may_start(called.py, &called.receiver()) {
-        true => called.make(),
-        false => Returned::failed(),
+    match scope::may_be_guarded() {
+        true => called.make_if(|_| equip_new(&called.receiver())),
+        false => called.make(),
     }
-}
-
-/// Gives a greenlet the guard if it is about to be started; else the exception is set.
-fn may_start(py: Python<'_>, greenlet: &Bound<'_, PyAny>) -> bool {
-    !scope::may_be_guarded() || ours(py, |_| equip_new(greenlet)).is_some()
 }

@@ -14,6 +14,7 @@ use crate::python::cpython::arguments::CallArguments;
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::ffi as raw;
 use crate::python::values::call_notes::{self, CallNote, NOTHING};
+use crate::python::values::errors;
 
 #[derive(Clone, Copy)]
 pub enum What {
@@ -108,6 +109,14 @@ impl Call<'_> {
 
     pub fn at<'py>(&self, py: Python<'py>, position: usize) -> Bound<'py, PyAny> {
         self.0.at(py, position)
+    }
+}
+
+/// An error unless a method that has to be replaced was.
+pub fn known(class: &str, method: &str, is_replaced: bool) -> PyResult<()> {
+    match is_replaced {
+        true => Ok(()),
+        false => Err(errors::unknown_method(class, method)),
     }
 }
 

@@ -8,21 +8,15 @@ use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::policy::judge::{Host, parse_address};
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::guard::active::InForce;
 use crate::python::guard::scope;
 use crate::python::values::addresses::read_host;
 
-wrapped! {
-    GetAddrInfo: Wrapped(Called) => look_up;
-    GetHostByName: Wrapped(Called) => look_up;
-    GetHostByNameEx: Wrapped(Called) => look_up;
-}
-
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    replace::function::<GetAddrInfo>(py, "_socket", "getaddrinfo")?;
-    replace::function::<GetHostByName>(py, "_socket", "gethostbyname")?;
-    replace::function::<GetHostByNameEx>(py, "_socket", "gethostbyname_ex")
+    replace::wrap_function!(py, "_socket", "getaddrinfo", look_up)?;
+    replace::wrap_function!(py, "_socket", "gethostbyname", look_up)?;
+    replace::wrap_function!(py, "_socket", "gethostbyname_ex", look_up)
 }
 
 fn look_up(called: Called<'_>) -> Returned {

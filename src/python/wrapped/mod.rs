@@ -6,9 +6,6 @@ pub mod certificates;
 pub mod contextvars;
 pub mod ctypes;
 pub mod executors;
-#[cfg(unix)]
-pub mod file_actions;
-pub mod file_methods;
 pub mod greenlets;
 pub mod kinds;
 pub mod lazy_imports;

@@ -10,14 +10,11 @@ use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::policy::switches::Switch;
 use crate::python::cpython::called::{CalledByTuple, Returned};
-use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::importing::imports;
-
-pub const MODULE: &str = "_multiprocessing";
 
 /// The modules of pools, and the names of the pools.
 const POOLS: &[(&str, &str)] = &[
@@ -37,24 +34,14 @@ const MANAGER: (&str, &str, &str) = (
     "multiprocessing.Manager",
 );
 
-wrapped! {
-    New: WrappedByTuple(CalledByTuple) => new;
-}
-
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(class) = module.attr_opt("SemLock")? else {
-        return Ok(());
-    };
-    let Ok(class) = class.cast_into::<PyType>() else {
-        return Ok(());
-    };
-    replace::slot::<New>(&class, Slot::New)
+pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    replace::wrap_slot!(class, Slot::New, new)
 }
 
 fn new(called: CalledByTuple<'_>) -> Returned {
-    match !scope::may_be_guarded() || called.ours(check).is_some() {
-        true => called.make(),
-        false => Returned::failed(),
+    match scope::may_be_guarded() {
+        true => called.make_if(check),
+        false => called.make(),
     }
 }
 

@@ -4,34 +4,36 @@
 //! Bytes that native code writes by itself, as SQLite or a memory map does, are not counted. A gap
 //! that a write beyond the end of a file leaves counts: the file is longer by it.
 
+use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::python::cpython::called::{Called, Returned};
 use crate::python::cpython::calling::{self, Calling};
 #[cfg(unix)]
 use crate::python::cpython::descriptors;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::{ffi as raw, objects};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::log::Log;
 
+/// The position and the name of an argument.
+type Place = (usize, &'static CStr);
+
 /// The kind of writing of a function, with the layout of its arguments.
 #[derive(Clone, Copy)]
-pub enum Writes {
+enum Writes {
     /// `(fd, data)`, `(fd, data, position)`.
     Data,
     /// `(fd, [data, …])`, `(fd, [data, …], position, …)`.
     Vector,
     /// Copies: the places and names of the target, the source, the most that is copied, where in
     /// the source it begins, and where in the target, if that can be given.
-    Copy(
-        [(usize, &'static std::ffi::CStr); 4],
-        Option<(usize, &'static std::ffi::CStr)>,
-    ),
+    Copy([Place; 4], Option<Place>),
     /// `(fd or path, length)`: makes it that long.
     Length,
     /// `(fd, offset, length)`: makes it as long as both.
@@ -57,43 +59,47 @@ impl Planned {
 }
 
 /// The arguments of `os.copy_file_range` and `os.splice`.
-const BETWEEN: [(usize, &std::ffi::CStr); 4] =
-    [(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")];
+const BETWEEN: [Place; 4] = [(1, c"dst"), (0, c"src"), (2, c"count"), (3, c"offset_src")];
 
-macro_rules! counted {
-    ($($function:ident, $name:literal, $writes:expr;)*) => {
-        wrapped! {
-            $($function: Wrapped(Called) => |called| count(called, $writes);)*
-        }
-
-        fn install_functions(py: Python<'_>) -> PyResult<()> {
-            let module = if cfg!(windows) { "nt" } else { "posix" };
-            $(replace::function::<$function>(py, module, $name)?;)*
-            Ok(())
-        }
-    };
-}
-
-counted! {
-    Write, "write", Writes::Data;
-    Pwrite, "pwrite", Writes::Data;
-    Writev, "writev", Writes::Vector;
-    Pwritev, "pwritev", Writes::Vector;
-    Sendfile, "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")], None);
-    CopyFileRange, "copy_file_range",
-        Writes::Copy(BETWEEN, Some((4, c"offset_dst")));
-    Splice, "splice", Writes::Copy(BETWEEN, Some((4, c"offset_dst")));
-    Ftruncate, "ftruncate", Writes::Length;
-    Truncate, "truncate", Writes::Length;
-    PosixFallocate, "posix_fallocate", Writes::Allocate;
-}
-
+/// Makes the functions and methods by which Python code writes to files count.
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    install_functions(py)
+    macro_rules! count {
+        ($($name:literal, $writes:expr;)*) => {
+            let module = if cfg!(windows) { "nt" } else { "posix" };
+            $(replace::wrap_function!(py, module, $name, |called| count(called, $writes))?;)*
+        };
+    }
+    const IN_TARGET: Option<Place> = Some((4, c"offset_dst"));
+    count! {
+        "write", Writes::Data;
+        "pwrite", Writes::Data;
+        "writev", Writes::Vector;
+        "pwritev", Writes::Vector;
+        "sendfile", Writes::Copy([(0, c"out_fd"), (1, c"in_fd"), (3, c"count"), (2, c"offset")], None);
+        "copy_file_range", Writes::Copy(BETWEEN, IN_TARGET);
+        "splice", Writes::Copy(BETWEEN, IN_TARGET);
+        "ftruncate", Writes::Length;
+        "truncate", Writes::Length;
+        "posix_fallocate", Writes::Allocate;
+    }
+    let class = calling::import(py, "_io")?.attr("FileIO")?;
+    let class = class.cast_into::<PyType>()?;
+    let counted = |name, is_replaced: bool| {
+        is_replaced.then_some(()).ok_or_else(|| {
+            PyRuntimeError::new_err(format!(
+                "max_bytes cannot be held here: {name} of _io.FileIO is called in an unknown way"
+            ))
+        })
+    };
+    let truncate =
+        replace::wrap_method!(&class, "truncate", |called| count(called, Writes::Length))?;
+    counted("truncate", truncate)?;
+    let write = replace::wrap_method!(&class, "write", |called| count(called, Writes::Data))?;
+    counted("write", write)
 }
 
 /// Counts the bytes that a call writes under a guard that limits them, and asks whether it may.
-pub fn count(called: Called<'_>, writes: Writes) -> Returned {
+fn count(called: Called<'_>, writes: Writes) -> Returned {
     if !scope::may_be_guarded() {
         return called.make();
     }
@@ -101,17 +107,15 @@ pub fn count(called: Called<'_>, writes: Writes) -> Returned {
         return count_plain(called, writes);
     };
     // It is asked once: what it says is counted, and is what the function gets.
-    let plain = called.ours(|py| {
+    let plain = |py| {
         let given = called.arguments.at(py, position);
-        match matches!(writes, Writes::Vector) && position == 1 {
+        let plain = match matches!(writes, Writes::Vector) && position == 1 {
             true => calling::list(&given),
             false => calling::index(&given),
-        }
-    });
-    match plain {
-        None => Returned::failed(),
-        Some(plain) => called.replacing(position, plain, |called| count(called, writes)),
-    }
+        };
+        plain.map(Some)
+    };
+    called.replacing_with(position, plain, |called| count(called, writes))
 }
 
 fn count_plain(called: Called<'_>, writes: Writes) -> Returned {

@@ -40,19 +40,16 @@ pub fn note(pid: Pid) {
 /// Makes a call of `os.waitpid`, by which the library looks whether the server runs.
 pub fn wait(called: Called<'_>) -> Returned {
     let matters = ANY.load(Ordering::Relaxed) || scope::may_be_guarded();
-    if matters && scope::is_ours() {
-        let looked = called.ours(|py| match called.arguments.find(py, 0, None) {
-            Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
-                raw::audit(py, c"os.wait", &[&pid])
-            }
-            Some(pid) => look(&pid),
-            None => Ok(()),
-        });
-        if looked.is_none() {
-            return Returned::failed();
-        }
+    if !matters || !scope::is_ours() {
+        return called.make();
     }
-    called.make()
+    called.make_if(|py| match called.arguments.find(py, 0, None) {
+        Some(pid) if is_some(&pid) && scope::may_be_guarded() => {
+            raw::audit(py, c"os.wait", &[&pid])
+        }
+        Some(pid) => look(&pid),
+        None => Ok(()),
+    })
 }
 
 /// The time for a server to end by itself, which removes its temporary files, and the time between

@@ -15,21 +15,14 @@ use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::descriptors;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::functions::is_method_descriptor;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::scope;
 use crate::python::values::errors;
-
-pub const MODULE: &str = "_socket";
-const CLASS: &str = "socket";
+use crate::python::wrapped::kinds::known;
 
 /// The position and the name of the descriptor among the arguments that a socket is made with.
 const DESCRIPTOR: (usize, &str) = (3, "fileno");
-
-wrapped! {
-    Listen: Wrapped(Called) => listen;
-    Init: WrappedByTuple(CalledByTuple) => init;
-}
 
 /// The class of a copy of the module, and its methods that tell the descriptor and the address of a
 /// socket, whatever a subclass has.
@@ -46,31 +39,28 @@ thread_local! {
     static WRAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    // If the module is not ready yet, it will be looked at again.
-    let Some(class) = module.attr_opt(CLASS)? else {
-        return Ok(());
-    };
-    let class = class.cast_into::<PyType>()?;
+pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
     let told = |name| match class.attr(name)? {
         method if is_method_descriptor(&method) => Ok(method.unbind()),
-        _ => Err(errors::unknown_method(CLASS, name)),
+        _ => Err(errors::unknown_method("socket", name)),
     };
-    let known = Known {
+    let own = Known {
         fileno: told("fileno")?,
         address: told("getsockname")?,
         class: class.clone().unbind(),
     };
     let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if all.iter().all(|other| !other.class.is(&class)) {
-        all.push(known);
+    if all.iter().all(|other| !other.class.is(class)) {
+        all.push(own);
     }
     drop(all);
-    if !replace::method::<Listen>(&class, "listen")? {
-        return Err(errors::unknown_method(CLASS, "listen"));
-    }
+    known(
+        "socket",
+        "listen",
+        replace::wrap_method!(class, "listen", listen)?,
+    )?;
     // A class that has no `__init__` of its own took over this one when it was made.
-    replace::slot::<Init>(&class, Slot::Init)
+    replace::wrap_slot!(class, Slot::Init, init)
 }
 
 fn init(called: CalledByTuple<'_>) -> Returned {
@@ -96,21 +86,13 @@ pub fn wraps() -> bool {
     WRAPS.get()
 }
 
-fn listen(called: Called<'_>) -> Returned {
-    match may_listen(called) {
-        true => called.make(),
-        false => Returned::failed(),
-    }
-}
-
 /// Raises the event of a socket that is going to listen and has no address: the system gives it a
 /// port at all addresses. One that has an address was judged as it was bound, or is the host's.
-/// Returns whether it may listen; else the exception is set.
-fn may_listen(called: Called<'_>) -> bool {
+fn listen(called: Called<'_>) -> Returned {
     if !scope::may_be_guarded() {
-        return true;
+        return called.make();
     }
-    let raised = called.ours(|py| {
+    called.make_if(|py| {
         let socket = called.receiver();
         let args = PyTuple::new(py, [&*socket])?;
         let told = |method| calling::call(&method, &args, None).ok();
@@ -123,8 +105,7 @@ fn may_listen(called: Called<'_>) -> bool {
             }
             _ => Ok(()),
         }
-    });
-    raised.is_some()
+    })
 }
 
 fn methods<'py>(socket: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {

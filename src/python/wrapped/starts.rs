@@ -1,13 +1,16 @@
 //! The native functions that start processes: the processes that they start under a guard are
-//! noted, so that it may signal them.
+//! noted, so that it may signal them. The files that the system opens for such a program,
+//! `file_actions` of `os.posix_spawn`, raise `open` first, as those that Python opens do.
+
+use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use rustix::process::Pid;
 
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::called::{Called, Returned};
-use crate::python::cpython::{ffi as raw, process};
+use crate::python::cpython::{calling, ffi as raw, process};
 use crate::python::guard::{copies, scope};
 use crate::python::pools::workers;
 use crate::python::wrapped::kinds::{Silent, What};
@@ -130,4 +133,55 @@ fn configurations(py: Python<'_>) -> PyResult<Vec<Py<AuditCfg>>> {
         }
     }
     Ok(all)
+}
+
+/// The argument, which is given by name alone.
+const FILE_ACTIONS: &CStr = c"file_actions";
+
+/// Only the action that opens a file has so many items: its kind, a descriptor, the path, the flags
+/// and the mode.
+const OPENING: usize = 5;
+const PATH: usize = 2;
+const FLAGS: usize = 3;
+
+pub fn call_spawn(called: Called<'_>) -> Returned {
+    let given = called.arguments;
+    let Some(position) = given.position(usize::MAX, Some(FILE_ACTIONS)) else {
+        return call(called);
+    };
+    let judged = |py| {
+        let actions = given.at(py, position);
+        match actions.is_none() {
+            true => Ok(None),
+            false => Ok(Some(judge(&actions)?.into_any())),
+        }
+    };
+    called.replacing_with(position, judged, call)
+}
+
+/// Raises an event for each file that is opened. The judged actions are used: objects are asked
+/// once.
+fn judge<'py>(actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = actions.py();
+    let all = PyTuple::new(py, [actions])?;
+    let all = calling::call(py.get_type::<PyTuple>().as_any(), &all, None)?;
+    let all = all.cast_into::<PyTuple>()?;
+    let judged = all.iter().map(|action| match action.cast::<PyTuple>() {
+        Ok(action) if action.len() == OPENING => Ok(opening(action)?.into_any()),
+        _ => Ok(action),
+    });
+    PyTuple::new(py, judged.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// The action with a path that is a plain text, judged.
+fn opening<'py>(action: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = action.py();
+    let mut items: Vec<_> = action.iter().collect();
+    let path = &items[PATH];
+    if !path.is_instance_of::<PyString>() && !path.is_instance_of::<PyBytes>() {
+        items[PATH] = calling::fs_path(path)?;
+    }
+    let none = py.None().into_bound(py);
+    raw::audit(py, c"open", &[&items[PATH], &none, &items[FLAGS]])?;
+    PyTuple::new(py, items)
 }

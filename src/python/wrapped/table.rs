@@ -5,7 +5,7 @@
 //! Modules that are loaded later, or anew, are treated as they are loaded.
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 
 #[cfg(Py_3_12)]
 use crate::python::calls::tool_functions;
@@ -20,6 +20,8 @@ use crate::python::wrapped::{
     callbacks_later, certificates, ctypes, executors, greenlets, pool_starts, sockets, sql, tasks,
     without_event,
 };
+#[cfg(unix)]
+use crate::python::wrapped::{servers, starts};
 
 struct Functions;
 
@@ -58,19 +60,17 @@ impl Lists for Functions {
             #[cfg(Py_3_12)]
             What::ChangesTools(_) => called.make(),
             #[cfg(unix)]
-            What::Waits => crate::python::wrapped::servers::wait(called),
+            What::Waits => servers::wait(called),
             What::Shares(silent) => without_event::share(called, silent),
             _ if !scope::may_be_guarded() => called.make(),
             What::Notes(follows) => kinds::call(called, follows),
             What::Raises(silent) => without_event::call(called, silent),
             #[cfg(unix)]
-            What::Starts => crate::python::wrapped::starts::call(called),
+            What::Starts => starts::call(called),
             #[cfg(unix)]
-            What::Spawns => crate::python::wrapped::file_actions::call(called),
+            What::Spawns => starts::call_spawn(called),
             #[cfg(unix)]
-            What::StartsProgram(silent) => {
-                crate::python::wrapped::starts::call_program(called, silent)
-            }
+            What::StartsProgram(silent) => starts::call_program(called, silent),
             What::Registers(registered) => callbacks_later::call(called, registered),
             What::TellsRegistered => callbacks_later::tell(called),
         }
@@ -99,7 +99,7 @@ fn wanted(module: &str) -> impl Iterator<Item = (&'static str, What)> {
             .map(|(name, changes)| (*name, What::ChangesTools(*changes))),
     );
     #[cfg(unix)]
-    let loading = loading.chain(crate::python::wrapped::starts::of(module));
+    let loading = loading.chain(starts::of(module));
     noting.chain(without_event::of(module)).chain(loading)
 }
 
@@ -116,7 +116,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     // The functions of `posix` are called most.
     let names = ["posix", "_imp", "atexit"]
         .into_iter()
-        .chain(CLASSES.iter().map(|(module, _)| *module))
+        .chain(CLASSES.iter().map(|(module, ..)| *module))
         .chain(without_event::modules());
     for name in names {
         let Ok(module) = modules.item(name) else {
@@ -131,23 +131,28 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-type Install = fn(&Bound<'_, PyAny>) -> PyResult<()>;
+/// Routes the calls of a class of a module elsewhere.
+type Install = fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<()>;
 
-const CLASSES: &[(&str, Install)] = &[
-    (pool_starts::MODULE, pool_starts::install),
-    (executors::MODULE, executors::install),
-    (ctypes::MODULE, ctypes::install),
-    (sql::MODULE, sql::install),
-    (sockets::MODULE, sockets::install),
-    (certificates::MODULE, certificates::install),
-    (tasks::MODULE, tasks::install),
-    (greenlets::MODULE, greenlets::install),
+/// The classes that are wrapped, by their module.
+const CLASSES: &[(&str, &str, Install)] = &[
+    ("_multiprocessing", "SemLock", pool_starts::install),
+    ("_queue", "SimpleQueue", executors::install),
+    ("_ctypes", "CFuncPtr", ctypes::install),
+    ("_sqlite3", "Connection", sql::install_connection),
+    ("_sqlite3", "Cursor", sql::install_cursor),
+    ("_socket", "socket", sockets::install),
+    ("_ssl", "_SSLContext", certificates::install),
+    ("_asyncio", "Task", tasks::install),
+    ("greenlet._greenlet", "greenlet", greenlets::install),
 ];
 
 fn add(module: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
-    // Its functions are wrapped as well, if there are any.
-    if let Some((_, install)) = CLASSES.iter().find(|(module, _)| *module == name) {
-        install(module)?;
+    for (_, class, install) in CLASSES.iter().filter(|(own, ..)| *own == name) {
+        // If the module is not ready yet, it will be looked at again.
+        if let Some(class) = module.attr_opt(*class)? {
+            install(module, &class.cast_into()?)?;
+        }
     }
     for (name, what) in wanted(name) {
         if let Some(function) = module.attr_opt(name)? {
@@ -189,7 +194,7 @@ fn is_loaded(called: Called<'_>, module: &Bound<'_, PyAny>) -> Option<()> {
 /// Wraps the functions of a module that may be one of the standard library under another name.
 fn add_other(module: &Bound<'_, PyAny>, name: &str) {
     // The data about the classes come from the module of this name, or from none.
-    if CLASSES.iter().any(|(module, _)| *module == name) {
+    if CLASSES.iter().any(|(module, ..)| *module == name) {
         let _ = calling::import(module.py(), name);
     }
     // Another package's module of the same name may work in another way.

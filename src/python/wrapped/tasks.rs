@@ -1,7 +1,6 @@
 //! Tasks that guarded code makes in a context of its choice: in one that was made before the guard
 //! they would not have it. Such a task is made in a copy of the context that has the guard.
 
-use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
@@ -11,31 +10,21 @@ use crate::python::cpython::called::{CalledByTuple, Returned};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::replace::{self, wrapped};
+use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
 use crate::python::guard::carry;
 use crate::python::guard::scope::{self, Current};
 use crate::python::values::errors;
 
-pub const MODULE: &str = "_asyncio";
-
-wrapped! {
-    Init: WrappedByTuple(CalledByTuple) => init;
-}
-
 /// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
 
-pub fn install(module: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (Some(class), Some(running)) = (
-        module.attr_opt("Task")?,
-        module.attr_opt("_get_running_loop")?,
-    ) else {
+pub fn install(module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<()> {
+    let Some(running) = module.attr_opt("_get_running_loop")? else {
         return Ok(());
     };
-    let class = class.cast_into::<PyType>()?;
     let _ = RUNNING_LOOP.set(running.unbind());
-    replace::slot::<Init>(&class, Slot::Init)
+    replace::wrap_slot!(class, Slot::Init, init)
 }
 
 fn init(called: CalledByTuple<'_>) -> Returned {
@@ -45,13 +34,12 @@ fn init(called: CalledByTuple<'_>) -> Returned {
     let Some(lent) = called.ours(carry::lend_guest) else {
         return Returned::failed();
     };
-    let Some(lent) = lent else {
-        return init_guarded(called);
-    };
-    let lent = ManuallyDrop::new(lent);
-    let result = init_guarded(called);
-    let lent = ManuallyDrop::into_inner(lent);
-    carry::after(called.py, result, |py| carry::take_back_here(py, lent))
+    carry::during(
+        called.py,
+        lent,
+        || init_guarded(called),
+        carry::take_back_here,
+    )
 }
 
 fn init_guarded(called: CalledByTuple<'_>) -> Returned {

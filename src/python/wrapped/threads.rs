@@ -15,17 +15,11 @@ use crate::policy::switches::Switch;
 use crate::python::cpython::called::{Called, CalledByTuple, Returned};
 use crate::python::cpython::functions::Builtin;
 use crate::python::cpython::once::intern;
-use crate::python::cpython::replace::{self, OwnMethod, wrapped};
+use crate::python::cpython::replace::{self, OwnMethod};
 use crate::python::cpython::{calling, ffi as raw};
 use crate::python::guard::scope::{self, Active, Current};
 use crate::python::importing::imports;
 use crate::python::pools::pool_threads;
-
-wrapped! {
-    StartNewThread: Wrapped(Called) => start;
-    StartNew: Wrapped(Called) => start;
-    StartJoinableThread: Wrapped(Called) => start;
-}
 
 thread_local! {
     /// The guard that this thread was started under, which its context keeps alive.
@@ -94,7 +88,7 @@ pub fn any_began_under_a_guard() -> bool {
 
 static RUN: OwnMethod = OwnMethod::new::<Run>(c"run");
 
-wrapped! {
+replace::wrapped! {
     Run: WrappedByTuple(CalledByTuple) => run;
 }
 
@@ -156,9 +150,9 @@ pub fn is_of_event_loop(function: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
-    replace::function::<StartNewThread>(py, "_thread", "start_new_thread")?;
-    replace::function::<StartNew>(py, "_thread", "start_new")?;
-    replace::function::<StartJoinableThread>(py, "_thread", "start_joinable_thread")
+    replace::wrap_function!(py, "_thread", "start_new_thread", start)?;
+    replace::wrap_function!(py, "_thread", "start_new", start)?;
+    replace::wrap_function!(py, "_thread", "start_joinable_thread", start)
 }
 
 fn start(called: Called<'_>) -> Returned {
@@ -169,11 +163,8 @@ fn start(called: Called<'_>) -> Returned {
         // CPython raises the error; there is nothing that could start.
         return called.make();
     };
-    match called.ours(|py| carried(&called.arguments.at(py, at))) {
-        None => Returned::failed(),
-        Some(None) => called.make(),
-        Some(Some(carried)) => called.replacing(at, carried, |called| called.make()),
-    }
+    let carried = |py| carried(&called.arguments.at(py, at));
+    called.replacing_with(at, carried, |called| called.make())
 }
 
 /// Puts the guard into the context that a `threading.Thread` runs in, since 3.14 one of its own.
