@@ -9,7 +9,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::native::asking::library;
 use crate::policy::judge::Act;
 use crate::python::callees::caller::{self, Caller};
-use crate::python::configuration::approvals::TooLate;
+use crate::python::configuration::approvals;
 use crate::python::configuration::live::{Owned, OwnedAct, RefusedAct};
 use crate::python::cpython::{ffi as raw, objects};
 use crate::python::denials::denial::{self, Denial};
@@ -71,7 +71,7 @@ fn tell_of(py: Python<'_>, active: &Active) {
     }
     let pending = PyErr::take(py);
     for RefusedAct { act, library } in live.refusals.take() {
-        let _too_late = TooLate::begin();
+        let _too_late = approvals::begin_too_late();
         let caller = library.map_or(Caller::Nobody, Caller::Was);
         let told = with_event(py, &act, caller, |args| {
             hook::check_act_by(act.event, args, active)

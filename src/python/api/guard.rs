@@ -128,7 +128,7 @@ impl AuditPerms {
     #[doc = doc!("AuditPerms.tool_id")]
     #[getter]
     fn tool_id(&self, py: Python<'_>) -> Option<i32> {
-        let watches = self.config(py).get().monitor_calls();
+        let watches = self.config(py).get().monitor_calls;
         watches.then(monitor::tool_id).flatten()
     }
 

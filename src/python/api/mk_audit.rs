@@ -166,7 +166,7 @@ pub fn audit_state(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     state.set_item("tool_id", monitor::tool_id())?;
     state.set_item("active", config.is_some())?;
     state.set_item("monitor_on", monitor::holds())?;
-    let calls = config.as_ref().map(|config| config.get().monitor_calls());
+    let calls = config.as_ref().map(|config| config.get().monitor_calls);
     state.set_item("monitor_calls", calls)?;
     let packages = match &config {
         Some(config) => config.get().import_allow(py)?,

@@ -46,7 +46,7 @@ impl NativeCall<'_, '_> {
         if let Some(config) = config {
             let declared = Declared::known(py).filter(|_| config.is_strict());
             let hooks = declared.map_or(&[][..], |declared| &declared.monitor_hooks);
-            for callback in hooks.iter().chain(config.asks_on_call()) {
+            for callback in hooks.iter().chain(&config.callbacks.on_call) {
                 if let Some(said) = self.answer_of(callback, config)? {
                     return Ok(said);
                 }
@@ -61,7 +61,7 @@ impl NativeCall<'_, '_> {
     fn answer_of(&self, on_call: &Callback, config: &AuditCfg) -> PyResult<Option<Said>> {
         let py = self.caller.py();
         let (code, offset) = self.site;
-        let data = config.data(py);
+        let data = config.data.bind(py);
         let answer = on_call.call_with([
             self.caller.as_any(),
             self.name.as_any(),
@@ -90,7 +90,7 @@ pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
     if config.is_strict() && is_declared_safe(py, &native.name) {
         return Ok(true);
     }
-    if config.safe_set() == 0 {
+    if config.safe_set == 0 {
         return Ok(false);
     }
     let policy = config.policy();
@@ -104,7 +104,7 @@ pub fn passes(config: &AuditCfg, native: &Native<'_>) -> PyResult<bool> {
         return Ok(true);
     }
     // A host that is asked about calls is asked about these too.
-    if config.is_strict() || config.asks_on_call().is_some() {
+    if config.is_strict() || config.callbacks.on_call.is_some() {
         return Ok(false);
     }
     let is_named = policy.check(&Os, Operation::CallNative(&name)).allows();

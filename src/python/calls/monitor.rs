@@ -262,7 +262,7 @@ mod on {
             // A class that calls its first argument has to be looked at each time.
             if function.is(callee)
                 && !is_fragile
-                && config.is_some_and(|config| monitoring::is_remembered(config.safe_set()))
+                && config.is_some_and(|config| monitoring::is_remembered(config.safe_set))
             {
                 cache::remember_safe(callee.as_borrowed(), versions);
                 if ask::is_of_its_module(name, callee)? {

@@ -5,9 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::LocalKey;
 
+use arc_swap::ArcSwapOption;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 
 use crate::policy::commands::own_path;
 use crate::policy::files::os::Os;
@@ -17,9 +18,9 @@ use crate::policy::written::approved::Kept;
 use crate::policy::written::spec::{NetworkUse, Spec};
 use crate::policy::written::values::{Choice, Where};
 use crate::policy::{Commands, Policy, Roots};
-use crate::python::configuration::allowed::{expanded, read_oks};
+use crate::python::configuration::allowed::expanded;
 use crate::python::configuration::callbacks::Callback;
-use crate::python::configuration::resolve::unix_roots;
+use crate::python::configuration::resolve::{roots, unix_roots};
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 
@@ -29,11 +30,11 @@ pub struct Approvals {
     /// The file to which answers are added.
     file: Option<PathBuf>,
     /// The guard's policy with what was approved; `None` before the first answer that is kept.
-    policy: Mutex<Option<Arc<Policy>>>,
+    pub policy: ArcSwapOption<Policy>,
     /// The same with what is denied without a question; `None` before the first such answer.
-    never: Mutex<Option<Arc<Policy>>>,
+    pub never: ArcSwapOption<Policy>,
     /// The policy that the kernel holds around the guard, if it does: no answer opens more.
-    held: Option<Arc<Policy>>,
+    pub held: Option<Arc<Policy>>,
 }
 
 impl Approvals {
@@ -49,52 +50,17 @@ impl Approvals {
         let approvals = Self {
             ask,
             file,
-            policy: Mutex::default(),
-            never: Mutex::default(),
+            policy: ArcSwapOption::empty(),
+            never: ArcSwapOption::empty(),
             held,
         };
         if let Some(given) = given {
-            approvals.add(py, &given.allowed, policy)?;
+            widen(py, &approvals.policy, &given.allowed, policy)?;
             if given.never != Spec::default() {
-                approvals.refuse(py, &given.never, policy)?;
+                widen(py, &approvals.never, &given.never, policy)?;
             }
         }
         Ok(approvals)
-    }
-
-    /// Another object with the same callback, for other answers.
-    pub fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self {
-            ask: self.ask.clone_ref(py),
-            file: self.file.clone(),
-            policy: Mutex::new(self.policy()),
-            never: Mutex::new(self.never()),
-            held: self.held.clone(),
-        }
-    }
-
-    pub fn policy(&self) -> Option<Arc<Policy>> {
-        let policy = self.policy.lock();
-        policy.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn never(&self) -> Option<Arc<Policy>> {
-        let policy = self.never.lock();
-        policy.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn held(&self) -> Option<Arc<Policy>> {
-        self.held.clone()
-    }
-
-    /// Adds permissions to those that were approved before, or to the guard's policy.
-    pub fn add(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
-        widen(py, &self.policy, spec, policy)
-    }
-
-    /// Adds permissions to those that are denied without a question.
-    pub fn refuse(&self, py: Python<'_>, spec: &Spec, policy: &Policy) -> PyResult<()> {
-        widen(py, &self.never, spec, policy)
     }
 
     /// Adds answers to the file, if there is one.
@@ -108,17 +74,20 @@ impl Approvals {
     }
 }
 
-fn widen(
+/// Adds the permissions of an answer to those of earlier ones, or to the guard's policy.
+pub fn widen(
     py: Python<'_>,
-    known: &Mutex<Option<Arc<Policy>>>,
+    known: &ArcSwapOption<Policy>,
     spec: &Spec,
     policy: &Policy,
 ) -> PyResult<()> {
     // Paths are resolved before: that may run Python code.
     let more = more(py, spec)?;
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    let wider = known.as_deref().unwrap_or(policy).with_more(&more);
-    *known = Some(Arc::new(wider));
+    known.rcu(|known| {
+        Some(Arc::new(
+            known.as_deref().unwrap_or(policy).with_more(&more),
+        ))
+    });
     Ok(())
 }
 
@@ -128,16 +97,13 @@ pub fn widened(py: Python<'_>, policy: &Policy, spec: &Spec) -> PyResult<Policy>
 }
 
 fn more<'a>(py: Python<'_>, spec: &'a Spec) -> PyResult<More<'a>> {
-    let roots = |paths: &[String]| -> PyResult<Roots> {
-        Ok(read_oks(PyList::new(py, paths)?.as_any())?.roots)
-    };
     let write = match &spec.write {
         Where::Anywhere => Roots::everywhere(),
-        Where::Below(paths) => roots(paths)?,
+        Where::Below(paths) => roots(py, paths)?.roots,
     };
     let read = match &spec.read {
         Where::Anywhere => None,
-        Where::Below(paths) => Some(roots(paths)?),
+        Where::Below(paths) => Some(roots(py, paths)?.roots),
     };
     let commands = match &spec.commands {
         Choice::All(false) => Commands::None,
@@ -202,49 +168,43 @@ fn add_to_file(file: &Path, more: &Kept) -> Result<(), String> {
     })
 }
 
-// The host's callbacks, while one of them is asked.
+// Marks on threads.
 
 thread_local! {
     static ASKING_HOST: Cell<bool> = const { Cell::new(false) };
     static TOO_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks, for as long as it lives, that the operations which are judged on this thread have failed by
-/// now: they are told, and nobody is asked.
-pub struct TooLate;
+/// A mark on this thread, for as long as it lives.
+pub struct Marked(&'static LocalKey<Cell<bool>>);
 
-impl TooLate {
-    pub fn begin() -> Self {
-        TOO_LATE.set(true);
-        Self
+impl Marked {
+    pub fn begin(mark: &'static LocalKey<Cell<bool>>) -> Self {
+        mark.set(true);
+        Self(mark)
     }
 }
 
-impl Drop for TooLate {
+impl Drop for Marked {
     fn drop(&mut self) {
-        TOO_LATE.set(false);
+        self.0.set(false);
     }
+}
+
+/// Marks that the operations which are judged on this thread have failed by now: they are told, and
+/// nobody is asked.
+pub fn begin_too_late() -> Marked {
+    Marked::begin(&TOO_LATE)
 }
 
 pub fn is_too_late() -> bool {
     TOO_LATE.get()
 }
 
-/// Marks, for as long as it lives, that `before_deny` runs on this thread. A denial there is a
-/// plain one: asking again could go on for ever.
-pub struct Asking;
-
-impl Asking {
-    pub fn begin() -> Self {
-        ASKING_HOST.set(true);
-        Self
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        ASKING_HOST.set(false);
-    }
+/// Marks that a callback of the host runs on this thread. A denial there is a plain one: asking again
+/// could go on for ever.
+pub fn begin_asking_host() -> Marked {
+    Marked::begin(&ASKING_HOST)
 }
 
 pub fn is_asking_host() -> bool {

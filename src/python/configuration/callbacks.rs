@@ -22,40 +22,20 @@ pub struct Contract {
     may_take_calls: bool,
 }
 
-pub const BEFORE_DENY: Contract = Contract {
-    name: "before_deny",
-    signature: "(event, args, frame, msg, data)",
-    arguments: 5,
-    may_take_calls: true,
-};
+const fn contract(name: &'static str, arguments: usize, signature: &'static str) -> Contract {
+    Contract {
+        name,
+        signature,
+        arguments,
+        may_take_calls: arguments > 1,
+    }
+}
 
-pub const ON_CALL: Contract = Contract {
-    name: "on_call",
-    signature: "(caller, callee, fn, code, off, data)",
-    arguments: 6,
-    may_take_calls: true,
-};
-
-pub const ON_DENIED: Contract = Contract {
-    name: "on_denied",
-    signature: "(denied)",
-    arguments: 1,
-    may_take_calls: false,
-};
-
-pub const ON_ASK: Contract = Contract {
-    name: "on_ask",
-    signature: "(denied)",
-    arguments: 1,
-    may_take_calls: false,
-};
-
-pub const ON_VIOLATION: Contract = Contract {
-    name: "on_violation",
-    signature: "(violation)",
-    arguments: 1,
-    may_take_calls: false,
-};
+pub const BEFORE_DENY: Contract = contract("before_deny", 5, "(event, args, frame, msg, data)");
+pub const ON_CALL: Contract = contract("on_call", 6, "(caller, callee, fn, code, off, data)");
+pub const ON_DENIED: Contract = contract("on_denied", 1, "(denied)");
+pub const ON_ASK: Contract = contract("on_ask", 1, "(denied)");
+pub const ON_VIOLATION: Contract = contract("on_violation", 1, "(violation)");
 
 /// A callback that was checked.
 pub struct Callback {

@@ -37,24 +37,30 @@ pub struct AuditCfg {
     on_violation: OnViolation,
     violation_call: Option<Py<PyAny>>,
     watch: Option<EventWatch>,
-    callbacks: Callbacks,
+    pub callbacks: Callbacks,
     /// The host's answers to questions, if it is asked.
     approvals: Option<Arc<Approvals>>,
-    data: Py<PyAny>,
-    monitor_calls: bool,
-    retire_sites: bool,
+    #[doc = doc!("AuditCfg.data")]
+    #[pyo3(get)]
+    pub data: Py<PyAny>,
+    #[doc = doc!("AuditCfg.monitor_calls")]
+    #[pyo3(get)]
+    pub monitor_calls: bool,
+    #[doc = doc!("AuditCfg.retire_sites")]
+    #[pyo3(get)]
+    pub retire_sites: bool,
     /// True if it restricts more than fastaudit 0.1 does: asked with each entry.
-    restricts_more: bool,
+    pub restricts_more: bool,
     is_strict: bool,
     /// The processes that were started under guards of it.
     #[cfg(unix)]
-    started: Arc<Started>,
+    pub started: Arc<Started>,
     /// The set of native code that may be called without asking, as a number; 0 if each call is to
     /// be asked about.
-    safe_set: u64,
+    pub safe_set: u64,
     /// The shared memory that was made under them.
     #[cfg(unix)]
-    memory: Arc<Memory>,
+    pub memory: Arc<Memory>,
 }
 
 /// A use of events beside their judgement. One field for both, so that a guard with neither asks
@@ -83,11 +89,6 @@ impl Callbacks {
             on_call: cloned(&self.on_call),
             on_denied: cloned(&self.on_denied),
         }
-    }
-
-    fn each(&self) -> impl Iterator<Item = &Callback> {
-        let all = [&self.before_deny, &self.on_call, &self.on_denied];
-        all.into_iter().flatten()
     }
 }
 
@@ -153,7 +154,7 @@ impl AuditCfg {
     fn clone_ref(&self, py: Python<'_>) -> Self {
         let call = self.violation_call.as_ref();
         Self {
-            live: self.live_with(Arc::clone(self.shared_policy())),
+            live: self.live_with(Arc::clone(&self.live.0.policy)),
             oks: self.oks.clone_ref(py),
             readable: self.readable.as_ref().map(|roots| roots.clone_ref(py)),
             told: self.told.clone(),
@@ -223,40 +224,13 @@ impl AuditCfg {
         self.is_strict
     }
 
-    #[inline]
-    pub fn safe_set(&self) -> u64 {
-        self.safe_set
-    }
-
-    pub fn asks_before_deny(&self) -> Option<&Callback> {
-        self.callbacks.before_deny.as_ref()
-    }
-
-    pub fn asks_on_call(&self) -> Option<&Callback> {
-        self.callbacks.on_call.as_ref()
-    }
-
-    pub fn restricts_more(&self) -> bool {
-        self.restricts_more
-    }
-
-    #[cfg(unix)]
-    pub fn started(&self) -> &Started {
-        &self.started
-    }
-
-    #[cfg(unix)]
-    pub fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
     /// Returns the fields of its `Policy`, their paths resolved; `None` if there is no such policy.
     pub fn spec(&self) -> Option<&Spec> {
         self.spec.as_deref()
     }
 
     pub fn policy(&self) -> &Policy {
-        self.live.0.policy()
+        &self.live.0.policy
     }
 
     #[inline]
@@ -286,10 +260,6 @@ impl AuditCfg {
     /// operations and lets them proceed.
     pub fn may_have_temporary(&self) -> bool {
         self.policy().may_write() || self.records().is_some_and(|records| !records.enforces)
-    }
-
-    pub fn shared_policy(&self) -> &Arc<Policy> {
-        self.live.0.shared_policy()
     }
 
     /// The roots for reading; empty if reading is not restricted to some.
@@ -380,24 +350,6 @@ impl AuditCfg {
         function(py, self.approvals().map(|approvals| &approvals.ask))
     }
 
-    #[doc = doc!("AuditCfg.data")]
-    #[getter]
-    pub fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.data.bind(py).clone()
-    }
-
-    #[doc = doc!("AuditCfg.monitor_calls")]
-    #[getter]
-    pub fn monitor_calls(&self) -> bool {
-        self.monitor_calls
-    }
-
-    #[doc = doc!("AuditCfg.retire_sites")]
-    #[getter]
-    pub fn retire_sites(&self) -> bool {
-        self.retire_sites
-    }
-
     #[doc = doc!("AuditCfg.import_allow")]
     #[getter]
     pub fn import_allow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -440,7 +392,12 @@ impl AuditCfg {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.oks)?;
         visit.call(&self.violation_call)?;
-        for callback in self.callbacks.each() {
+        let Callbacks {
+            before_deny,
+            on_call,
+            on_denied,
+        } = &self.callbacks;
+        for callback in [before_deny, on_call, on_denied].into_iter().flatten() {
             callback.traverse(&visit)?;
         }
         if let Some(approvals) = self.approvals() {

@@ -17,9 +17,9 @@ use crate::python::values::addresses::SeenNetwork;
 
 /// The part of a configuration that is plain values.
 pub struct Live {
-    policy: Arc<Policy>,
+    pub policy: Arc<Policy>,
     /// The policy that native code is judged by.
-    native: Arc<Policy>,
+    pub native: Arc<Policy>,
     pub directories: Arc<TemporaryDirectories>,
     /// True if what the policy denies goes on all the same.
     pub proceeds: bool,
@@ -82,18 +82,6 @@ impl Live {
     /// Returns whether the process is a copy of the one that a guard was entered in last.
     pub fn is_in_copy(&self) -> bool {
         self.generation.load(Ordering::Relaxed) != process::generation()
-    }
-
-    pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    pub fn policy_for_native_code(&self) -> &Policy {
-        &self.native
-    }
-
-    pub fn shared_policy(&self) -> &Arc<Policy> {
-        &self.policy
     }
 
     pub fn enter(self: &Arc<Self>) {

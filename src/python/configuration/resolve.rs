@@ -118,7 +118,7 @@ pub fn unix_roots(py: Python<'_>, rules: &NetworkRules) -> PyResult<Option<Roots
     Ok(Some(roots(py, &files.cloned().collect::<Vec<_>>())?.roots))
 }
 
-fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
+pub fn roots(py: Python<'_>, paths: &[String]) -> PyResult<ApprovedRoots> {
     read_oks(PyList::new(py, paths)?.as_any())
 }
 

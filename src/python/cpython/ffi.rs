@@ -372,6 +372,16 @@ pub fn tuple_item<'a, 'py>(
     tuple.as_slice()[index].as_borrowed()
 }
 
+/// Runs `work` while an exception may be on its way, as when a guard is freed.
+pub fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
+    let pending = PyErr::take(py);
+    let result = work();
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
+    result
+}
+
 /// The value of an `int`; `None` for another object or a value out of range.
 pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
     // SAFETY: an int is checked for. Its own value is read: no `__index__` runs. On overflow
@@ -387,6 +397,11 @@ pub fn int_value(object: &Bound<'_, PyAny>) -> Option<i64> {
         }
         Some(value)
     }
+}
+
+/// The same as an `i32`.
+pub fn i32_value(object: &Bound<'_, PyAny>) -> Option<i32> {
+    int_value(object)?.try_into().ok()
 }
 
 /// Returns whether the object is an `int` or can be turned into one, as a file descriptor is taken.

@@ -36,7 +36,7 @@ impl Asked {
     ) -> PyResult<Self> {
         let told = config.told().cloned();
         let asked = Self {
-            policy: Arc::clone(config.shared_policy()),
+            policy: Arc::clone(&config.live().policy),
             moment: match why {
                 Some(_) => moment(args)?,
                 None => Moment::default(),

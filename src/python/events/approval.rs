@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
@@ -10,63 +11,51 @@ use pyo3::types::{PyBool, PyString};
 use crate::policy::written::approved::{Extent, Kept};
 use crate::policy::written::spec::Spec;
 use crate::policy::{Policy, Why, events, judge};
-use crate::python::configuration::approvals::{Approvals, Asking, is_awaitable};
+use crate::python::configuration::approvals::{self, Approvals, is_awaitable};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::calling::{self, Calling};
 use crate::python::cpython::once::intern;
 use crate::python::denials::denial::Denial;
 use crate::python::denials::hint::Answer;
-use crate::python::guard::event::{Event, Probe};
+use crate::python::guard::event::{Event, Probe, Purpose};
 use crate::python::values::errors;
 
-/// Returns whether an answer that was kept allows an event.
+/// Returns whether answers that were kept allow an event, or those that deny it without a question.
 #[inline(never)]
-pub fn was_given(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
-    match approvals.policy() {
-        None => Ok(false),
-        Some(policy) => allows(event, policy),
-    }
-}
-
-/// Returns whether an answer that was kept denies an event, so that nobody is asked.
-#[inline(never)]
-pub fn was_refused(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
-    match approvals.never() {
-        None => Ok(false),
-        Some(policy) => allows(event, policy),
-    }
+pub fn allows(event: &Event<'_, '_>, kept: &ArcSwapOption<Policy>) -> PyResult<bool> {
+    let Some(policy) = kept.load_full() else {
+        return Ok(false);
+    };
+    // Nothing is denied or logged by the judge, which tells here how it decides.
+    Ok(denied_by(event, policy, Purpose::Observes)?.is_none())
 }
 
 /// Returns whether the kernel denies an event whatever the host answers.
 #[inline(never)]
 pub fn is_held(event: &Event<'_, '_>, approvals: &Approvals) -> PyResult<bool> {
-    let Some(policy) = approvals.held() else {
+    let Some(policy) = approvals.held.clone() else {
         return Ok(false);
     };
     // A recording lets look-ups pass that lead to a connection alone.
-    let denied = denied_by(event, policy, Probe::judging())?;
+    let denied = denied_by(event, policy, Purpose::Judges)?;
     Ok(denied.flatten().is_some_and(Why::is_held_by_kernel))
-}
-
-fn allows(event: &Event<'_, '_>, policy: Arc<Policy>) -> PyResult<bool> {
-    // Nothing is denied or logged by the judge, which tells here how it decides.
-    Ok(denied_by(event, policy, Probe::new(false))?.is_none())
 }
 
 /// Returns whether a policy denies an event, and by which field.
 fn denied_by(
     event: &Event<'_, '_>,
     policy: Arc<Policy>,
-    probe: Probe<'_>,
+    purpose: Purpose<'_>,
 ) -> PyResult<Option<Option<Why>>> {
     let config = event.config.judging_by(event.args.py(), policy);
+    let probe = Probe::new(purpose);
     let event = Event {
         config: &config,
         probe: Some(&probe),
         ..*event
     };
     judge::judge_any(&event, events::lookup(event.name.to_bytes()))?;
-    Ok(probe.denied())
+    Ok(probe.denied.get())
 }
 
 /// Asks the host, and keeps its answer where it says so. An `Exception` that the callback raises
@@ -85,7 +74,7 @@ pub fn ask(
     if let Some(asked) = &told.asked {
         asked.own_lacks(py, told);
     }
-    let _asking = Asking::begin();
+    let _asking = approvals::begin_asking_host();
     let answer = match approvals.ask.call(&(exception,).into_pyobject(py)?) {
         Ok(answer) if answer.is_none() => {
             told.note_answer("there was no answer".to_owned());
@@ -122,7 +111,7 @@ pub fn ask(
                 ))?;
                 return Ok(false);
             };
-            approvals.refuse(py, &never, config.policy())?;
+            approvals::widen(py, &approvals.never, &never, config.policy())?;
             let allowed = Spec::default();
             if let Err(problem) = approvals.keep(&Kept { allowed, never }) {
                 warn(format!("an answer was not written to {problem}"))?;
@@ -144,7 +133,7 @@ pub fn ask(
         ))?;
         return Ok(true);
     };
-    approvals.add(py, &spec, config.policy())?;
+    approvals::widen(py, &approvals.policy, &spec, config.policy())?;
     let kept = Kept {
         allowed: spec,
         never: Spec::default(),

@@ -105,13 +105,13 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
     fn socket(&self, index: usize) -> Option<(i64, i32)> {
         let socket = self.get_borrowed_item(index).ok()?;
         // A number is the socket of native code, whose address says the family.
-        if let Some(fd) = raw::int_value(&socket) {
+        if raw::int_value(&socket).is_some() {
             let family = match self.endpoint(index + 1) {
                 Some(end) => FAMILIES[usize::from(end.items > 2)],
                 None if self.is_texts(index + 1) => UNIX_FAMILY,
                 None => return None,
             };
-            return Some((family, i32::try_from(fd).ok()?));
+            return Some((family, raw::i32_value(&socket)?));
         }
         let module = raw::imported_module(self.py(), intern!(self.py(), "_socket")).ok()??;
         let class = module.attr("socket").ok()?.cast_into::<PyType>().ok()?;
@@ -121,7 +121,7 @@ impl<'py> Arguments for Bound<'py, PyTuple> {
         let family = class.attr("family").ok()?;
         let family = family.invoke_method1("__get__", (socket,)).ok()?;
         let fd = class.attr("fileno").ok()?.invoke1((socket,)).ok()?;
-        let fd = i32::try_from(raw::int_value(&fd)?).ok()?;
+        let fd = raw::i32_value(&fd)?;
         Some((raw::int_value(&family)?, fd))
     }
 

@@ -14,7 +14,9 @@ use crate::policy::written::spec::OnViolation;
 use crate::policy::written::wording::Words;
 use crate::policy::{Operation, Why, events};
 use crate::python::callees::caller;
-use crate::python::configuration::approvals::{Asking, is_asking_host, is_awaitable, is_too_late};
+use crate::python::configuration::approvals::{
+    begin_asking_host, is_asking_host, is_awaitable, is_too_late,
+};
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::declared::Declared;
 use crate::python::cpython::calling::{self, Calling};
@@ -149,7 +151,11 @@ pub fn deny(exception: &Bound<'_, PyAny>) -> PyErr {
 
 impl LegacyContext {
     fn new(active: &Active, py: Python<'_>) -> PyResult<Box<Self>> {
-        let origin = active.origin().map(|origin| origin.note(py)).transpose()?;
+        let origin = active
+            .origin
+            .as_ref()
+            .map(|origin| origin.note(py))
+            .transpose()?;
         Ok(Box::new(Self {
             origin: origin.flatten(),
             sites: Some(stack::sites(py)?),
@@ -192,13 +198,13 @@ pub fn meet(
         Some(approvals) => approval::is_held(event, approvals)?,
     };
     let is_refused = match approvals {
-        Some(approvals) if !is_held => approval::was_refused(event, approvals)?,
+        Some(approvals) if !is_held => approval::allows(event, &approvals.never)?,
         _ => false,
     };
     if let Some(approvals) = approvals
         && !is_held
         && !is_refused
-        && approval::was_given(event, approvals)?
+        && approval::allows(event, &approvals.policy)?
     {
         note_asked(event, "approvals", true);
         process_start::approved(event.name, args);
@@ -213,7 +219,7 @@ pub fn meet(
     let asked_for = landing();
     let refusal = Refusal::new(event, reason, &asked_for)?;
     let mut is_elsewhere = false;
-    if (refusal.told.is_some() || config.asks_before_deny().is_some())
+    if (refusal.told.is_some() || config.callbacks.before_deny.is_some())
         && !is_asking_host()
         && !is_too_late
     {
@@ -256,7 +262,7 @@ pub fn meet(
         return Err(deny(&exception));
     }
     denial.get().note_chain(py)?;
-    let _asking = Asking::begin();
+    let _asking = begin_asking_host();
     proceed(config, &denial, &exception)?;
     process_start::approved(event.name, args);
     Ok(())
@@ -292,7 +298,7 @@ pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
         Some(_) => Declared::known(py).map_or(&[][..], |declared| &declared.audit_hooks),
         None => &[],
     };
-    let mut callbacks = hooks.iter().chain(config.asks_before_deny()).peekable();
+    let mut callbacks = hooks.iter().chain(&config.callbacks.before_deny).peekable();
     if callbacks.peek().is_none() {
         return Ok(false);
     }
@@ -302,8 +308,8 @@ pub fn is_approved(refusal: &Refusal<'_, '_>) -> PyResult<bool> {
         Some(told) => told.given(&event, args, &message, refusal.reason)?,
         None => (args.clone(), message),
     };
-    let given = (event, args, frame, message, config.data(py)).into_pyobject(py)?;
-    let _asking = Asking::begin();
+    let given = (event, args, frame, message, config.data.bind(py)).into_pyobject(py)?;
+    let _asking = begin_asking_host();
     for callback in callbacks {
         let answer = callback.call(&given)?;
         if is_awaitable(&answer) {
@@ -362,7 +368,7 @@ pub fn tell(
         return Ok(());
     }
     denial.get().note_chain(py)?;
-    let _asking = Asking::begin();
+    let _asking = begin_asking_host();
     match calling::call(&on_denied, &(exception,).into_pyobject(py)?, None) {
         Ok(_) => Ok(()),
         Err(error) if error.is_instance_of::<PyException>(py) => {

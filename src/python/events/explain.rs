@@ -76,14 +76,7 @@ impl Explanation {
         allowed.policy = allowed.policy.keeping(&governing::files());
         let config = AuditCfg::plain(py, allowed);
         let active = Active::detached();
-        let event = Event {
-            name: &name,
-            args,
-            active: &active,
-            config: &config,
-            reads_passed: false,
-            probe: None,
-        };
+        let event = Event::new(&name, args, &active, &config);
         match judge::judge_any(&event, events::lookup(name.as_bytes())) {
             Ok(()) => Ok(None),
             Err(error) if denial::is_denial(&error, py) => {

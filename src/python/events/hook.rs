@@ -222,12 +222,8 @@ fn check(py: Python<'_>, event: &CStr, args: &Bound<'_, PyTuple>) -> Result<(), 
         return Ok(());
     };
     let event = Event {
-        name: event,
-        args,
-        active: active.get(),
-        config: config.get(),
         reads_passed: true,
-        probe: None,
+        ..Event::new(event, args, active.get(), config.get())
     };
     raw::or_set_error(py, || judge::judge(&event, rule))
 }
@@ -305,14 +301,7 @@ fn check_by_guard(event: &CStr, args: &Bound<'_, PyTuple>, active: &Active) -> R
     if rule.is_none() && policy.has(Switch::UnknownEvents) {
         return Ok(());
     }
-    let event = Event {
-        name: event,
-        args,
-        active,
-        config: config.get(),
-        reads_passed: false,
-        probe: None,
-    };
+    let event = Event::new(event, args, active, config.get());
     raw::or_set_error(py, || judge::judge_any(&event, rule))
 }
 

@@ -61,13 +61,13 @@ impl<'py> Surroundings for Event<'_, 'py> {
             return deny::meet(self, reason, operation);
         };
         if !probe.enforces() {
-            probe.note_denied(reason.why());
+            probe.denied.set(Some(reason.why()));
             return Ok(());
         }
         // The host may allow it, which a log tells too.
         let result = deny::meet(self, reason, operation);
         if result.is_err() || !probe.records() {
-            probe.note_denied(reason.why());
+            probe.denied.set(Some(reason.why()));
         }
         result
     }

@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::policy::Why;
 use crate::policy::events::{self, EventEffect};
 use crate::policy::files::os::Os;
 use crate::policy::files::path::{self, Base};
@@ -15,7 +16,7 @@ use crate::policy::switches::Switch;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::{ffi as raw, process};
 use crate::python::guard::entered_at;
-use crate::python::guard::event::{Event, Logged, Probe};
+use crate::python::guard::event::{Event, Logged, Probe, Purpose};
 use crate::python::guard::scope::{self, Active};
 use crate::python::logs::audit_log::{self, DecisionLog, VERSION};
 use crate::python::logs::recorder::{self, Decided};
@@ -42,14 +43,10 @@ pub fn event(
         asked: Cell::new(None),
         is_approved: Cell::new(false),
     };
-    let probe = Probe::logging(&logged);
+    let probe = Probe::new(Purpose::Logs(&logged));
     let judged = Event {
-        name: event,
-        args,
-        active,
-        config,
-        reads_passed: false,
         probe: Some(&probe),
+        ..Event::new(event, args, active, config)
     };
     Os::forget_current_dir();
     let result = judge::judge_any(&judged, rule);
@@ -72,7 +69,7 @@ fn is_decision(rule: Option<Rule>, probe: &Probe<'_>, logged: &Logged, is_err: b
         rule,
         Some(Rule::Network(_) | Rule::Bind | Rule::Fork | Rule::Thread | Rule::Native)
     );
-    always || is_err || probe.denied().is_some() || logged.decided.borrow().asked > 0
+    always || is_err || probe.denied.get().is_some() || logged.decided.borrow().asked > 0
 }
 
 fn write(
@@ -88,7 +85,7 @@ fn write(
     let out = &mut line;
     let (seconds, micros) = audit_log::now();
     head(out, seconds, micros);
-    let denied = probe.denied();
+    let denied = probe.denied.get();
     let verdict = match (result, denied) {
         (Err(_), _) => "denied",
         // The host let it pass, by its answer or by the policy's `on_violation`.
@@ -96,21 +93,15 @@ fn write(
         (Ok(()), _) => "allowed",
     };
     word(out, "verdict", verdict);
-    match denied.flatten() {
-        Some(why) => word(out, "rule", why.field()),
-        None => out.extend_from_slice(b",\"rule\":null"),
-    }
+    word_or_null(out, "rule", denied.flatten().map(Why::field));
     if let Some(asked) = logged.asked.get() {
         word(out, "asked", asked);
     }
-    out.extend_from_slice(b",\"event\":");
-    json_line::text(out, event.name.to_bytes());
+    pair(out, "event", event.name.to_bytes());
     let decided = logged.decided.take();
     let effect = event.name.to_str().ok().and_then(events::known);
-    match effect.map(|known| effect_of(known.effect, &decided)) {
-        Some(effect) => word(out, "effect", effect),
-        None => out.extend_from_slice(b",\"effect\":null"),
-    }
+    let effect = effect.map(|known| effect_of(known.effect, &decided));
+    word_or_null(out, "effect", effect);
     out.extend_from_slice(b",\"args\":");
     json_line::arguments(out, event.args, most_arguments(rule));
     targets(out, event, rule, decided, result.is_err());
@@ -268,6 +259,17 @@ fn command(out: &mut Vec<u8>, args: &Bound<'_, PyTuple>) {
 fn word(out: &mut Vec<u8>, key: &str, value: &str) {
     for part in [",\"", key, "\":\"", value, "\""] {
         out.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn word_or_null(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
+    match value {
+        Some(value) => word(out, key, value),
+        None => {
+            for part in [",\"", key, "\":null"] {
+                out.extend_from_slice(part.as_bytes());
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
 use crate::python::cpython::ffi as raw;
 use crate::python::denials::{chain, report};
-use crate::python::guard::event::{Event, Probe};
+use crate::python::guard::event::{Event, Probe, Purpose};
 use crate::python::guard::scope::Active;
 use crate::python::importing::imports;
 use crate::python::logs::recorder::{Entry, Recorder, Records};
@@ -74,21 +74,19 @@ pub fn event(
     let rule = class.and_then(|class| class.rule);
     let is_recorded = class.is_none_or(|class| class.is_recorded);
     let recorder = active.log().recorder();
-    let probe = Probe::new(records.enforces);
+    let probe = Probe::new(match records.enforces {
+        true => Purpose::Enforces,
+        false => Purpose::Observes,
+    });
     let judged = Event {
-        name: event,
-        args,
-        active,
-        config,
-        reads_passed: false,
         probe: Some(&probe),
+        ..Event::new(event, args, active, config)
     };
     if !is_recorded {
         let is_exec = matches!(rule, Some(Rule::Exec)) && !config.policy().restricts_imports();
-        return if rule.is_none() || is_exec {
-            Ok(())
-        } else {
-            note_if_denied(&judged, rule, &probe, recorder, records)
+        return match rule.is_none() || is_exec {
+            true => Ok(()),
+            false => note_if_denied(&judged, class, &probe, recorder, records),
         };
     }
     let key = key(event, args, rule, recorder);
@@ -102,10 +100,10 @@ pub fn event(
     if records.enforces && recorder.count(key, records) {
         return result;
     }
-    if result.is_err() && probe.denied().is_none() {
+    if result.is_err() && probe.denied.get().is_none() {
         return result;
     }
-    let entry = entry(&judged, class.map(|class| class.known), &probe)?;
+    let entry = entry(&judged, class, &probe)?;
     recorder.add(key, entry, records);
     result
 }
@@ -138,17 +136,13 @@ pub fn event_of_tool(
     if recorder.count(key, records) {
         return Ok(());
     }
-    let probe = Probe::new(false);
+    let probe = Probe::new(Purpose::Observes);
     let judged = Event {
-        name: event,
-        args,
-        active: guest,
-        config,
-        reads_passed: false,
         probe: Some(&probe),
+        ..Event::new(event, args, guest, config)
     };
     judge::judge_any(&judged, rule)?;
-    let mut entry = entry(&judged, class.map(|class| class.known), &probe)?;
+    let mut entry = entry(&judged, class, &probe)?;
     entry.denied = None;
     entry.tool = Some(tool.to_owned());
     entry.line = report::line(args.py(), &entry)?;
@@ -159,31 +153,26 @@ pub fn event_of_tool(
 /// Judges an event that is an effect only if it is denied.
 fn note_if_denied(
     judged: &Event<'_, '_>,
-    rule: Option<Rule>,
+    class: Option<&Class>,
     probe: &Probe<'_>,
     recorder: &Recorder,
     records: &Records,
 ) -> PyResult<()> {
+    let rule = class.and_then(|class| class.rule);
     let result = judge::judge_any(judged, rule);
-    if probe.denied().is_some() {
+    if probe.denied.get().is_some() {
         let key = key(judged.name, judged.args, rule, recorder);
         if !recorder.count(key, records) {
-            let known = CLASSES.get(judged.name.to_bytes());
-            let entry = entry(judged, known.map(|class| class.known), probe)?;
-            recorder.add(key, entry, records);
+            recorder.add(key, entry(judged, class, probe)?, records);
         }
     }
     result
 }
 
-fn entry(
-    event: &Event<'_, '_>,
-    known: Option<&'static KnownEvent>,
-    probe: &Probe<'_>,
-) -> PyResult<Entry> {
+fn entry(event: &Event<'_, '_>, class: Option<&Class>, probe: &Probe<'_>) -> PyResult<Entry> {
     let py = event.args.py();
     let name = event.name.to_string_lossy().into_owned();
-    let denied = probe.denied();
+    let denied = probe.denied.get();
     let mut needs = probe.needs();
     needs.retain(|need| match need {
         Need::Read(path) => !imports::is_library_path(path),
@@ -216,7 +205,7 @@ fn entry(
     };
     let mut entry = Entry {
         event: name,
-        effect: known.map(|known| known.effect),
+        effect: class.map(|class| class.known.effect),
         args: simple::tuple(args)?.unbind(),
         needs,
         call_chain: chain::shown(py, None)?,

@@ -29,7 +29,7 @@ pub fn passes(event: &Event<'_, '_>) -> bool {
         b"os.killpg" => leads_group(event, Some(target)),
         #[cfg(target_os = "linux")]
         b"signal.pidfd_send_signal" => crate::kernel::started::process_of(target)
-            .is_some_and(|pid| event.config.started().started(pid)),
+            .is_some_and(|pid| event.config.started.started(pid)),
         _ => false,
     }
 }
@@ -41,14 +41,14 @@ pub fn waits_for_own(event: &Event<'_, '_>) -> bool {
     match crate::kernel::started::children() {
         Some(children) => children
             .into_iter()
-            .all(|child| event.config.started().has(child)),
+            .all(|child| event.config.started.has(child)),
         None => cfg!(not(target_os = "linux")),
     }
 }
 
 fn is_started(event: &Event<'_, '_>, pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| {
-        event.config.started().started(pid) || is_ended_worker(event.args.py(), pid)
+        event.config.started.started(pid) || is_ended_worker(event.args.py(), pid)
     })
 }
 
@@ -63,5 +63,5 @@ fn is_ended_worker(py: Python<'_>, pid: Pid) -> bool {
 /// process's.
 fn leads_group(event: &Event<'_, '_>, group: Option<i32>) -> bool {
     let group = group.filter(|group| *group > 0).and_then(Pid::from_raw);
-    group.is_some_and(|group| group != getpgrp() && event.config.started().has(group))
+    group.is_some_and(|group| group != getpgrp() && event.config.started.has(group))
 }

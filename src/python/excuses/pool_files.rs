@@ -70,7 +70,7 @@ pub fn passes(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
             let Some(landing) = landing(event, name, index)? else {
                 return Ok(false);
             };
-            if event.config.memory().holds(landing.as_bytes()) {
+            if event.config.memory.holds(landing.as_bytes()) {
                 return Ok(true);
             }
             match (name, is_within(landing.as_bytes(), MEMORY)) {
@@ -92,7 +92,7 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
         && rustix::fs::lstat(path).is_err()
         && imports::is_in_function(py, "multiprocessing.util", &["get_temp_dir"])?;
     if is_new && name == b"os.mkdir" {
-        event.config.memory().note(path);
+        event.config.memory.note(path);
     }
     Ok(is_new)
 }
@@ -100,7 +100,7 @@ fn directory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult
 /// Returns whether an event can be about such a file, as far as can be told without a look at the
 /// file system: nearly none is. `last` is the last component of its path.
 fn may_be_of_pool(event: &Event<'_, '_>, name: &[u8], last: &[u8]) -> PyResult<bool> {
-    if workers::is_worker() || !event.config.memory().is_empty() {
+    if workers::is_worker() || !event.config.memory.is_empty() {
         return Ok(true);
     }
     let py = event.args.py();
@@ -149,7 +149,7 @@ fn landing(event: &Event<'_, '_>, own: &[u8], index: usize) -> PyResult<Option<R
 fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bool> {
     let py = event.args.py();
     let path = landing.as_bytes();
-    let own = event.config.memory();
+    let own = &event.config.memory;
     let Some(below) = path
         .strip_prefix(MEMORY)
         .and_then(|rest| rest.strip_prefix(b"/"))

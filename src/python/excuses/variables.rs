@@ -22,7 +22,7 @@ use crate::python::guard::scope::{self, Active};
 /// Notes the environment before a variable is removed from it under a guard that may put it back.
 #[inline]
 pub fn will_be_removed(event: &Event<'_, '_>) {
-    if event.active.environment().get().is_none() {
+    if event.active.environment.get().is_none() {
         take_note(event);
     }
 }
@@ -31,7 +31,7 @@ pub fn will_be_removed(event: &Event<'_, '_>) {
 fn take_note(event: &Event<'_, '_>) {
     if may_remove_some(event) {
         let before = || Box::new(now(event.args.py()));
-        event.active.environment().get_or_init(before);
+        event.active.environment.get_or_init(before);
     }
 }
 
@@ -63,7 +63,7 @@ fn sets_what_was(event: &Event<'_, '_>) -> bool {
         return true;
     }
     let had = |active: &Active| {
-        let before = active.environment().get();
+        let before = active.environment.get();
         before.is_some_and(|before| before.has(&name, &value))
     };
     if had(event.active) {
@@ -119,7 +119,7 @@ fn may_be_removed(event: &Event<'_, '_>, is_dangerous: bool) -> bool {
 fn note_half_way(py: Python<'_>) -> PyResult<()> {
     for active in scope::in_force(py)? {
         let active = active.get();
-        if let (Some(before), Some(config)) = (active.environment().get(), active.config())
+        if let (Some(before), Some(config)) = (active.environment.get(), active.config())
             && before.lacks(config.get().policy().environment())
         {
             before.is_half_way.store(true, Ordering::Relaxed);

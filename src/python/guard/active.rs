@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::policy::Policy;
 use crate::policy::files::fs::{FileSystem, PathBuf};
@@ -18,7 +19,6 @@ use crate::python::cpython::{attachment, ffi as raw, process};
 use crate::python::guard::entered_at::Origin;
 use crate::python::guard::environment::Before;
 use crate::python::guard::monitoring::Hold;
-use crate::python::guard::tool_call::ToolCall;
 use crate::python::guard::{lazy_imports, log_handlers};
 use crate::python::logs::log::Log;
 use crate::python::values::addresses::SeenNetwork;
@@ -58,21 +58,21 @@ pub struct Active {
     /// The call of a tool that it is in force for.
     tool: Tool,
     /// True if it may be another guard that is in force, or none.
-    looks_further: bool,
+    pub looks_further: bool,
     /// The guard that is in force again when this one is left.
     outer: Mutex<Option<Py<Active>>>,
     /// True if `outer` is not the guard that was in force on entry.
     outer_changed: AtomicBool,
     first_dir: OnceLock<Option<PathBuf>>,
     /// The environment before the guarded code first removed a variable.
-    environment: OnceLock<Box<Before>>,
+    pub environment: OnceLock<Box<Before>>,
     /// The denials, once there are any or somebody asks.
     log: OnceLock<Arc<Log>>,
     /// The place where it was entered, if denials elsewhere report it.
-    origin: Option<Box<Origin>>,
+    pub origin: Option<Box<Origin>>,
     is_left: AtomicBool,
-    /// The process that it was entered in.
-    generation: usize,
+    /// How often the process had been copied when it was entered.
+    pub generation: usize,
     /// A guard that is in force as well, though the context is not its own.
     pub beside: Option<Py<Active>>,
     /// Keeps CALL monitoring on for as long as any context can see this guard.
@@ -91,11 +91,6 @@ enum Tool {
 impl Active {
     pub fn config(&self) -> Option<&Py<AuditCfg>> {
         self.config.as_ref()
-    }
-
-    #[inline]
-    pub fn looks_further(&self) -> bool {
-        self.looks_further
     }
 
     pub fn tool(&self) -> Option<(&ToolCall, &Py<Active>)> {
@@ -139,16 +134,8 @@ impl Active {
         self.first_dir.get_or_init(|| Os.current_dir()).as_deref()
     }
 
-    pub fn environment(&self) -> &OnceLock<Box<Before>> {
-        &self.environment
-    }
-
     pub fn log(&self) -> &Arc<Log> {
         self.log.get_or_init(Arc::default)
-    }
-
-    pub fn origin(&self) -> Option<&Origin> {
-        self.origin.as_deref()
     }
 
     /// Returns a guard that is in force nowhere.
@@ -167,7 +154,7 @@ impl Active {
             if LIVE.fetch_add(1, Ordering::Relaxed) == 0 {
                 let _ = attachment::if_attached(|py| note_turn(py, true));
             }
-            if config.get().restricts_more() {
+            if config.get().restricts_more {
                 RESTRICTING.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -229,17 +216,12 @@ impl Active {
 
     pub fn watches(&self) -> bool {
         let config = self.config.as_ref();
-        config.is_some_and(|config| config.get().monitor_calls())
+        config.is_some_and(|config| config.get().monitor_calls)
     }
 
     /// The first of this guard and those beside it that wants to see calls.
     pub fn watching(&self) -> Option<&Self> {
         std::iter::successors(Some(self), |active| active.other()).find(|active| active.watches())
-    }
-
-    /// Returns how often the process had been copied when it was entered.
-    pub fn generation(&self) -> usize {
-        self.generation
     }
 
     pub fn is_in_copy(&self) -> bool {
@@ -327,7 +309,7 @@ impl Drop for Active {
             if LIVE.fetch_sub(1, Ordering::Relaxed) == 1 && !raw::is_finalizing_anywhere() {
                 let _ = attachment::if_attached(|py| note_turn(py, false));
             }
-            if config.get().restricts_more() {
+            if config.get().restricts_more {
                 RESTRICTING.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -369,6 +351,55 @@ pub fn relink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>, by: Option<P
     }
 }
 
+/// A call of a tool: a function of the host that guarded code may call, and that runs with rights of
+/// its own.
+pub struct ToolCall {
+    name: Py<PyString>,
+    /// Grows with tools that are called under a guard that another tool entered.
+    depth: usize,
+    is_over: AtomicBool,
+    /// The address of the frame that called, while its thread is in the call; 0 otherwise.
+    caller: AtomicUsize,
+}
+
+impl ToolCall {
+    pub fn new(name: Py<PyString>, depth: usize) -> Self {
+        Self {
+            name,
+            depth,
+            is_over: AtomicBool::new(false),
+            caller: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn name(&self) -> &Py<PyString> {
+        &self.name
+    }
+
+    /// The level of the code that may be called back: code of this level or a lower one is not the
+    /// tool's.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Returns whether it has returned: its rights are over, wherever they were carried.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn caller(&self) -> usize {
+        self.caller.load(Ordering::Relaxed)
+    }
+
+    pub fn set_caller(&self, frame: usize) {
+        self.caller.store(frame, Ordering::Relaxed);
+    }
+}
+
 // The rules of a guard in force, with the look-ups and connections that it remembers.
 
 pub struct InForce<'a> {
@@ -392,7 +423,7 @@ impl<'a> InForce<'a> {
     }
 
     pub fn judges(&self) -> bool {
-        !self.live.policy().rest().native_unjudged
+        !self.live.policy.rest().native_unjudged
     }
 
     fn network(&self) -> &SeenNetwork {
@@ -414,7 +445,7 @@ impl<'a> InForce<'a> {
 impl ActRules for InForce<'_> {
     #[inline]
     fn policy(&self) -> &Policy {
-        self.live.policy_for_native_code()
+        self.live.native.as_ref()
     }
 
     fn is_in_copy(&self) -> bool {

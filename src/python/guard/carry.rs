@@ -13,7 +13,6 @@ use crate::python::cpython::once::intern;
 use crate::python::guard::active::{Active, relink};
 use crate::python::guard::scope::{self, Current};
 use crate::python::guard::tool_rights;
-use crate::python::values::errors;
 
 /// A guard that was put in force in a context for as long as it is entered.
 pub struct Lent {
@@ -29,10 +28,8 @@ pub fn lend(
     context: &Bound<'_, PyAny>,
     function: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<Lent>> {
-    let active = match scope::own(py)? {
-        Current::Guarded(active) => active,
-        Current::Unguarded => return Ok(None),
-        Current::Tampered => return Err(errors::variable_changed()),
+    let Some(active) = scope::guard(py)? else {
+        return Ok(None);
     };
     // A context that is entered already cannot be entered again: CPython says so.
     let Ok(Some(_entered)) = raw::EnteredContext::new(context) else {
@@ -144,10 +141,7 @@ pub fn take_back_here(py: Python<'_>, lent: Lent) -> PyResult<()> {
                 relink(py, inner.unbind(), &active, old);
             }
         }
-        _ if before.is_some() && was_left => {
-            let old = old.map_or_else(|| Py::new(py, Active::detached()), Ok)?;
-            raw::context_var_set(scope::var(py)?, old.bind(py).as_any())?;
-        }
+        _ if before.is_some() && was_left => scope::put_back(py, old)?,
         _ => raw::context_var_reset(scope::var(py)?, token.bind(py))?,
     }
     Ok(())

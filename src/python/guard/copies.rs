@@ -46,7 +46,7 @@ fn under(py: Python<'_>) -> Option<Py<Active>> {
 /// Ends this process if it is a copy that was made under a guard which is in force here, and is
 /// about to be left with this error.
 pub fn leave(py: Python<'_>, left: &Py<Active>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation() {
+    if !left.get().is_in_copy() || MADE.load(Ordering::Relaxed) <= left.get().generation {
         return Ok(());
     }
     let is_made_under = under(py).is_some_and(|under| is_under(under.bind(py), left.bind(py)));

@@ -28,10 +28,11 @@ pub struct Event<'a, 'py> {
 pub struct Probe<'a> {
     purpose: Purpose<'a>,
     needs: RefCell<Vec<Need>>,
-    denied: Cell<Option<Option<Why>>>,
+    /// `Some` if it is denied, with the field that denies it.
+    pub denied: Cell<Option<Option<Why>>>,
 }
 
-enum Purpose<'a> {
+pub enum Purpose<'a> {
     /// Records, and lets pass.
     Observes,
     /// Records, and denies.
@@ -51,23 +52,7 @@ pub struct Logged {
 }
 
 impl<'a> Probe<'a> {
-    /// A probe that records an event which was not judged yet.
-    pub fn new(enforces: bool) -> Self {
-        Self::of(match enforces {
-            true => Purpose::Enforces,
-            false => Purpose::Observes,
-        })
-    }
-
-    pub fn judging() -> Self {
-        Self::of(Purpose::Judges)
-    }
-
-    pub fn logging(logged: &'a Logged) -> Self {
-        Self::of(Purpose::Logs(logged))
-    }
-
-    fn of(purpose: Purpose<'a>) -> Self {
+    pub fn new(purpose: Purpose<'a>) -> Self {
         Self {
             purpose,
             needs: RefCell::default(),
@@ -98,18 +83,9 @@ impl<'a> Probe<'a> {
         self.needs.borrow().clone()
     }
 
-    /// Tells whether it is denied, and by which field.
-    pub fn denied(&self) -> Option<Option<Why>> {
-        self.denied.get()
-    }
-
     /// Forgets the needs: the event passes whatever the policy says.
     pub fn forget(&self) {
         self.needs.borrow_mut().clear();
-    }
-
-    pub fn note_denied(&self, why: Option<Why>) {
-        self.denied.set(Some(why));
     }
 
     pub fn enforces(&self) -> bool {
@@ -133,7 +109,25 @@ impl<'a> Probe<'a> {
     }
 }
 
-impl Event<'_, '_> {
+impl<'a, 'py> Event<'a, 'py> {
+    /// An event that is judged in full, and not probed.
+    #[inline]
+    pub fn new(
+        name: &'a CStr,
+        args: &'a Bound<'py, PyTuple>,
+        active: &'a Active,
+        config: &'a AuditCfg,
+    ) -> Self {
+        Self {
+            name,
+            args,
+            active,
+            config,
+            reads_passed: false,
+            probe: None,
+        }
+    }
+
     pub fn observes(&self) -> bool {
         self.probe.is_some_and(|probe| !probe.enforces())
     }

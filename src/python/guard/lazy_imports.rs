@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use crate::python::cpython::calling::{self, Calling};
+use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::Once;
 
 /// The functions of `sys` that set and get the filter, and ours: as guarded code cannot have
@@ -68,14 +69,12 @@ fn exchange<'py>(
     let Some(Some(functions)) = FUNCTIONS.get(py) else {
         return;
     };
-    let pending = PyErr::take(py);
-    let done = functions.get.bind(py).invoke0();
-    if let Err(error) = done.and_then(|present| work(functions, present)) {
-        calling::write_unraisable(py, error);
-    }
-    if let Some(pending) = pending {
-        pending.restore(py);
-    }
+    raw::beside_pending(py, || {
+        let done = functions.get.bind(py).invoke0();
+        if let Err(error) = done.and_then(|present| work(functions, present)) {
+            calling::write_unraisable(py, error);
+        }
+    });
 }
 
 /// Exchanges the filter of the host.

@@ -74,18 +74,8 @@ pub fn take_note(py: Python<'_>, by_host: bool) {
             SEEN.1.load(Ordering::Relaxed),
         )
     {
-        beside_pending(py, || take_note_of_new(list, by_host));
+        raw::beside_pending(py, || take_note_of_new(list, by_host));
     }
-}
-
-/// Runs `work` while an exception may be on its way, as when a guard is freed.
-fn beside_pending<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
-    let pending = PyErr::take(py);
-    let result = work();
-    if let Some(pending) = pending {
-        pending.restore(py);
-    }
-    result
 }
 
 #[cold]

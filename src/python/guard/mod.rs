@@ -14,6 +14,5 @@ pub mod monitoring;
 pub mod scope;
 pub mod sealed;
 pub mod tempfile;
-pub mod tool_call;
 pub mod tool_rights;
 pub mod tool_scope;

@@ -265,7 +265,7 @@ mod on {
     impl Hold {
         /// Switches the events on, and each call site that was switched off on another's account.
         pub fn new(py: Python<'_>, config: &AuditCfg) -> PyResult<Self> {
-            let retires = config.retire_sites();
+            let retires = config.retire_sites;
             let monitoring = Monitoring::known(py)?;
             if was_changed() || !monitoring.is_ours(py)? {
                 repair(py, monitoring)?;
@@ -277,7 +277,7 @@ mod on {
                 SWITCHED_OFF.store(false, Ordering::Relaxed);
                 RETIRED.store(false, Ordering::Relaxed);
             }
-            let is_of_safe_set = has_safe_set(config.safe_set());
+            let is_of_safe_set = has_safe_set(config.safe_set);
             HOLDS.fetch_add(1, Ordering::Relaxed);
             OF_SAFE_SET.fetch_add(is_of_safe_set.into(), Ordering::Relaxed);
             RETIRING.fetch_add(retires.into(), Ordering::Relaxed);
@@ -330,17 +330,15 @@ mod on {
         if raw::is_finalizing(py) {
             return;
         }
-        let pending = PyErr::take(py);
-        // A tool id that is no longer ours has no events of ours to switch off.
-        if let Ok(monitoring) = Monitoring::known(py)
-            && monitoring.is_ours(py).unwrap_or(false)
-        {
-            let _ = monitoring.set_events(py, false);
-        }
+        raw::beside_pending(py, || {
+            // A tool id that is no longer ours has no events of ours to switch off.
+            if let Ok(monitoring) = Monitoring::known(py)
+                && monitoring.is_ours(py).unwrap_or(false)
+            {
+                let _ = monitoring.set_events(py, false);
+            }
+        });
         ON.store(false, Ordering::Relaxed);
-        if let Some(pending) = pending {
-            pending.restore(py);
-        }
     }
 
     /// Returns whether all guards in force allow the callees that are remembered as safe.

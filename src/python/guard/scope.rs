@@ -23,6 +23,7 @@ use crate::python::guard::environment;
 use crate::python::guard::monitoring::Hold;
 use crate::python::guard::tool_rights;
 use crate::python::logs::log::Log;
+use crate::python::values::errors;
 
 /// The guards that are in force in the whole process for good, the last one first.
 static INSTALLED: Published<InstalledGuard> = Published::nothing();
@@ -143,13 +144,25 @@ pub fn own(py: Python<'_>) -> PyResult<Current<'_>> {
         return Ok(Current::Unguarded);
     };
     Ok(match value.cast_into_exact::<Active>() {
-        Ok(active) if active.get().looks_further() => match tool_rights::in_force(active) {
+        Ok(active) if active.get().looks_further => match tool_rights::in_force(active) {
             Some(active) => Current::Guarded(active),
             None => Current::Unguarded,
         },
         Ok(active) => Current::Guarded(active),
         Err(_) => Current::Tampered,
     })
+}
+
+/// The guard that was entered in the current context, if any.
+///
+/// # Errors
+/// `PermissionError` if the context variable was changed.
+pub fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
+    match own(py)? {
+        Current::Guarded(active) => Ok(Some(active)),
+        Current::Unguarded => Ok(None),
+        Current::Tampered => Err(errors::variable_changed()),
+    }
 }
 
 /// The rights of a tool, if it is the tool that runs, and not code of the guest in the course of it.
@@ -222,7 +235,7 @@ impl Entered {
 
     /// Keeps the facts of its entry for denials, if it goes on elsewhere when it is left.
     pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        match self.active.get().origin() {
+        match &self.active.get().origin {
             Some(origin) if !raw::is_only_reference(&self.active) => origin.settle(py),
             _ => Ok(()),
         }
@@ -241,7 +254,7 @@ impl Entered {
 #[inline]
 pub(super) fn hold(py: Python<'_>, config: &Py<AuditCfg>) -> PyResult<Option<Hold>> {
     let config = config.get();
-    if config.monitor_calls() {
+    if config.monitor_calls {
         return Hold::new(py, config).map(Some);
     }
     Ok(None)
@@ -287,13 +300,15 @@ pub fn enter(
 fn undo(py: Python<'_>, active: &Bound<'_, Active>) -> PyResult<()> {
     let is_set = matches!(own(py)?, Current::Guarded(own) if own.is(active));
     if is_set {
-        let before = match active.get().outer(py) {
-            Some(outer) => outer,
-            None => Py::new(py, Active::detached())?,
-        };
-        raw::context_var_set(var(py)?, before.bind(py).as_any())?;
+        put_back(py, active.get().outer(py))?;
     }
     Ok(())
+}
+
+/// Puts the guard in force that another was entered under; none if there is none.
+pub fn put_back(py: Python<'_>, outer: Option<Py<Active>>) -> PyResult<()> {
+    let outer = outer.map_or_else(|| Py::new(py, Active::detached()), Ok)?;
+    carry(py, &outer)
 }
 
 /// Puts a guard that is in force elsewhere in force in the current context as well, for good.
@@ -319,7 +334,7 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     raw::context_var_reset(var, entered.token.bind(py))?;
     let active = entered.active.get();
     active.note_left();
-    if let (Some(before), Some(config)) = (active.environment().get(), active.config()) {
+    if let (Some(before), Some(config)) = (active.environment.get(), active.config()) {
         environment::put_back(py, config.get(), before);
     }
     if let Some(log) = active.config().and_then(|config| config.get().log()) {
@@ -330,22 +345,12 @@ pub fn leave(py: Python<'_>, entered: &Entered) -> PyResult<()> {
     match before {
         Some(inner) if !inner.is(&entered.active) => {
             raw::context_var_set(var, inner.as_any())?;
-            unlink(py, inner.unbind(), &entered.active);
+            // All links before it were entered in the same context: the value in a context is
+            // replaced only by entering in it.
+            relink(py, inner.unbind(), &entered.active, active.outer(py));
         }
-        _ if active.has_another_outer() => {
-            let outer = match active.outer(py) {
-                Some(outer) => outer,
-                None => Py::new(py, Active::detached())?,
-            };
-            raw::context_var_set(var, outer.bind(py).as_any())?;
-        }
+        _ if active.has_another_outer() => put_back(py, active.outer(py))?,
         _ => {}
     }
     Ok(())
-}
-
-/// Removes a guard that was left early from the chain that begins at `inner`. All links before it
-/// were entered in the same context: the value in a context is replaced only by entering in it.
-fn unlink(py: Python<'_>, inner: Py<Active>, left: &Py<Active>) {
-    relink(py, inner, left, left.get().outer(py));
 }

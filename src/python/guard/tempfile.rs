@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::LocalKey;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -15,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::policy::files::fs::PathBuf;
 use crate::policy::files::os::Os;
+use crate::python::configuration::approvals::Marked;
 use crate::python::configuration::config::AuditCfg;
 use crate::python::configuration::temporary;
 use crate::python::cpython::calling::{self, Calling};
@@ -55,22 +55,6 @@ pub fn is_changing() -> bool {
 
 pub fn asks() -> bool {
     ASKS.load(Ordering::Relaxed)
-}
-
-/// A mark on this thread, for as long as it lives.
-struct Marked(&'static LocalKey<Cell<bool>>);
-
-impl Marked {
-    fn begin(mark: &'static LocalKey<Cell<bool>>) -> Self {
-        mark.set(true);
-        Self(mark)
-    }
-}
-
-impl Drop for Marked {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
 }
 
 /// Makes `tempfile` ask if it was imported meanwhile.

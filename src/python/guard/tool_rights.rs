@@ -12,8 +12,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::frames;
 use crate::python::cpython::once::intern;
-use crate::python::guard::active::{Active, restrict_more};
-use crate::python::guard::tool_call::ToolCall;
+use crate::python::guard::active::{Active, ToolCall, restrict_more};
 use crate::python::importing::imports;
 
 /// True once there is a tool in this process: code is noted from then on.

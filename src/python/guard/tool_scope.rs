@@ -5,11 +5,9 @@ use pyo3::types::PyString;
 
 use crate::python::configuration::config::AuditCfg;
 use crate::python::cpython::{ffi as raw, frames};
-use crate::python::guard::active::Active;
-use crate::python::guard::scope::{self, Current};
-use crate::python::guard::tool_call::ToolCall;
+use crate::python::guard::active::{Active, ToolCall};
+use crate::python::guard::scope;
 use crate::python::guard::tool_rights;
-use crate::python::values::errors;
 
 pub struct Rights {
     active: Py<Active>,
@@ -28,11 +26,10 @@ impl Rights {
         if config.is_none() && !scope::may_be_guarded() {
             return Ok(None);
         }
-        let guest = match (scope::own(py)?, config) {
-            (Current::Guarded(guest), _) => guest,
-            (Current::Unguarded, None) => return Ok(None),
-            (Current::Unguarded, Some(_)) => Bound::new(py, Active::detached())?,
-            (Current::Tampered, _) => return Err(errors::variable_changed()),
+        let guest = match (scope::guard(py)?, config) {
+            (Some(guest), _) => guest,
+            (None, None) => return Ok(None),
+            (None, Some(_)) => Bound::new(py, Active::detached())?,
         };
         let hold = match config {
             Some(config) => scope::hold(py, config)?,

@@ -206,7 +206,7 @@ fn guarded<'py>(
          sys.path[:] = _path; del sys, _path, _util, _spec, _module, enter",
         shown(&place.package)?,
         shown(&text)?,
-        match config.bind(py).get().monitor_calls() {
+        match config.bind(py).get().monitor_calls {
             true => "True",
             false => "False",
         },
@@ -327,7 +327,7 @@ fn policy(py: Python<'_>, interpreter: &[u8]) -> PyResult<Option<(Py<AuditCfg>, 
         }
         match &found {
             Some((_, before)) if before != spec => return Ok(None),
-            Some((before, _)) if before.get().monitor_calls() => {}
+            Some((before, _)) if before.get().monitor_calls => {}
             _ => found = Some((config.clone_ref(py), spec.clone())),
         }
     }

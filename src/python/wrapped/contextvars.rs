@@ -13,8 +13,7 @@ use crate::python::cpython::once::intern;
 use crate::python::cpython::process;
 use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
-use crate::python::guard::carry;
-use crate::python::guard::scope::{self, Current};
+use crate::python::guard::{carry, scope};
 use crate::python::values::errors;
 
 pub fn install(py: Python<'_>) -> PyResult<()> {
@@ -103,10 +102,9 @@ fn new(called: CalledByTuple<'_>) -> Returned {
     let Some(context) = result.object(called.py).filter(|_| scope::may_be_guarded()) else {
         return result;
     };
-    let carried = called.ours(|py| match scope::own(py)? {
-        Current::Guarded(active) => scope::carry_into(&context, &active),
-        Current::Unguarded => Ok(()),
-        Current::Tampered => Err(errors::variable_changed()),
+    let carried = called.ours(|py| match scope::guard(py)? {
+        Some(active) => scope::carry_into(&context, &active),
+        None => Ok(()),
     });
     result.if_done(called.py, carried)
 }

@@ -84,10 +84,7 @@ impl Job {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.job)?;
-        match &self.active {
-            Some(active) => visit.call(active),
-            None => Ok(()),
-        }
+        visit.call(&self.active)
     }
 }
 

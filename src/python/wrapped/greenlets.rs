@@ -11,8 +11,7 @@ use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
 use crate::python::cpython::replace;
 use crate::python::cpython::slots::{self, Attribute, Slot, Truth, WrappedSetter};
-use crate::python::guard::carry;
-use crate::python::guard::scope::{self, Active, Current};
+use crate::python::guard::{carry, scope};
 use crate::python::values::errors;
 
 const CONTEXT_NAME: &str = "gr_context";
@@ -47,17 +46,9 @@ pub fn install(_module: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResul
     replace::wrap_slot!(class, Slot::New, new)
 }
 
-fn guard(py: Python<'_>) -> PyResult<Option<Bound<'_, Active>>> {
-    match scope::own(py)? {
-        Current::Guarded(active) => Ok(Some(active)),
-        Current::Unguarded => Ok(None),
-        Current::Tampered => Err(errors::variable_changed()),
-    }
-}
-
 /// Gives a greenlet that does not run the guard in force.
 fn equip(greenlet: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (Some(active), Some(attribute)) = (guard(greenlet.py())?, CONTEXT.get()) else {
+    let (Some(active), Some(attribute)) = (scope::guard(greenlet.py())?, CONTEXT.get()) else {
         return Ok(());
     };
     let context = attribute.get(greenlet)?;
@@ -101,7 +92,7 @@ impl WrappedSetter for Context {
             return attribute.set(greenlet, value);
         };
         let context = (!value.is_none()).then_some(value);
-        let with_guard = match guard(greenlet.py())? {
+        let with_guard = match scope::guard(greenlet.py())? {
             Some(active) if context.is_none_or(raw::is_context) => {
                 carry::with_guard(context, &active)?
             }

@@ -158,8 +158,7 @@ fn read(follows: Follows, called: Called<'_>) -> CallNote {
     let named = |name| arguments.find(called.py, usize::MAX, Some(name));
     if let Some(fd) = named(c"dir_fd").filter(|fd| !fd.is_none()) {
         // An object with `__index__` has no known number before it is used.
-        let fd = raw::int_value(&fd).and_then(|fd| i32::try_from(fd).ok());
-        noted.base = Base::Descriptor(fd.unwrap_or(-1));
+        noted.base = Base::Descriptor(raw::i32_value(&fd).unwrap_or(-1));
     }
     if let Some(follows) = named(c"follow_symlinks") {
         noted.follows = match follows.cast_exact::<PyBool>() {

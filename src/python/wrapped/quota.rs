@@ -290,8 +290,7 @@ fn file_descriptor(file: &Bound<'_, PyAny>) -> Option<i32> {
     let io = raw::imported_module(py, intern!(py, "_io")).ok()??;
     let class = io.attr(intern!(py, "FileIO")).ok()?;
     let fileno = class.attr(intern!(py, "fileno")).ok()?;
-    let fd = fileno.invoke1((file,)).ok()?;
-    i32::try_from(raw::int_value(&fd)?).ok()
+    raw::i32_value(&fileno.invoke1((file,)).ok()?)
 }
 
 /// Returns whether all that is written to a descriptor goes to the end of its file.

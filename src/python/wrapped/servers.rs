@@ -59,7 +59,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The end of the pipe that the server watches: it ends itself when nobody has this open.
 fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
-    let module = raw::imported_module(py, intern!(py, "multiprocessing.forkserver"))?;
+    let module = raw::imported_module(py, intern!(py, LIBRARY.0))?;
     let Some(module) = module else {
         return Ok(None);
     };
@@ -67,10 +67,8 @@ fn alive_pipe(py: Python<'_>) -> PyResult<Option<i32>> {
         return Ok(None);
     };
     let pipe = server.attr_opt(intern!(py, "_forkserver_alive_fd"))?;
-    let pipe = pipe.and_then(|pipe| raw::int_value(&pipe));
-    Ok(pipe
-        .and_then(|pipe| i32::try_from(pipe).ok())
-        .filter(|pipe| *pipe >= 0))
+    let pipe = pipe.and_then(|pipe| raw::i32_value(&pipe));
+    Ok(pipe.filter(|pipe| *pipe >= 0))
 }
 
 /// Ends a server: by itself, or else by force.
@@ -110,8 +108,8 @@ fn has_ended(pid: Pid, how: WaitIdOptions) -> bool {
 /// Ends the server, or denies its use, if it does not belong to the guards in force.
 fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = pid.py();
-    let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
-    let Some(pid) = pid.filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+    let pid = raw::i32_value(pid).filter(|pid| *pid > 0);
+    let Some(pid) = pid.and_then(Pid::from_raw) else {
         return Ok(());
     };
     if !imports::is_in_function(py, LIBRARY.0, LIBRARY.1)? {
@@ -121,7 +119,7 @@ fn look(pid: &Bound<'_, PyAny>) -> PyResult<()> {
     let is_guarded = SERVERS.has(pid);
     let serves = guards
         .iter()
-        .all(|config| config.get().started().has(pid) || workers::may_start_python(config.get()));
+        .all(|config| config.get().started.has(pid) || workers::may_start_python(config.get()));
     if serves && (!guards.is_empty() || !is_guarded) {
         return Ok(());
     }

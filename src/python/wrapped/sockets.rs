@@ -133,9 +133,8 @@ fn is_bound(address: &Bound<'_, PyAny>) -> bool {
 fn listens(descriptor: &Bound<'_, PyAny>) -> bool {
     use rustix::net::sockopt::socket_acceptconn;
 
-    let number = raw::int_value(descriptor).and_then(|number| i32::try_from(number).ok());
     let listens = |number| descriptors::with(number, |fd| socket_acceptconn(fd));
-    matches!(number.and_then(listens), Some(Ok(true)))
+    matches!(raw::i32_value(descriptor).and_then(listens), Some(Ok(true)))
 }
 
 #[cfg(not(unix))]

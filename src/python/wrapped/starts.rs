@@ -107,15 +107,15 @@ fn note(result: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     };
     for config in configurations(py)? {
-        config.bind(py).get().started().note(pid);
+        config.bind(py).get().started.note(pid);
     }
     Ok(())
 }
 
 /// The process of this number; `None` for 0, which a copy gets.
 fn process(pid: &Bound<'_, PyAny>) -> Option<Pid> {
-    let pid = raw::int_value(pid).and_then(|pid| i32::try_from(pid).ok());
-    pid.filter(|pid| *pid > 0).and_then(Pid::from_raw)
+    let pid = raw::i32_value(pid).filter(|pid| *pid > 0);
+    pid.and_then(Pid::from_raw)
 }
 
 /// The configurations of all guards in force, and of those that they were entered under.

@@ -12,9 +12,7 @@ use crate::python::cpython::ffi as raw;
 use crate::python::cpython::once::intern;
 use crate::python::cpython::replace;
 use crate::python::cpython::slots::Slot;
-use crate::python::guard::carry;
-use crate::python::guard::scope::{self, Current};
-use crate::python::values::errors;
+use crate::python::guard::{carry, scope};
 
 /// `_asyncio._get_running_loop`.
 static RUNNING_LOOP: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -64,10 +62,8 @@ fn guarded<'py>(kwargs: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDic
     if !raw::is_context(&context) {
         return Ok(None);
     }
-    let active = match scope::own(py)? {
-        Current::Guarded(active) => active,
-        Current::Unguarded => return Ok(None),
-        Current::Tampered => return Err(errors::variable_changed()),
+    let Some(active) = scope::guard(py)? else {
+        return Ok(None);
     };
     let running = RUNNING_LOOP.get().map(|running| running.bind(py).invoke0());
     if running.transpose()?.is_none_or(|running| running.is_none()) {

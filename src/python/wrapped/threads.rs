@@ -49,10 +49,7 @@ pub struct Carried {
 impl Carried {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)?;
-        match &self.active {
-            Some(active) => visit.call(active),
-            None => Ok(()),
-        }
+        visit.call(&self.active)
     }
 }
 

@@ -163,8 +163,8 @@ pub fn share(called: Called<'_>, silent: &Silent) -> Returned {
     };
     let made = called.make();
     let fd = made.object(called.py).filter(|_| marks);
-    if let Some(fd) = fd.and_then(|fd| raw::int_value(&fd)) {
-        pool_memory::put_mark(i32::try_from(fd).unwrap_or(-1));
+    if let Some(fd) = fd.and_then(|fd| raw::i32_value(&fd)) {
+        pool_memory::put_mark(fd);
     }
     made
 }
