@@ -68,7 +68,7 @@ impl NativeCall<'_, '_> {
             &self.native.function,
             code,
             offset,
-            &data,
+            data,
         ])?;
         if let Ok(answer) = answer.cast::<PyBool>() {
             return Ok((!answer.is_true()).then_some(Said::Allowed));

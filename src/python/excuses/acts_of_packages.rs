@@ -1,11 +1,9 @@
 //! Acts that are denied to guarded code, but not to installed packages as they do their work:
-//! giving a function another body or defaults, calling a library by `ctypes`, running a program
-//! that describes the machine.
+//! giving a function another body or defaults, and calling a library by `ctypes`.
 
 use std::path::Path;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
 
 use crate::python::callees::distributions;
 use crate::python::cpython::frames;
@@ -34,21 +32,15 @@ pub fn is_one(event: &Event<'_, '_>) -> PyResult<bool> {
         b"object.__setattr__" => sets_function(event),
         b"ctypes.dlopen" => loads_own_library(event),
         b"fastaudit.call" => calls_library(event),
-        b"subprocess.Popen" => runs_program(event),
-        name if BY_ADDRESS.contains(&name) => Ok(caller(event.args.py(), CTYPES)?
-            .is_some_and(|package| may_call_native(event, &package))),
+        name if BY_ADDRESS.contains(&name) => comes_through_ctypes(event),
         _ => Ok(false),
     }
-}
-
-fn text<'py>(event: &Event<'_, 'py>, index: usize) -> Option<Bound<'py, PyString>> {
-    event.args.get_item(index).ok()?.cast_into().ok()
 }
 
 /// `__code__` and `__kwdefaults__`, which decorators of some packages assign: guarded code may
 /// replace any Python function by another, so that this opens nothing.
 fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
-    let Some(attribute) = text(event, 1) else {
+    let Some(attribute) = event.text(1) else {
         return Ok(false);
     };
     if attribute != "__code__" && attribute != "__kwdefaults__" {
@@ -63,7 +55,7 @@ fn sets_function(event: &Event<'_, '_>) -> PyResult<bool> {
 
 /// A library that is among the files of a package whose native code may be called.
 fn loads_own_library(event: &Event<'_, '_>) -> PyResult<bool> {
-    let Some(library) = text(event, 0) else {
+    let Some(library) = event.text(0) else {
         return Ok(false);
     };
     let Ok(library) = library.to_str() else {
@@ -76,65 +68,21 @@ fn loads_own_library(event: &Event<'_, '_>) -> PyResult<bool> {
     let Some(owner) = distributions::module_of_file(library) else {
         return Ok(false);
     };
-    Ok(may_call_native(event, &owner)
-        && caller(event.args.py(), CTYPES)?.is_some_and(|package| may_call_native(event, &package)))
+    Ok(may_call_native(event, &owner) && comes_through_ctypes(event)?)
 }
 
 /// A function of a library, which `ctypes` calls for a package.
 fn calls_library(event: &Event<'_, '_>) -> PyResult<bool> {
-    let Some(callee) = text(event, 1) else {
+    let Some(callee) = event.text(1) else {
         return Ok(false);
     };
-    let name = callee.to_string_lossy();
-    let is_of_ctypes = name
-        .strip_prefix(CTYPES)
-        .is_some_and(|rest| rest.starts_with('.'));
-    if !is_of_ctypes {
-        return Ok(false);
-    }
-    let py = event.args.py();
-    let Some(package) = caller(py, CTYPES)? else {
-        return Ok(false);
-    };
-    Ok(may_call_native(event, &package))
+    Ok(callee.to_string_lossy().starts_with("ctypes.") && comes_through_ctypes(event)?)
 }
 
-/// A program that a package runs to learn of the machine, with just these arguments.
-fn runs_program(event: &Event<'_, '_>) -> PyResult<bool> {
-    let packages = &event.config.policy().rest().packages;
-    if packages.is_empty() {
-        return Ok(false);
-    }
-    let Some(words) = event
-        .args
-        .get_item(1)
-        .ok()
-        .and_then(|words| words.cast_into::<PyList>().ok())
-    else {
-        return Ok(false);
-    };
-    let mut command = Vec::new();
-    for word in &words {
-        let Ok(word) = word.cast_into_exact::<PyString>() else {
-            return Ok(false);
-        };
-        command.push(word.to_string_lossy().into_owned());
-    }
-    // Another directory or environment may hold another program of the name.
-    let is_plain = text(event, 0).is_some_and(|program| {
-        command
-            .first()
-            .is_some_and(|first| program == first.as_str())
-    }) && [2, 3].into_iter().all(|index| {
-        event
-            .args
-            .get_item(index)
-            .is_ok_and(|given| given.is_none())
-    });
-    if !is_plain || !packages.may_run(&command.join(" ")) {
-        return Ok(false);
-    }
-    Ok(caller(event.args.py(), "subprocess")?.is_some_and(|package| packages.have(&package)))
+/// Returns whether a package whose native code may be called has `ctypes` do this.
+fn comes_through_ctypes(event: &Event<'_, '_>) -> PyResult<bool> {
+    let package = caller(event.args.py(), CTYPES)?;
+    Ok(package.is_some_and(|package| may_call_native(event, &package)))
 }
 
 fn may_call_native(event: &Event<'_, '_>, module: &str) -> bool {

@@ -89,11 +89,8 @@ pub const CALL: &CStr = c"fastaudit.call";
 /// Returns whether a call of native code is one that the host's output channel makes.
 pub fn makes_call(event: &Event<'_, '_>) -> PyResult<bool> {
     let py = event.args.py();
-    let Ok(native) = event.args.get_item(1) else {
-        return Ok(false);
-    };
-    let native = native.cast::<PyString>().ok();
-    let Some(native) = native.and_then(|native| native.to_str().ok()) else {
+    let native = event.text(1).filter(|_| event.name == CALL);
+    let Some(Ok(native)) = native.as_ref().map(|native| native.to_str()) else {
         return Ok(false);
     };
     let mut shown_by_method = true;
@@ -140,11 +137,8 @@ fn channel_of(
     code: &Bound<'_, PyAny>,
     module: &str,
 ) -> PyResult<Option<&'static Channel>> {
-    let mut of_module = CHANNELS
-        .iter()
-        .filter(|channel| module == channel.module)
-        .peekable();
-    if of_module.peek().is_none() {
+    let mut of_module = CHANNELS.iter().filter(|channel| module == channel.module);
+    if of_module.clone().next().is_none() {
         return Ok(None);
     }
     let name = stack::own_name(code)?;
@@ -194,30 +188,26 @@ const VALUE_MAKER: (&str, &[&str]) = (
 
 /// Returns whether the event is part of making such a value.
 pub fn is_made_by(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
-    let py = event.args.py();
-    match (event.name.to_bytes(), reason) {
-        (b"tempfile.mkstemp" | b"open" | b"os.remove", Reason::Path(0, Why::Unapproved)) => {
-            let (module, functions) = FILE_MAKER;
-            Ok(is_its_file(event) && imports::is_in_function(py, module, functions)?)
+    let (module, functions) = match (event.name.to_bytes(), reason) {
+        (b"tempfile.mkstemp" | b"open" | b"os.remove", Reason::Path(0, Why::Unapproved))
+            if is_its_file(event) =>
+        {
+            FILE_MAKER
         }
         (b"ctypes.cdata" | b"ctypes.cdata/buffer" | b"ctypes.addressof", Reason::Event)
-        | (b"fastaudit.call", Reason::Switch(Why::Native)) => {
-            let (module, functions) = VALUE_MAKER;
-            imports::is_in_function(py, module, functions)
-        }
+        | (b"fastaudit.call", Reason::Switch(Why::Native)) => VALUE_MAKER,
         // `ctypes.memset` is called this way since 3.14.
-        (b"ctypes.call_function", Reason::Event) if fills_with_zeros(event) => {
-            imports::is_in_function(py, VALUE_MAKER.0, VALUE_MAKER.1)
-        }
-        _ => Ok(false),
-    }
+        (b"ctypes.call_function", Reason::Event) if fills_with_zeros(event) => VALUE_MAKER,
+        _ => return Ok(false),
+    };
+    imports::is_in_function(event.args.py(), module, functions)
 }
 
 /// Returns whether the called function gets the arguments of `memset(address, 0, size)`.
 fn fills_with_zeros(event: &Event<'_, '_>) -> bool {
-    let given = event.args.get_item(1);
-    let given = given.and_then(|given| Ok(given.cast_into_exact::<PyTuple>()?));
-    given.is_ok_and(|given| {
+    let given = event.argument(1);
+    let given = given.and_then(|given| given.cast_into_exact::<PyTuple>().ok());
+    given.is_some_and(|given| {
         given.len() == 3
             && given.iter().all(|one| raw::int_value(&one).is_some())
             && raw::int_value(&raw::tuple_item(&given, 1)) == Some(0)
@@ -225,9 +215,9 @@ fn fills_with_zeros(event: &Event<'_, '_>) -> bool {
 }
 
 fn is_its_file(event: &Event<'_, '_>) -> bool {
-    let path = event.args.get_item(0);
-    let path = path.and_then(|path| Ok(path.cast_into_exact::<PyString>()?));
-    path.is_ok_and(|path| {
+    let path = event.argument(0);
+    let path = path.and_then(|path| path.cast_into_exact::<PyString>().ok());
+    path.is_some_and(|path| {
         let name = path.to_str().ok().and_then(|path| path.strip_prefix(FILES));
         name.is_some_and(|name| !name.contains('/'))
     })

@@ -5,19 +5,14 @@ use pyo3::prelude::*;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgrp, test_kill_process};
 
-use crate::python::cpython::ffi as raw;
 use crate::python::guard::event::Event;
 use crate::python::importing::imports;
 
 /// Returns whether a signal may be sent: it only asks whether there is such a process, or goes to
 /// one that was started under the guard.
 pub fn passes(event: &Event<'_, '_>) -> bool {
-    let number = |index| raw::int_value(&event.args.get_item(index).ok()?);
     // The arguments are `int`s: of another object the event has the number that is used.
-    let (Some(target), Some(signal)) = (number(0), number(1)) else {
-        return false;
-    };
-    let Ok(target) = i32::try_from(target) else {
+    let (Some(target), Some(signal)) = (event.number(0), event.number(1)) else {
         return false;
     };
     if signal == 0 {

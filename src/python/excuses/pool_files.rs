@@ -189,7 +189,7 @@ fn memory(event: &Event<'_, '_>, name: &[u8], landing: &Resolved) -> PyResult<bo
 /// Returns whether an `open` fails if there is such a file.
 fn makes_anew(event: &Event<'_, '_>) -> bool {
     let anew = i64::from(libc::O_CREAT | libc::O_EXCL);
-    let flags = event.args.get_item(2).ok();
+    let flags = event.argument(2);
     flags.is_some_and(|flags| raw::int_value(&flags).is_some_and(|flags| flags & anew == anew))
 }
 
@@ -197,7 +197,7 @@ fn makes_anew(event: &Event<'_, '_>) -> bool {
 /// temporary directory of its own.
 fn channel(event: &Event<'_, '_>, index: usize) -> PyResult<bool> {
     let py = event.args.py();
-    let Ok(address) = event.args.get_item(index) else {
+    let Some(address) = event.argument(index) else {
         return Ok(false);
     };
     if !address.is_instance_of::<PyString>() && !address.is_instance_of::<PyBytes>() {

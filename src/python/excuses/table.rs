@@ -13,13 +13,9 @@ use crate::policy::judge::Reason;
 #[cfg(Py_3_12)]
 use crate::python::callees::callee;
 use crate::python::configuration::approvals;
-#[cfg(unix)]
-use crate::python::excuses::children_signals;
-#[cfg(unix)]
-use crate::python::excuses::pool_files;
-#[cfg(unix)]
-use crate::python::excuses::unchanging;
 use crate::python::excuses::{acts_of_packages, channels, handlers, variables};
+#[cfg(unix)]
+use crate::python::excuses::{children_signals, pool_files, unchanging};
 use crate::python::guard::event::Event;
 use crate::python::guard::tempfile;
 use crate::python::importing::imports;
@@ -31,14 +27,11 @@ use crate::python::wrapped::threads;
 /// Returns whether an event that is about to be denied may pass all the same.
 #[cold]
 pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
-    if event.name.to_bytes().starts_with(b"_thread.") {
-        return Ok(threads::is_feeder(event.args));
-    }
-    if event.name == c"subprocess.Popen" {
-        return is_probe(event);
-    }
-    if announces(event) {
-        return passes(event);
+    match event.name.to_bytes() {
+        name if name.starts_with(b"_thread.") => return Ok(threads::is_feeder(event.args)),
+        b"subprocess.Popen" => return is_probe(event),
+        b"sys.excepthook" | b"sys.unraisablehook" => return may_be_called(event),
+        _ => {}
     }
     #[cfg(unix)]
     match event.name.to_bytes() {
@@ -77,11 +70,7 @@ pub fn excuse(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     }
     match reason {
         Reason::Switch(Why::Environment) if variables::excuse(event)? => Ok(true),
-        Reason::Switch(Why::Native)
-            if event.name == channels::CALL && channels::makes_call(event)? =>
-        {
-            Ok(true)
-        }
+        Reason::Switch(Why::Native) if channels::makes_call(event)? => Ok(true),
         _ => handlers::does(event, reason),
     }
 }
@@ -107,12 +96,10 @@ const CALLERS: &[(&str, &str)] = &[
 const DIRECTORIES: &[&[u8]] = &[b"/usr/bin", b"/bin"];
 
 /// Returns whether the event is the start of such a program.
-pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
+fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
     let args = event.args;
-    let Ok(words) = args
-        .get_item(1)
-        .and_then(|words| Ok(words.cast_into_exact::<PyList>()?))
-    else {
+    let words = event.argument(1);
+    let Some(Ok(words)) = words.map(Bound::cast_into_exact::<PyList>) else {
         return Ok(false);
     };
     let is = |command: &&[&str]| {
@@ -122,8 +109,7 @@ pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
                 .zip(*command)
                 .all(|(word, own)| word.cast_exact::<PyString>().is_ok_and(|word| word == *own))
     };
-    let is_plain = |index| args.get_item(index).is_ok_and(|given| given.is_none());
-    if !COMMANDS.iter().any(is) || !is_plain(2) || !is_plain(3) {
+    if !COMMANDS.iter().any(is) || !event.is_none(2) || !event.is_none(3) {
         return Ok(false);
     }
     let found = process_start::program(event.name, args);
@@ -144,21 +130,13 @@ pub fn is_probe(event: &Event<'_, '_>) -> PyResult<bool> {
 // Python's own hooks write the traceback. Another is Python code, which is judged by what it does;
 // native code that is not of the standard library would go unseen, as Python calls the hook.
 
-/// Returns whether an event announces the call of such a hook.
-pub fn announces(event: &Event<'_, '_>) -> bool {
-    matches!(
-        event.name.to_bytes(),
-        b"sys.excepthook" | b"sys.unraisablehook"
-    )
-}
-
 /// Returns whether a policy lets the hook be called. `mk_audit` denies it, as fastaudit does.
-pub fn passes(event: &Event<'_, '_>) -> PyResult<bool> {
-    let Ok(hook) = event.args.get_item(0) else {
+fn may_be_called(event: &Event<'_, '_>) -> PyResult<bool> {
+    let Some(hook) = event.argument(0) else {
         return Ok(false);
     };
     #[cfg(Py_3_12)]
-    let is_foreign = callee::native(&hook, event.args.get_item(1).ok().as_ref())?.is_some();
+    let is_foreign = callee::native(&hook, event.argument(1).as_ref())?.is_some();
     #[cfg(not(Py_3_12))]
     let is_foreign = !hook.is_callable();
     Ok(event.config.is_of_policy() && !is_foreign)

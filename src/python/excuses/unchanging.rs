@@ -9,7 +9,7 @@ use pyo3::types::{PyInt, PyTuple};
 
 use crate::policy::Why;
 use crate::policy::files::os::Os;
-use crate::policy::files::path::{self, Name};
+use crate::policy::files::path::{self, Base, Name};
 use crate::policy::judge::{Arguments, Named, PathLikes, Reason};
 use crate::python::cpython::calling::Calling;
 use crate::python::cpython::ffi as raw;
@@ -21,24 +21,19 @@ use crate::python::values::decode;
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
 pub fn changes_nothing(event: &Event<'_, '_>) -> bool {
-    let number = |index| {
-        let number = raw::int_value(&event.args.get_item(index).ok()?)?;
-        i32::try_from(number).ok()
-    };
+    let number = |index| event.number(index);
     match event.name.to_bytes() {
         b"signal.raise_signal" => number(0).is_some_and(is_ignored),
         b"os.nice" => number(0) == Some(0),
         b"os.setpriority" => is_priority(number(0), number(1), number(2)),
         #[cfg(target_os = "linux")]
-        b"os.sched_setaffinity" => are_processors(number(0), event.args.get_item(1)),
+        b"os.sched_setaffinity" => are_processors(number(0), event.argument(1)),
         // As `import ctypes` does. The program is loaded as it is; finding a function in it has an
         // event of its own.
-        b"ctypes.dlopen" => {
-            event.args.len() == 1 && event.args.get_item(0).is_ok_and(|name| name.is_none())
-        }
-        b"resource.setrlimit" => is_limit(number(0), event.args.get_item(1)),
+        b"ctypes.dlopen" => event.args.len() == 1 && event.is_none(0),
+        b"resource.setrlimit" => is_limit(number(0), event.argument(1)),
         b"resource.prlimit" => {
-            number(0).is_some_and(is_own) && is_limit(number(1), event.args.get_item(2))
+            number(0).is_some_and(is_own) && is_limit(number(1), event.argument(2))
         }
         _ => false,
     }
@@ -55,8 +50,7 @@ pub fn is_there(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool> {
     let Name::Path(name) = name.name() else {
         return Ok(false);
     };
-    let landing = path::resolve(&Os, name, event.args.base(Some(2)));
-    Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_ok()))
+    Ok(leads_to_file(name, event.args.base(Some(2))) == Some(true))
 }
 
 /// Returns whether the source of text that has no file is to be read, such as `<unknown>`. CPython
@@ -76,8 +70,13 @@ pub fn is_source_of_text(event: &Event<'_, '_>, reason: Reason) -> PyResult<bool
     if !may_be_sought || !last.starts_with(b"<") || !last.ends_with(b">") {
         return Ok(false);
     }
-    let landing = path::resolve(&Os, name, event.args.base(None));
-    Ok(landing.is_some_and(|landing| rustix::fs::lstat(landing.as_bytes()).is_err()))
+    Ok(leads_to_file(name, event.args.base(None)) == Some(false))
+}
+
+/// Returns whether there is a file where a name leads to; `None` if it leads nowhere.
+fn leads_to_file(name: &[u8], base: Base) -> Option<bool> {
+    let landing = path::resolve(&Os, name, base)?;
+    Some(rustix::fs::lstat(landing.as_bytes()).is_ok())
 }
 
 fn is_own(pid: i32) -> bool {
@@ -87,20 +86,16 @@ fn is_own(pid: i32) -> bool {
 /// Returns whether the priority is this process's own. The processes of a group or a user may have
 /// different ones.
 fn is_priority(which: Option<i32>, who: Option<i32>, priority: Option<i32>) -> bool {
-    let (Some(which), Some(who), Some(priority)) = (which, who, priority) else {
-        return false;
-    };
-    if which != libc::PRIO_PROCESS as i32 || !is_own(who) {
-        return false;
-    }
-    rustix::process::getpriority_process(None) == Ok(priority)
+    which == Some(libc::PRIO_PROCESS as i32)
+        && who.is_some_and(is_own)
+        && rustix::process::getpriority_process(None).ok() == priority
 }
 
 /// Returns whether the processors are those that this process runs on. The collection must hold
 /// plain numbers: other objects may differ the next time they are looked at.
 #[cfg(target_os = "linux")]
-fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
-    let (Some(0), Ok(given)) = (pid.map(|pid| if is_own(pid) { 0 } else { pid }), given) else {
+fn are_processors(pid: Option<i32>, given: Option<Bound<'_, PyAny>>) -> bool {
+    let (Some(pid), Some(given)) = (pid.filter(|pid| is_own(*pid)), given) else {
         return false;
     };
     let is_plain = given.is_exact_instance_of::<PySet>()
@@ -125,7 +120,7 @@ fn are_processors(pid: Option<i32>, given: PyResult<Bound<'_, PyAny>>) -> bool {
     };
     given.sort_unstable();
     given.dedup();
-    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    let pid = rustix::process::Pid::from_raw(pid);
     rustix::thread::sched_getaffinity(pid).is_ok_and(|now| {
         let is_on = |processor: &usize| {
             *processor < rustix::thread::CpuSet::MAX_CPU && now.is_set(*processor)
@@ -144,12 +139,9 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Returns whether the limits are this process's own. They must be a tuple of two: other objects
 /// may differ the next time they are looked at.
-fn is_limit(resource: Option<i32>, limits: PyResult<Bound<'_, PyAny>>) -> bool {
-    let limits = limits.and_then(|limits| Ok(limits.cast_into_exact::<PyTuple>()?));
-    let (Some(resource), Ok(limits)) = (resource, limits) else {
-        return false;
-    };
-    let Some(told) = process::limits(resource) else {
+fn is_limit(resource: Option<i32>, limits: Option<Bound<'_, PyAny>>) -> bool {
+    let limits = limits.and_then(|limits| limits.cast_into_exact::<PyTuple>().ok());
+    let (Some(told), Some(limits)) = (resource.and_then(process::limits), limits) else {
         return false;
     };
     limits.len() == told.len()

@@ -66,18 +66,10 @@ fn sets_what_was(event: &Event<'_, '_>) -> bool {
         let before = active.environment.get();
         before.is_some_and(|before| before.has(&name, &value))
     };
-    if had(event.active) {
-        return true;
-    }
     let py = event.args.py();
-    let mut outer = event.active.outer(py);
-    while let Some(active) = outer {
-        if had(active.get()) {
-            return true;
-        }
-        outer = active.get().outer(py);
-    }
-    false
+    let outer = event.active.outer(py);
+    let mut outer = std::iter::successors(outer, |active| active.get().outer(py));
+    had(event.active) || outer.any(|active| had(active.get()))
 }
 
 /// Returns whether temporary files would go where the guard lets files be made.
@@ -129,7 +121,7 @@ fn note_half_way(py: Python<'_>) -> PyResult<()> {
 }
 
 fn bytes_at(event: &Event<'_, '_>, index: usize) -> Option<Vec<u8>> {
-    bytes_of(&event.args.get_item(index).ok()?)
+    bytes_of(&event.argument(index)?)
 }
 
 #[cfg(unix)]

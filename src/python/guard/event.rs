@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 use crate::policy::files::os::Os;
 use crate::policy::learn::{self, Need};
 use crate::policy::{Operation, Why};
 use crate::python::configuration::config::AuditCfg;
+use crate::python::cpython::ffi as raw;
 use crate::python::guard::scope::Active;
 use crate::python::logs::recorder::Decided;
 
@@ -126,6 +127,24 @@ impl<'a, 'py> Event<'a, 'py> {
             reads_passed: false,
             probe: None,
         }
+    }
+
+    /// The argument at a position, if there is one.
+    pub fn argument(&self, index: usize) -> Option<Bound<'py, PyAny>> {
+        self.args.get_item(index).ok()
+    }
+
+    pub fn text(&self, index: usize) -> Option<Bound<'py, PyString>> {
+        self.argument(index)?.cast_into().ok()
+    }
+
+    pub fn number(&self, index: usize) -> Option<i32> {
+        raw::i32_value(&self.argument(index)?)
+    }
+
+    /// Returns whether the argument at a position is there and `None`.
+    pub fn is_none(&self, index: usize) -> bool {
+        self.argument(index).is_some_and(|given| given.is_none())
     }
 
     pub fn observes(&self) -> bool {
